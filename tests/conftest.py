@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib.util
 import json
 import os
@@ -12,7 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +36,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 
+_SHARED = Path(tempfile.gettempdir()) / f"neurontools-test-cache-{os.getuid()}"
+_SHARED_S = 86400.0
 NO_TORCH = importlib.util.find_spec("torch") is None
 NEEDS_TORCH = re.compile(r"No module named 'torch'|torch is not installed|neurontools\[torch\]")
 
@@ -143,11 +148,16 @@ def tool() -> Tool:
     return run
 
 
+@cache
 def _shared_cache() -> Path:
-    # Compiled worker executables are keyed by their content, so all tests of one run may share them.
-    path = Path(tempfile.gettempdir()) / f"neurontools-test-cache-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    return path
+    # Compiled worker executables are keyed by their content, so all tests of a checkout may share them, for a day.
+    own = Path(f"{_SHARED}-{hashlib.sha256(str(Path(__file__).parent).encode()).hexdigest()[:8]}")
+    for path in own.parent.glob(f"{_SHARED.name}-*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _SHARED_S:
+                shutil.rmtree(path.rename(f"{path}-{os.getpid()}"), ignore_errors=True)
+    own.mkdir(mode=0o700, exist_ok=True)
+    return own
 
 
 def _end_daemons(runtime_dir: Path) -> None:

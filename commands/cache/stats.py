@@ -95,7 +95,7 @@ def _du(arguments: argparse.Namespace) -> int:
 
 
 def _sums(arguments: argparse.Namespace) -> Stats:
-    from neurontools.cache import entries, in_use, stats
+    from neurontools.cache import entries, locks, stats
     from neurontools.cache.walk import walk
 
     where = location(arguments, remote=True)
@@ -103,7 +103,7 @@ def _sums(arguments: argparse.Namespace) -> Stats:
         found = walk(where.root, progress)
     entries.check_root_exists(where, found)
     with ProgressCounter("reading", "entries") as progress:
-        return stats.collect_stats(found, in_use.in_use_checker(found.root), progress)
+        return stats.collect_stats(found, locks.in_use_checker(found.root), progress)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -121,17 +121,17 @@ def _from_log(arguments: argparse.Namespace) -> int:
     import sys
     from contextlib import ExitStack
 
-    from neurontools.cache import wrapper_log
+    from neurontools.cache import logs
 
     with ExitStack() as stack:
         progress = stack.enter_context(ProgressCounter("reading", "bytes"))
         named = arguments.from_log != "-"
         log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
-        counts = wrapper_log.count_lines(wrapper_log.read_lines(log, progress))
+        counts = logs.count_lines(logs.read_lines(log, progress))
     if arguments.json:
-        print_json(wrapper_log.counts_json(counts))
+        print_json(logs.counts_json(counts))
     else:
-        console.out(wrapper_log.format_counts(counts))
+        console.out(logs.format_counts(counts))
     return 0
 
 

@@ -212,7 +212,7 @@ def add_sync(verbs: Verbs) -> None:
 def _sync(arguments: argparse.Namespace) -> int:
     from neurontools.cache.fields import parse_age
     from neurontools.cache.location import resolve
-    from neurontools.cache.sync import report, runner
+    from neurontools.cache.sync import runner
 
     _check(arguments)
     grace_s = option(arguments, "grace", parse_age)
@@ -231,7 +231,7 @@ def _sync(arguments: argparse.Namespace) -> int:
         result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:
-        print_json(report.sync_json(plan, result, None if work is None else work.plan, removal))
+        print_json(runner.sync_json(plan, result, None if work is None else work.plan, removal))
     else:
         _show(plan, result)
     if removal is not None and not arguments.json:
@@ -239,7 +239,7 @@ def _sync(arguments: argparse.Namespace) -> int:
 
         console.out(format_removal(removal, root=plan.target, width=width()))
     if result.stopped is not None:
-        console.warn(report.format_stopped(plan, result))
+        console.warn(runner.format_stopped(plan, result))
         raise result.stopped
     return 0 if result.is_complete else 1
 
@@ -280,19 +280,19 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:
     from neurontools.cache.pruning import prune
-    from neurontools.cache.sync import report
+    from neurontools.cache.sync import runner
 
     if arguments.json:
-        print_json(report.sync_json(plan, None, None if work is None else work.plan, None))
+        print_json(runner.sync_json(plan, None, None if work is None else work.plan, None))
         return
-    show_left_out(report.left_out_rows(plan, None))
-    console.out(report.format_plan(plan))
+    show_left_out(runner.left_out_rows(plan, None))
+    console.out(runner.format_plan(plan))
     if work is not None:
         console.out(prune.format_plan(work.plan, width=width()))
 
 
 def _show(plan: SyncPlan, result: SyncResult) -> None:
-    from neurontools.cache.sync import report
+    from neurontools.cache.sync import runner
 
-    show_left_out(report.left_out_rows(plan, result))
-    console.out(report.format_result(plan, result))
+    show_left_out(runner.left_out_rows(plan, result))
+    console.out(runner.format_result(plan, result))

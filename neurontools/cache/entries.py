@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 
 from neurontools.cache import layouts
 from neurontools.cache.entry_files import FilesInspector, State
-from neurontools.cache.in_use import is_in_use
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import ARGUMENT_SOURCE
+from neurontools.cache.locks import is_in_use
 from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.cache.usage import Usage
 from neurontools.cache.walk import (

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import remove_quietly, sync_directory, write_atomic
 from neurontools.cache import layouts
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.lock_owner import remove_dead_waiters
+from neurontools.cache.locks import hold, release
+from neurontools.cache.tree import LOCAL
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
 if TYPE_CHECKING:
+    from neurontools.cache.tree import CacheTree
     from neurontools.compiler.graph import Graph
+
 
 _OLD_LEFTOVER_S = 60.0
 _MAX_LOG_BYTES = 1 << 20
@@ -133,3 +138,65 @@ def _remove_leftovers(entry: str) -> None:
                 continue
             if old:
                 remove_quietly(path)
+
+
+_MAX_BYTES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The compile of an entry: its duration, start (Unix seconds) and process."""
+
+    compile_s: float
+    started_unix_s: float
+    host: str
+    pid: int
+    user: str
+    program: str
+
+
+def new_provenance(compile_s: float) -> Provenance:
+    """Return the record of a compile that this process has just finished."""
+    import sys
+
+    return Provenance(
+        compile_s=round(compile_s, 6),
+        started_unix_s=round(time.time() - compile_s, 3),
+        host=os.uname().nodename,
+        pid=os.getpid(),
+        user=str(os.getuid()),
+        program=os.path.basename(sys.argv[0]) if sys.argv else "",
+    )
+
+
+def write_provenance(entry: str, origin: Provenance) -> None:
+    """Store a record in an entry; errors are ignored."""
+    with suppress(OSError):
+        write_atomic(f"{entry}/{layouts.ORIGIN}", json.dumps(asdict(origin)) + "\n", sync=False)
+
+
+def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
+    """Return the record of an entry, None if it is missing or invalid."""
+    data = tree.read_start(f"{entry}/{layouts.ORIGIN}", _MAX_BYTES)
+    if not data:
+        return None
+    try:
+        stored = json.loads(data)
+        return Provenance(
+            compile_s=_finite(stored["compile_s"]),
+            started_unix_s=_finite(stored["started_unix_s"]),
+            host=str(stored["host"]),
+            pid=int(stored["pid"]),
+            user=str(stored["user"]),
+            program=str(stored["program"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def _finite(stored: Any) -> float:
+    # JSON has no infinity, but 1e400 is read as infinity, and our output must be valid JSON.
+    number = float(stored)
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    return number

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import heapq
+import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from neurontools import paths
+from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
-from neurontools.cache import index
 from neurontools.cache.entries import EntryReader, Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Events
 from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.layouts import display_path
-from neurontools.cache.location import LAST_USE_NOTE, is_remote
+from neurontools.cache.location import LAST_USE_NOTE, is_remote, root_key
 from neurontools.cache.walk import parse_entry_path, walk
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.location import Location
@@ -234,18 +238,18 @@ def _scan(
 ) -> Scan:
     started_ns = time.time_ns()
     walked = walk(location.root, on_listed)
-    stamps = None if location.is_remote else index.stamp_directories(walked.listed)
+    stamps = None if location.is_remote else stamp_directories(walked.listed)
     found = scan_walk(walked, details=details, on_read=on_read)
     check_root_exists(location, found)
     # An index would hide what cannot be read.
-    if stamps is not None and not found.unread and len(found.entries) >= index.MIN_ENTRIES:
-        index.write_index(location.root, found.entries, found.skipped, stamps, started_ns)
+    if stamps is not None and not found.unread and len(found.entries) >= MIN_ENTRIES:
+        write_index(location.root, found.entries, found.skipped, stamps, started_ns)
     return found
 
 
 def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
     """Return entries that contain the first of an order, None where there is no valid index."""
-    candidates = index.read_candidates(root, order.key, limit, descending=order.descending)
+    candidates = read_candidates(root, order.key, limit, descending=order.descending)
     if candidates is None:
         return None
     # An entry that was used since the index was made may come first now.
@@ -261,3 +265,112 @@ def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
         if len(found) == len(places)
         else None
     )
+
+
+MIN_ENTRIES = 2000
+MAX_LIMIT = 200
+ORDERS = tuple((key, descending) for key in ("used", "made", "size", "hits") for descending in (True, False))
+_MAX_UNFINISHED = 2000
+_FORMAT = 2
+# A directory that changed this recently may change again within the same tick of its mtime.
+_SETTLED_NS = 2_000_000_000
+
+DirectoryStamps = list[list[str | int]]
+"""Path, inode and mtime in nanoseconds of each directory that a scan has listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Paths of entries that contain the first of a listing, and when the index was made (Unix seconds)."""
+
+    paths: tuple[str, ...]
+    skipped: int
+    made_unix_s: float
+
+
+def index_path(root: str) -> str:
+    """Return the path of a root's index."""
+    return f"{paths.cache_home()}/compile-cache/{root_key(root)}.json"
+
+
+def stamp_directories(directories: Iterable[str]) -> DirectoryStamps | None:
+    """Return directories as they are now, None where one is gone."""
+    try:
+        found = [(path, os.lstat(path)) for path in directories]
+    except OSError:
+        return None
+    return [[path, stat.st_ino, stat.st_mtime_ns] for path, stat in found]
+
+
+def write_index(
+    root: str, entries: Sequence[Entry], skipped: int, stamps: DirectoryStamps, started_ns: int
+) -> None:
+    """Replace a root's index; errors are ignored.
+
+    Args:
+        root: the cache.
+        entries: all entries, sorted by path.
+        skipped: number of names that no layout knows.
+        stamps: the directories that were listed, as they were before.
+        started_ns: when the listing began (Unix nanoseconds).
+    """
+    unfinished = [entry.path for entry in entries if entry.state is not State.DONE]
+    is_settled = all(int(changed_ns) + _SETTLED_NS <= started_ns for _, _, changed_ns in stamps)
+    if not is_settled or len(unfinished) > _MAX_UNFINISHED:
+        return
+    finished = [entry for entry in entries if entry.state is State.DONE]
+    first = {}
+    for key, descending in ORDERS:
+        pick = heapq.nlargest if descending else heapq.nsmallest
+        first[_order_name(key, descending)] = [
+            entry.path for entry in pick(MAX_LIMIT, finished, key=FIELDS[key].stored)
+        ]
+    content = {
+        "format": _FORMAT,
+        "root": root,
+        "skipped": skipped,
+        "made_unix_s": started_ns / 1e9,
+        "directories": stamps,
+        "unfinished": unfinished,
+        "first": first,
+    }
+    path = index_path(root)
+    with suppress(OSError, ValueError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        write_atomic(path, json.dumps(content).encode(), mode=0o600, sync=False)
+
+
+def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Candidates | None:
+    """Return entries that contain the first of an order; None where there is no valid index for it.
+
+    Args:
+        root: the cache.
+        key: name of the field.
+        limit: number of entries wanted.
+        descending: the largest first.
+    """
+    if (key, descending) not in ORDERS or limit > MAX_LIMIT:
+        return None
+    path = index_path(root)
+    try:
+        with open(path, "rb") as file:
+            stored = json.loads(file.read())
+        stamps = stored["directories"]
+        is_valid = (stored["format"], stored["root"]) == (_FORMAT, root)
+        if not is_valid or stamp_directories(str(stamp[0]) for stamp in stamps) != stamps:
+            return None
+        first = stored["first"][_order_name(key, descending)]
+        return Candidates(
+            tuple(str(item) for item in (*first[:limit], *stored["unfinished"])),
+            int(stored["skipped"]),
+            float(stored["made_unix_s"]),
+        )
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        remove_quietly(path)
+        return None
+
+
+def _order_name(key: str, descending: bool) -> str:
+    return f"{key}:{'desc' if descending else 'asc'}"

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 from neurontools.base.files import remove_if_empty
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
-from neurontools.cache.entry_io import look_up, prepare_entry, publish, read_failure, store_failure
+from neurontools.cache.entry_io import (
+    look_up,
+    new_provenance,
+    prepare_entry,
+    publish,
+    read_failure,
+    read_provenance,
+    store_failure,
+    write_provenance,
+)
 from neurontools.cache.events import Events, LookupEventKind
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.lock_owner import Waiter
-from neurontools.cache.locks import examine_lock, try_lock
+from neurontools.cache.locks import examine_lock, hold, release, try_lock
 from neurontools.cache.orphans import quarantine_neff
-from neurontools.cache.provenance import new_provenance, read_provenance, write_provenance
 from neurontools.cache.usage import Usage
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse

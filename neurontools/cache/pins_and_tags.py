@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.locks import hold, release
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from neurontools.base.units import format_age, format_size, format_size_both, fo
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.entry_files import first_error_line
+from neurontools.cache.entry_io import Provenance, read_provenance
 from neurontools.cache.fields import FUTURE, entry_json, format_elapsed
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.graphs.graph_facts import GraphForm
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.provenance import Provenance, read_provenance
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.tree import open_tree
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header

@@ -120,7 +120,7 @@ def verify_root(
 
 
 def _verify_copy(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[VerifyProblem]]:
-    from neurontools.cache.remote.errors import RemoteError
+    from neurontools.cache.remote.bucket import RemoteError
     from neurontools.cache.remote.transfer import replica
     from neurontools.cache.remote.tree import BucketTree
 

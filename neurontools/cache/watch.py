@@ -17,9 +17,9 @@ from neurontools.base.text import plural, printable
 from neurontools.base.units import format_age
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
+from neurontools.cache.entry_io import read_provenance
 from neurontools.cache.events import EventTail, LookupEventKind
 from neurontools.cache.lock_owner import list_waiters
-from neurontools.cache.provenance import read_provenance
 from neurontools.cache.walk import walk
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from neurontools.cache.browser import LEVELS, ORDERS, Browser, change_stamp, mak
 from neurontools.cache.entries import Entry, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.filters import FilterSyntaxError
-from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.locks import hold
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.strategies import integers, sampled_from
 
-from neurontools.cache import index, layouts, listing
+from neurontools.cache import layouts, listing
 from neurontools.cache.entries import scan
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order, select
@@ -30,7 +30,7 @@ ORDERS = ("used", "used:asc", "made", "size", "size:asc", "hits")
 @pytest.fixture
 def big(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """A root that counts as big, listed once, long after its directories changed."""
-    monkeypatch.setattr(index, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(listing, "MIN_ENTRIES", 0)
     for number in range(6):
         tree.done(graph=str(number), unused_s=number * DAY)
     tree.entry(graph="100", unused_s=20 * DAY)
@@ -94,7 +94,7 @@ def test_what_was_used_since_stands_first(big: Tree) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"format": 2}', b"x" * 100])
 def test_a_damaged_index_is_thrown_away(big: Tree, damage: bytes) -> None:
-    path = Path(index.index_path(str(big.root)))
+    path = Path(listing.index_path(str(big.root)))
     wanted = plainly(big.root)
     path.write_bytes(damage)
     assert shown(big.root) == wanted
@@ -105,17 +105,17 @@ def test_a_damaged_index_is_thrown_away(big: Tree, damage: bytes) -> None:
 def test_an_index_of_another_root_or_format_is_not_believed(
     big: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert index.read_candidates(str(big.root), "used", 3, descending=True) is not None
-    assert index.read_candidates(str(big.root), "name", 3, descending=True) is None
-    monkeypatch.setattr(index, "_FORMAT", 99)
-    assert index.read_candidates(str(big.root), "used", 3, descending=True) is None
+    assert listing.read_candidates(str(big.root), "used", 3, descending=True) is not None
+    assert listing.read_candidates(str(big.root), "name", 3, descending=True) is None
+    monkeypatch.setattr(listing, "_FORMAT", 99)
+    assert listing.read_candidates(str(big.root), "used", 3, descending=True) is None
 
 
 def test_a_directory_that_just_changed_is_not_noted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(listing, "MIN_ENTRIES", 0)
     tree.done()
     shown(tree.root)
-    assert not os.path.exists(index.index_path(str(tree.root)))
+    assert not os.path.exists(listing.index_path(str(tree.root)))
 
 
 def test_without_a_place_for_the_index_everything_still_works(
@@ -123,7 +123,7 @@ def test_without_a_place_for_the_index_everything_still_works(
 ) -> None:
     (home / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
-    monkeypatch.setattr(index, "MIN_ENTRIES", 0)
+    monkeypatch.setattr(listing, "MIN_ENTRIES", 0)
     path = tree.done()
     settle(tree.root)
     assert shown(tree.root) == shown(tree.root) == [str(path)]
@@ -137,7 +137,7 @@ class IndexedRoot(RuleBasedStateMachine):
         self.home = tempfile.mkdtemp(prefix="nt-", dir="/tmp")
         self.patch = pytest.MonkeyPatch()
         self.patch.setenv("XDG_CACHE_HOME", f"{self.home}/cache-home")
-        self.patch.setattr(index, "MIN_ENTRIES", 0)
+        self.patch.setattr(listing, "MIN_ENTRIES", 0)
         self.tree = Tree(Path(self.home, "root"))
         self.tree.root.mkdir()
         (self.tree.root / layouts.ROOT_LOCK).touch()

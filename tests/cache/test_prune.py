@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from neurontools.cache import entries, layouts
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import Liveness, new_lock_owner
-from neurontools.cache.locks import LockState
+from neurontools.cache.locks import LockState, hold
 from neurontools.cache.pruning import removal
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, PruneRules, make_plan

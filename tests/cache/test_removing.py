@@ -15,8 +15,8 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import Scan, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold
 from neurontools.cache.lock_owner import new_lock_owner
+from neurontools.cache.locks import hold
 from neurontools.cache.pruning import policy
 from neurontools.cache.pruning.policy import read_policy
 from neurontools.cache.pruning.rules import PruneRules, current_compilers, make_plan

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache import in_use, layouts
+from neurontools.cache import layouts, locks
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.locks import hold, release
 from neurontools.cache.stats import Stats, collect_stats
 from neurontools.cache.walk import walk
 from neurontools.commands.cache import main
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def sums_of(root: Path) -> Stats:
-    return collect_stats(walk(str(root)), in_use.in_use_checker(str(root)))
+    return collect_stats(walk(str(root)), locks.in_use_checker(str(root)))
 
 
 def test_sums_of_all_layouts_are_those_of_a_scan(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_who_holds_an_entry_is_seen_without_the_kernels_list(
     held = hold(str(tree.done()))
     assert held is not None
     tree.done(graph="3")
-    monkeypatch.setattr(in_use, "_FIRST_NAMESPACE", "pid:[1]")
+    monkeypatch.setattr(locks, "_FIRST_NAMESPACE", "pid:[1]")
     try:
         assert sums_of(tree.root).total.active == 1
     finally:
@@ -81,7 +81,7 @@ def test_an_entry_that_goes_after_the_listing_is_left_out(tree: Tree) -> None:
     gone = tree.done(graph="2")
     found = walk(str(tree.root))
     shutil.rmtree(gone)
-    sums = collect_stats(found, in_use.in_use_checker(str(tree.root)))
+    sums = collect_stats(found, locks.in_use_checker(str(tree.root)))
     assert (sums.total.count, sums.skipped, sums.unread) == (1, 0, 0)
 
 
@@ -119,7 +119,7 @@ def test_progress_is_reported_for_many_entries(tree: Tree) -> None:
     tree.done()
     told: list[tuple[int, int]] = []
     collect_stats(
-        walk(str(tree.root)), in_use.in_use_checker(str(tree.root)), lambda *numbers: told.append(numbers)
+        walk(str(tree.root)), locks.in_use_checker(str(tree.root)), lambda *numbers: told.append(numbers)
     )
     assert told == [(0, 1)]
 

@@ -19,10 +19,10 @@ from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, LeftOut, StoredEntry, StoredFile
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import is_remote
-from neurontools.cache.remote.errors import RemoteError
+from neurontools.cache.locks import hold, release
+from neurontools.cache.remote.bucket import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

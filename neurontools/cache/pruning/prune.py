@@ -77,7 +77,7 @@ class Pruning:
 
     def _remove_entries(self, progress: Callable[[int, int], None] | None) -> Removal:
         if is_remote(self.plan.root):
-            from neurontools.cache.remote.removal import remove_from_bucket
+            from neurontools.cache.remote.store import remove_from_bucket
 
             return remove_from_bucket(self.plan, self.rules, progress)
         return remove_entries(self.plan, self.rules, network=self.network, progress=progress)
@@ -90,7 +90,7 @@ def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> t
         NeuronToolsError: the root cannot be written to.
     """
     if is_remote(root):
-        from neurontools.cache.remote.removal import break_bucket_locks
+        from neurontools.cache.remote.store import break_bucket_locks
 
         return break_bucket_locks(root, locks, age_s)
     return break_locks(root, locks, age_s)

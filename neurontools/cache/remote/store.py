@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly, sync_directory, temporary_name
 from neurontools.cache import layouts, logs
 from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.remote.bucket import Bucket
-from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind
+from neurontools.cache.events import record_removals
+from neurontools.cache.layouts import SENTINEL
+from neurontools.cache.lock_owner import Liveness
+from neurontools.cache.pruning.removal import BrokenLock, Removal, changed_since
+from neurontools.cache.pruning.rules import PruneDecision
+from neurontools.cache.remote.bucket import Bucket, RemoteError, RemoteErrorKind
 from neurontools.cache.remote.transfer import upload_entry
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.sync.plan import is_moved
+from neurontools.cache.usage import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.cache.entries import Entry
+    from neurontools.cache.pruning.rules import PrunePlan, PruneRules
     from neurontools.cache.remote.bucket import StoredObject
 
 
@@ -116,3 +127,67 @@ class BucketStore:
             f"Cannot {doing} the compile cache {self.root}: {error.message}. Continuing with the local copy."
         )
         logs.log(logging.WARNING, logs.CACHE, text)
+
+
+_JOBS = 16
+_MARKERS = (f"/{layouts.DONE}", f"/{SENTINEL}")
+
+
+def remove_from_bucket(
+    plan: PrunePlan, rules: PruneRules, progress: Callable[[int, int], None] | None = None
+) -> Removal:
+    """Remove the entries of a plan; entries written, locked or pinned since are kept.
+
+    Raises:
+        RemoteError: the bucket cannot be read or written; earlier removals stand.
+    """
+    usage = Usage(plan.root)
+    removed: list[PruneDecision] = []
+    spared: list[PruneDecision] = []
+    bucket = Bucket(plan.root)
+    pool = ThreadPoolExecutor(_JOBS)
+    try:
+        reasons = pool.map(lambda choice: _remove(bucket, plan.root, choice.entry, rules), plan.remove)
+        for number, (choice, reason) in enumerate(zip(plan.remove, reasons, strict=True)):
+            if progress is not None:
+                progress(number, len(plan.remove))
+            if reason:
+                spared.append(PruneDecision(choice.entry, reason))
+            else:
+                removed.append(choice)
+                usage.forget(choice.entry.path)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        record_removals(plan.root, removed)
+    return Removal(tuple(removed), tuple(spared))
+
+
+def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> tuple[BrokenLock, ...]:
+    """Remove lock objects that are still as stale as they were found; return those removed.
+
+    Raises:
+        RemoteError: the bucket cannot be read or written.
+    """
+    broken = []
+    bucket = Bucket(root)
+    for lock in locks:
+        tree = BucketTree(root, bucket=bucket)
+        now = tree.examine_lock(lock.path)
+        if now is None or now.liveness is Liveness.ALIVE:
+            continue
+        if now.liveness is Liveness.DEAD or now.age_s > age_s:
+            bucket.delete([lock.path])
+            broken.append(lock)
+    return tuple(broken)
+
+
+def _remove(bucket: Bucket, root: str, planned: Entry, rules: PruneRules) -> str:
+    """Remove one entry; return "" or why it was kept."""
+    tree = BucketTree(root, bucket=bucket)
+    reason = changed_since(EntryReader(root, tree), planned, rules, network=True)
+    if reason:
+        return reason
+    single = tree.stored(planned.path)
+    paths = [stored.path for stored in tree.below(planned.path)] if single is None else [single.path]
+    bucket.delete(sorted(paths, key=lambda path: not path.endswith(_MARKERS)))
+    return ""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.remote.errors import RemoteError
+from neurontools.cache.remote.bucket import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,10 +14,10 @@ from neurontools.cache import verify
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold, release
 from neurontools.cache.install import install_entry, install_file
 from neurontools.cache.layouts import SENTINEL, CacheLayout
-from neurontools.cache.remote.errors import RemoteError
+from neurontools.cache.locks import hold, release
+from neurontools.cache.remote.bucket import RemoteError
 from neurontools.cache.sync.plan import is_file_moved, relative_path
 from neurontools.cache.walk import EntryRef
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.text import plural
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader, read_stored_flags
+from neurontools.cache.entry_io import Provenance, read_provenance
 from neurontools.cache.graphs.graph_facts import GraphForm
 from neurontools.cache.graphs.graph_reader import (
     MAX_GRAPH_BYTES,
@@ -19,7 +20,6 @@ from neurontools.cache.graphs.graph_reader import (
     read_graph,
 )
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.provenance import Provenance, read_provenance
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.tree import exists, open_tree
 from neurontools.cache.why.diff import Aspect, GraphDiff, diff_graphs

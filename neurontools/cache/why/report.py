@@ -11,10 +11,9 @@ from neurontools.base.files import read_start
 from neurontools.base.text import plural, printable, wrap
 from neurontools.base.units import format_time
 from neurontools.cache.events import LookupEventKind
-from neurontools.cache.why.causes import CauseName
+from neurontools.cache.why.causes import CauseName, format_values
 from neurontools.cache.why.diff_text import diff_lines, format_operation
 from neurontools.cache.why.nearest import format_unread
-from neurontools.cache.why.sequences import format_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -22,8 +22,7 @@ from neurontools.cache.archives.archive import ExportError
 from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.in_use import hold, release
-from neurontools.cache.locks import try_lock
+from neurontools.cache.locks import hold, release, try_lock
 from neurontools.commands.cache import main
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.version import COMPILER_VERSION

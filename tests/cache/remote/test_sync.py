@@ -382,8 +382,7 @@ def test_a_file_that_cannot_be_read_stops_nothing_else(
 def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
     bucket: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.cache.remote.bucket import Bucket
-    from neurontools.cache.remote.errors import RemoteError
+    from neurontools.cache.remote.bucket import Bucket, RemoteError
     from neurontools.cache.remote.transfer import upload_entry
 
     entry = next(path.parent for path in fill(home / "here", 1).rglob(layouts.NEFF))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache.remote.errors import RemoteError, RemoteErrorKind
+from neurontools.cache.remote.bucket import RemoteError, RemoteErrorKind
 from tests.cache.remote.conftest import client, connect, fill, keys
 from tests.cache.remote.wires import refusing
 

@@ -12,9 +12,8 @@ import pytest
 
 from neurontools.cache import events, layouts
 from neurontools.cache.graphs.graph_reader import facts_of_graph
-from neurontools.cache.why.causes import CauseName, Confidence, find_causes
+from neurontools.cache.why.causes import CauseName, CompiledGraph, Confidence, find_causes, find_shared_causes
 from neurontools.cache.why.compare import EntryFacts, compare
-from neurontools.cache.why.sequences import CompiledGraph, find_shared_causes
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node
 from neurontools.machine.instances.catalogue import instance_type

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 from neurontools.cache.graphs.graph_reader import facts_of_graph
-from neurontools.cache.why.align import align
-from neurontools.cache.why.diff import Aspect, diff_graphs
+from neurontools.cache.why.diff import Aspect, align, diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
 from tests.compiler.graphs import graphs, mlp
 
@@ -46,8 +45,8 @@ def test_pairs_rise_and_are_as_many_as_can_be(a: list[str], b: list[str]) -> Non
 @given(WORDS, WORDS, st.integers(1, 6))
 def test_pairs_rise_however_early_a_search_gives_up(a: list[str], b: list[str], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("neurontools.cache.why.align._FEWEST_EDITS", most)
-        patch.setattr("neurontools.cache.why.align._MOST_EDITS", most)
+        patch.setattr("neurontools.cache.why.diff._FEWEST_EDITS", most)
+        patch.setattr("neurontools.cache.why.diff._MOST_EDITS", most)
         pairs = align(a, b)
     assert all(a[i] == b[j] for i, j in pairs)
     assert all(one[0] < two[0] and one[1] < two[1] for one, two in itertools.pairwise(pairs))

@@ -14,7 +14,7 @@ import pytest
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.in_use import hold
+from neurontools.cache.locks import hold
 from neurontools.tui.cache import actions
 from neurontools.tui.cache.app import CacheApp
 from neurontools.tui.cache.frame import ReadScreen
