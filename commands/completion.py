@@ -13,7 +13,7 @@ from neurontools.machine.faults.kinds import EccType, FaultKind
 from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from types import ModuleType
 
 _BY_OPTION = {"--machine": "machines", "--name": "machines", "--instance": "instances"}
@@ -86,7 +86,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools completion",
         description="Print a completion script for every tool.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("shell", nargs="?", choices=["bash", "zsh", "fish"])
@@ -94,11 +93,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--values", choices=sorted(KINDS), help="print the values of a word; used by the scripts"
     )
     return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
 
 
 def umbrella_parser() -> argparse.ArgumentParser:
@@ -145,8 +139,7 @@ def _set_completers(parser: argparse.ArgumentParser, shtab: ModuleType) -> None:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.values:
         for value in values_of(arguments.values):
             console.out(value)
@@ -167,3 +160,6 @@ def _shtab() -> ModuleType:
         raise MissingDependencyError(
             "shell completion needs shtab", "pip install 'neurontools[completion]'"
         ) from error
+
+
+main = console.command(build_parser, _run)

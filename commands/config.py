@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from neurontools import env, paths
 from neurontools.base.text import table
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_verb
 from neurontools.config.settings import Configuration, load
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 EXAMPLES = """examples:
   neurontools config show
@@ -54,27 +50,19 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools config",
         description="Show the settings, their values and where the values come from.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    show = verbs.add_parser("show", help="print every setting", description="Print every setting.")
-    show.add_argument("--json", action="store_true", help="print JSON")
-    verbs.add_parser(
-        "path", help="print the path of config.yaml", description="Print the path of config.yaml."
-    )
+    add_json(add_verb(verbs, "show", "print every setting", _show))
+    add_verb(verbs, "path", "print the path of config.yaml", _path)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv), about_settings=True)
+def _path(_arguments: argparse.Namespace) -> int:
+    console.out(env.config_file())
+    return 0
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    if arguments.verb == "path":
-        console.out(env.config_file())
-        return 0
+def _show(arguments: argparse.Namespace) -> int:
     configuration = load(env.config_file())
     settings = [
         _setting(variable, default, meaning, configuration.values)
@@ -82,7 +70,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if variable not in env.FOR_CHILDREN
     ]
     if arguments.json:
-        console.out(json.dumps(_to_json(configuration, settings), indent=2))
+        console.print_json(_to_json(configuration, settings))
     else:
         rows = [
             (setting.key, setting.value or "-", _origin(setting, configuration.path)) for setting in settings
@@ -125,3 +113,6 @@ def _origin(setting: Setting, path: str) -> str:
             return f"{path}:{setting.line}"
         case SettingSource.DEFAULT:
             return "default"
+
+
+main = console.command(build_parser, about_settings=True)

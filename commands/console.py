@@ -133,6 +133,47 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
     return code
 
 
+def command(
+    build_parser: Callable[[], ArgumentParser],
+    body: Callable[[Namespace], int] | None = None,
+    *,
+    about_settings: bool = False,
+) -> Callable[..., int]:
+    """Return the `main` of a command: it takes the words of the command line and returns the exit code.
+
+    Args:
+        build_parser: returns the command's parser.
+        body: runs a parsed command line; None for that of the verb (`run` among its defaults).
+        about_settings: as of `run`.
+    """
+
+    def run_command(argv: Sequence[str] | None) -> int:
+        arguments = parse(build_parser(), argv)
+        return int((body or arguments.run)(arguments))
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        return run(lambda: run_command(argv), about_settings=about_settings)
+
+    return main
+
+
+def exit_on_sigterm() -> None:
+    """End by SIGTERM as by Ctrl-C, with exit code 143: what is open is closed first."""
+    import signal
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    import json
+
+    out(json.dumps(value, indent=2))
+
+
 def _of_system(error: OSError) -> NeuronToolsError:
     if error.filename is None and isinstance(error, FileNotFoundError) and _is_nowhere():
         return NeuronToolsError("the working directory does not exist", "change to an existing directory")

@@ -43,20 +43,13 @@ def build_parser() -> argparse.ArgumentParser:
         "separate machine, and removes both at the end.",
         epilog="examples:\n  neurontools demo\n  neurontools demo --epochs 5 --keep\n\n"
         "exit codes: 0 success, 1 a step failed, 2 usage error, 130 interrupted",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--epochs", type=int, default=20, metavar="N", help="training epochs (default: 20)")
     parser.add_argument("--keep", action="store_true", help="keep the directory and print its path")
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.epochs < 1:
         raise UsageError(f"--epochs {arguments.epochs} is less than 1", "use at least 1")
     with _demo_run(keep=arguments.keep) as run:
@@ -188,3 +181,6 @@ class DemoRun:
                 f"the demo's {program} failed with exit code {code}",
                 "run 'neurontools doctor' to check the installation",
             )
+
+
+main = console.command(build_parser, _run)

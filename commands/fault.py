@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools import env
 from neurontools.base.units import parse_duration
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from neurontools.commands.parsing import Verbs
     from neurontools.machine.faults.kinds import EccType, FaultKind
 
 EXAMPLES = """examples:
@@ -118,10 +119,9 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools fault",
         description="Inject faults into the simulated machine. 'neurontools help faults' describes them.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    inject = _verb(verbs, "inject", "inject a fault")
+    inject = _verb(verbs, "inject", "inject a fault", _inject)
     inject.add_argument("kind", metavar="KIND", help="kind of fault; see 'neurontools fault kinds'")
     for title, parameters in _PARAMETERS.items():
         group = inject.add_argument_group(title)
@@ -129,44 +129,24 @@ def build_parser() -> argparse.ArgumentParser:
             group.add_argument(
                 parameter.flag, dest=parameter.name, metavar=parameter.metavar, help=parameter.help
             )
-    _verb(verbs, "list", "list the faults of the machine")
-    clear = _verb(verbs, "clear", "end faults and repair what they broke")
+    _verb(verbs, "list", "list the faults of the machine", _list)
+    clear = _verb(verbs, "clear", "end faults and repair what they broke", _clear)
     clear.add_argument("ids", metavar="ID", nargs="*", help="fault ids, from 'neurontools fault list'")
     clear.add_argument("--all", action="store_true", help="all faults")
-    _verb(verbs, "kinds", "list the kinds of faults")
-    reset = _verb(
-        verbs, "reset", "reset a device: repairs what memory errors broke, keeps its error counters"
-    )
+    _verb(verbs, "kinds", "list the kinds of faults", _kinds)
+    purpose = "reset a device: repairs what memory errors broke, keeps its error counters"
+    reset = _verb(verbs, "reset", purpose, _reset)
     reset.add_argument("--device", metavar="N", required=True, help="the device")
     reset.add_argument("--force", action="store_true", help="reset even if processes hold its cores")
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
-        "inject": _inject,
-        "list": _list,
-        "clear": _clear,
-        "kinds": _kinds,
-        "reset": _reset,
-    }
-    return verbs[arguments.verb](arguments)
-
-
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+    verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-    parser.add_argument(
-        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = add_verb(verbs, name, purpose, run)
+    add_machine(parser)
+    add_json(parser)
     return parser
 
 
@@ -178,8 +158,7 @@ def _inject(arguments: argparse.Namespace) -> int:
     given = _given(arguments, kind)
     with Client.connect(_machine(arguments)) as client:
         fault = client.inject(kind, **given)
-    console.out(json.dumps(to_json(fault), indent=2) if arguments.json else describe(fault))
-    return 0
+    return _print(arguments, to_json(fault), describe(fault))
 
 
 def _given(arguments: argparse.Namespace, kind: FaultKind) -> Any:
@@ -205,13 +184,10 @@ def _list(arguments: argparse.Namespace) -> int:
 
     with Client.connect(_machine(arguments)) as client:
         faults = client.faults()
-    if arguments.json:
-        console.out(json.dumps([to_json(fault) for fault in faults], indent=2))
-    elif faults:
-        console.out(fault_table(faults))
-    else:
+    if not faults and not arguments.json:
         console.notice("no faults")
-    return 0
+        return 0
+    return _print(arguments, [to_json(fault) for fault in faults], fault_table(faults))
 
 
 def _clear(arguments: argparse.Namespace) -> int:
@@ -222,18 +198,14 @@ def _clear(arguments: argparse.Namespace) -> int:
     ids = [_whole("ID", text) for text in arguments.ids]
     with Client.connect(_machine(arguments)) as client:
         cleared = client.clear_faults(*ids)
-    if arguments.json:
-        console.out(json.dumps({"cleared": list(cleared)}, indent=2))
-    else:
-        console.out(f"cleared: {', '.join(map(str, cleared)) or 'nothing, there were no faults'}")
-    return 0
+    text = f"cleared: {', '.join(map(str, cleared)) or 'nothing, there were no faults'}"
+    return _print(arguments, {"cleared": list(cleared)}, text)
 
 
 def _kinds(arguments: argparse.Namespace) -> int:
     from neurontools.machine.faults.format import kind_tables, kinds_json
 
-    console.out(json.dumps(kinds_json(), indent=2) if arguments.json else kind_tables())
-    return 0
+    return _print(arguments, kinds_json(), kind_tables())
 
 
 def _reset(arguments: argparse.Namespace) -> int:
@@ -242,9 +214,19 @@ def _reset(arguments: argparse.Namespace) -> int:
     device = _whole("--device", arguments.device)
     with Client.connect(_machine(arguments)) as client:
         client.reset_device(device, force=arguments.force)
-    console.out(json.dumps({"device": device}, indent=2) if arguments.json else f"device {device} was reset")
+    return _print(arguments, {"device": device}, f"device {device} was reset")
+
+
+def _print(arguments: argparse.Namespace, value: object, text: str) -> int:
+    if arguments.json:
+        console.print_json(value)
+    else:
+        console.out(text)
     return 0
 
 
 def _machine(arguments: argparse.Namespace) -> str:
     return env.machine() if arguments.machine is None else str(arguments.machine)
+
+
+main = console.command(build_parser)

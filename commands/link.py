@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from neurontools.links import Link
 
 EXAMPLES = """examples:
@@ -30,7 +28,6 @@ def build_parser() -> argparse.ArgumentParser:
         description="Create links DIR/bin/<tool> to the installed tools, for programs that call them by an absolute "
         "path. Files that neurontools did not create are never touched.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--prefix",
@@ -40,17 +37,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--remove", action="store_true", help="remove the links created there")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, change nothing")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     from neurontools import links
 
     if arguments.remove:
@@ -61,9 +52,7 @@ def _run(argv: Sequence[str] | None) -> int:
             raise NeuronToolsError("no console script of neurontools is installed", "pip install neurontools")
         done = links.make_links(arguments.prefix, scripts, dry_run=arguments.dry_run)
     if arguments.json:
-        console.out(
-            json.dumps({"dry_run": arguments.dry_run, "links": [link.to_json() for link in done]}, indent=2)
-        )
+        console.print_json({"dry_run": arguments.dry_run, "links": [link.to_json() for link in done]})
         return 0
     for link in done:
         console.out(_line(link, dry_run=arguments.dry_run))
@@ -78,3 +67,6 @@ def _line(link: Link, *, dry_run: bool) -> str:
     changes = link.action in {LinkAction.MADE, LinkAction.REPAIRED, LinkAction.REMOVED}
     what = f"would be {link.action}" if dry_run and changes else str(link.action)
     return f"{what:<18}{link.path} -> {link.target}" if dry_run else f"{what:<10}{link.path} -> {link.target}"
+
+
+main = console.command(build_parser, _run)

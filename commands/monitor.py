@@ -8,10 +8,11 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.parsing import add_machine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from neurontools.monitor.config import MonitorConfig
     from neurontools.monitor.report import MonitorReport
@@ -43,7 +44,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neuron-monitor",
         description="Write metrics of the machine and its processes, one JSON object per line.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "-c", "--config-file", metavar="FILE", help="metric groups to collect, and their periods"
@@ -56,9 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=0,
         help="verbosity of the log on stderr (default: 0)",
     )
-    parser.add_argument(
-        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-    )
+    add_machine(parser)
     parser.add_argument(
         "--source",
         metavar="sim|real|URL|FILE",
@@ -76,13 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"--count {arguments.count} is less than 1", "use at least 1")
     address = _address(arguments)
@@ -199,3 +191,6 @@ def _serve(found: Iterator[MonitorReport], address: ScrapeAddress) -> int:
     finally:
         server.close()
     return 0
+
+
+main = console.command(build_parser, _run)

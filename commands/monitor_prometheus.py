@@ -10,8 +10,6 @@ from neurontools.commands import console
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from neurontools.monitor.exporter import Exporter
 
 EXAMPLES = """examples:
@@ -31,7 +29,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neuron-monitor-prometheus",
         description="Read the output of neuron-monitor on stdin and serve it as Prometheus metrics.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-p", "--port", type=int, default=8000, help="port to listen on (default: 8000)")
     parser.add_argument("--host", default="", help="address to listen on (default: all)")
@@ -45,13 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} is out of range", "use 1 to 65535, or 0 for any free port")
     from neurontools.monitor.scrape_server import ScrapeAddress, start_exporter
@@ -89,3 +80,6 @@ def _export(exporter: Exporter, *, echo: bool) -> int:
             "pipe a monitor into it: neuron-monitor | neuron-monitor-prometheus",
         )
     return 0
+
+
+main = console.command(build_parser, _run)

@@ -23,6 +23,8 @@ EXAMPLES = """examples:
 
 Times and bandwidths are modelled: they come from a cost model of the instance type, not from hardware. Each run
 says so on a terminal, and the JSON has "modelled": true. Results of --check are measured on real buffers.
+
+exit codes: 0 success, 1 no machine, wrong results or a failed collective, 2 usage error, 4 daemon error, 130 interrupted
 """
 
 # Flags that a stream may set for itself; the others are those of the whole run.
@@ -71,7 +73,6 @@ def build_parser() -> argparse.ArgumentParser:
         usage="nccom-test -r RANKS [FLAG ...] OPERATION",
         description="Time collective operations between the NeuronCores of the machine. Times are modelled.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("operation", nargs="?", choices=NAMES, metavar="OPERATION", help=", ".join(NAMES))
@@ -203,9 +204,7 @@ def _add_shapes(parser: argparse.ArgumentParser) -> None:
 
 def _add_own(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("flags that the real tool does not have")
-    _value(
-        group, "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-    )
+    parsing.add_machine(group, action=_Once)
     _value(
         group,
         "--instance",

@@ -12,11 +12,13 @@ from neurontools import env, paths
 from neurontools.base.text import plural, printable, shorten, table
 from neurontools.base.units import format_age, format_binary_size, format_duration
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from neurontools.commands.parsing import Verbs
     from neurontools.machine.machine_config import DaemonInfo
     from neurontools.machine.snapshot import Snapshot
 
@@ -43,10 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurond",
         description="Start, stop and inspect simulated Neuron machines. Each machine is one background process. Tools start the default machine when they need it.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    start = _verb(verbs, "start", "start a machine unless it is running")
+    start = _verb(verbs, "start", "start a machine unless it is running", _start)
     start.add_argument(
         "--instance", metavar="TYPE", help="instance type (default: NEURONTOOLS_INSTANCE or trn1.2xlarge)"
     )
@@ -85,14 +86,14 @@ def build_parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--foreground", action="store_true", help="run in the foreground and log to stderr; Ctrl-C stops"
     )
-    _verb(verbs, "status", "show a machine and the processes on it")
-    stop = _verb(verbs, "stop", "stop a machine")
+    _verb(verbs, "status", "show a machine and the processes on it", _status)
+    stop = _verb(verbs, "stop", "stop a machine", _stop)
     stop.add_argument(
         "--force", action="store_true", help="stop even if processes hold cores; they keep running"
     )
-    _verb(verbs, "restart", "replace the daemon; processes keep their cores")
-    _verb(verbs, "list", "list the running machines", named=False)
-    logs = _verb(verbs, "logs", "print the daemon's log", as_json=False)
+    _verb(verbs, "restart", "replace the daemon; processes keep their cores", _restart)
+    _verb(verbs, "list", "list the running machines", _list)
+    logs = _verb(verbs, "logs", "print the daemon's log", _logs)
     logs.add_argument("-f", "--follow", action="store_true", help="follow the log as it grows")
     logs.add_argument(
         "--kernel",
@@ -102,42 +103,14 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
-        "start": _start,
-        "status": _status,
-        "stop": _stop,
-        "restart": _restart,
-        "list": _list,
-        "logs": _logs,
-    }
-    return verbs[arguments.verb](arguments)
-
-
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    what: str,
-    *,
-    named: bool = True,
-    as_json: bool = True,
+    verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-    if named:
-        parser.add_argument(
-            "--name",
-            "--machine",
-            metavar="NAME",
-            help="machine name (default: NEURONTOOLS_MACHINE or 'default')",
-        )
-    if as_json:
-        parser.add_argument("--json", action="store_true", help="print JSON")
+    parser = add_verb(verbs, name, purpose, run)
+    if name != "list":
+        add_machine(parser, "--name")
+    if name != "logs":
+        add_json(parser)
     return parser
 
 
@@ -189,7 +162,7 @@ def _status(arguments: argparse.Namespace) -> int:
     with Client.connect(info.machine) as client:
         snapshot = client.snapshot()
     if arguments.json:
-        console.out(json.dumps({"daemon": info.to_json(), "machine": snapshot.to_json()}, indent=2))
+        console.print_json({"daemon": info.to_json(), "machine": snapshot.to_json()})
     else:
         console.out(_status_text(info, snapshot))
     return 0
@@ -214,7 +187,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
     infos = launch.list_machines()
     if arguments.json:
-        console.out(json.dumps([info.to_json() for info in infos], indent=2))
+        console.print_json([info.to_json() for info in infos])
         return 0
     rows = [
         (
@@ -308,3 +281,6 @@ def _ending(info: DaemonInfo) -> str:
     if info.idle_exit_s is not None:
         return f"after {format_duration(info.idle_exit_s)} without clients and processes"
     return "on neurond stop"
+
+
+main = console.command(build_parser)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.neff import add_info, add_unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EXAMPLES = """examples:
   neuron-packager info model.neff
@@ -25,7 +21,6 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neuron-packager",
         description="Inspect and unpack NEFF files, simulated or real. Nothing in them is executed.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
     add_info(verbs, parser.prog)
@@ -33,12 +28,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    code: int = arguments.run(arguments)
-    return code
+main = console.command(build_parser)

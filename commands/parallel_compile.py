@@ -8,9 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from neurontools.precompile.trial_run import TrialRun
 
@@ -25,6 +27,7 @@ _EXAMPLES = """examples:
 During the trial run nothing runs on the device: all results are zeros. Limit it to 10-15 steps.
 The exit code is the number of graphs that failed to compile, at most 255; 1 failed, 2 usage error."""
 
+_SEE_HELP = "see 'neuron_parallel_compile --help'"
 _WITH_PROGRAM = frozenset({"collect-and-compile", "collect", "analyze"})
 
 
@@ -36,7 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
         description="Compile the graphs of a program ahead of time: a trial run stores them in the compile cache, "
         "then they are compiled in parallel. Later runs of the program compile nothing.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -80,19 +82,12 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with clean, clear-locks, clear-neffs: print what would be removed, change nothing",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    parser = build_parser()
-    arguments = console.parse(parser, argv)
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.program[:1] == ["--"]:
         arguments.program = arguments.program[1:]
     if bool(arguments.program) != (arguments.command in _WITH_PROGRAM):
@@ -101,13 +96,12 @@ def _run(argv: Sequence[str] | None) -> int:
             if not arguments.program
             else "no program"
         )
-        parser.error(f"--command {arguments.command} takes {wants}")
+        raise UsageError(f"--command {arguments.command} takes {wants}", _SEE_HELP)
     for name in ("num_parallel", "world_size"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
-            parser.error(f"argument --{name}: {value} is less than 1")
-    code: int = _COMMANDS[arguments.command](arguments)
-    return code
+            raise UsageError(f"argument --{name}: {value} is less than 1", _SEE_HELP)
+    return _COMMANDS[arguments.command](arguments)
 
 
 def _collect_and_compile(arguments: argparse.Namespace) -> int:
@@ -126,11 +120,12 @@ def _compile(arguments: argparse.Namespace) -> int:
 
 
 def _trial_run(arguments: argparse.Namespace) -> TrialRun:
-    from neurontools.precompile.trial_run import check_exit_code, collect
+    from neurontools.precompile.trial_run import check_exit_code, collect, default_workdir
 
     environ = _environment(arguments)
+    workdir = arguments.parallel_compile_workdir or default_workdir()
     stdout = sys.stderr.fileno() if arguments.json else None
-    collected = collect(tuple(arguments.program), _workdir(arguments), environ, stdout)
+    collected = collect(tuple(arguments.program), workdir, environ, stdout)
     warning = check_exit_code(collected, environ)
     if warning:
         console.warn(warning)
@@ -140,7 +135,6 @@ def _trial_run(arguments: argparse.Namespace) -> TrialRun:
 def _compile_roots(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
-    from neurontools.commands.cache.options import print_json
     from neurontools.commands.progress import ProgressCounter
     from neurontools.precompile import compilation, report
 
@@ -158,7 +152,7 @@ def _compile_roots(
     for result in found.failed:
         console.warn(f"{result.entry}: {result.error}")
     if arguments.json:
-        print_json(report.report_json(found))
+        console.print_json(report.report_json(found))
     else:
         _log(arguments, report.format_report(found))
         for line in report.format_totals(found):
@@ -167,13 +161,12 @@ def _compile_roots(
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import analysis
 
     found = analysis.analyze(_trial_run(arguments))
     path = analysis.write_result(found, arguments.analyze_output, arguments.analyze_verbosity)
     if arguments.json:
-        print_json(analysis.result_json(found, arguments.analyze_verbosity))
+        console.print_json(analysis.result_json(found, arguments.analyze_verbosity))
     else:
         for line in analysis.format_summary(found, path):
             _log(arguments, line, tag="ANALYZE")
@@ -181,13 +174,12 @@ def _analyze(arguments: argparse.Namespace) -> int:
 
 
 def _scan(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import compilation
 
     groups = compilation.group_entries(_directory())
     with_failed = arguments.command == "scan-with-failed"
     if arguments.json:
-        print_json(compilation.groups_json(groups))
+        console.print_json(compilation.groups_json(groups))
     else:
         console.out(compilation.format_groups(groups, with_failed=with_failed))
     return 0
@@ -220,7 +212,6 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
 
 
 def _clear_neffs(arguments: argparse.Namespace) -> int:
-    from neurontools.commands.cache.options import print_json
     from neurontools.precompile import compilation
 
     root = _directory_to_clear("rm")
@@ -229,7 +220,9 @@ def _clear_neffs(arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         spared_json = [{"entry": entry, "reason": reason} for entry, reason in spared]
-        print_json({"root": root, "dry_run": arguments.dry_run, "removed": gone, "spared": spared_json})
+        console.print_json(
+            {"root": root, "dry_run": arguments.dry_run, "removed": gone, "spared": spared_json}
+        )
         return 0
     for path in gone if arguments.dry_run else ():
         console.out(path)
@@ -244,21 +237,20 @@ def _directory() -> str:
     """Return the cache's directory; for a cache in a bucket, the copy that runs of this host use."""
     from neurontools.cache.location import resolve
 
-    found = resolve()
-    return found.directory
+    return resolve().directory
 
 
 def _directory_to_clear(verb: str) -> str:
     """Return the directory; warn if there is a bucket behind it."""
     from neurontools.cache.location import resolve
 
-    found, directory = resolve(), _directory()
+    found = resolve()
     if found.is_remote:
         console.warn(
-            f"this removes from {directory}, the copy of {found.root}; entries of the bucket are fetched again "
+            f"this removes from {found.directory}, the copy of {found.root}; entries of the bucket are fetched again "
             f"until 'neuron-cache {verb} --cache-dir {found.root}' removes it there"
         )
-    return directory
+    return found.directory
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -267,12 +259,6 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
         flags = environ.get("NEURON_CC_FLAGS", "")
         environ["NEURON_CC_FLAGS"] = f"{flags} --log_level={arguments.log_level}".lstrip()
     return environ
-
-
-def _workdir(arguments: argparse.Namespace) -> str:
-    from neurontools.precompile.trial_run import default_workdir
-
-    return arguments.parallel_compile_workdir or default_workdir()
 
 
 def _log(arguments: argparse.Namespace, text: str, tag: str = "NEURON_PARALLEL_COMPILE") -> None:
@@ -293,3 +279,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "scan": _scan,
     "scan-with-failed": _scan,
 }
+
+
+main = console.command(build_parser, _run)

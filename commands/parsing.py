@@ -12,7 +12,9 @@ from neurontools.base.text import did_you_mean
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
 
 EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted"
 
@@ -23,6 +25,31 @@ _COLUMNS = re.compile(r" +\S+(?: \S+)? {2,}| *")
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
 # One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
 SIMILAR = 0.7
+
+
+def add_verb(
+    verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Return the parser of a new verb, which is run with its parsed command line."""
+    parser = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_machine(
+    parser: argparse._ActionsContainer,
+    *aliases: str,
+    note: str = "",
+    action: str | type[argparse.Action] = "store",
+) -> None:
+    """Add `--machine`; the first of its aliases names the value."""
+    text = f"machine name (default: NEURONTOOLS_MACHINE or 'default'){note}"
+    parser.add_argument(*aliases, "--machine", metavar="NAME", help=text, action=action)
+
+
+def add_json(parser: argparse.ArgumentParser, purpose: str = "print JSON") -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help=purpose)
 
 
 def parse(

@@ -9,10 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
+    from neurontools.commands.parsing import Verbs
     from neurontools.profiler.trace import Trace
 
 DEFAULT_DIRECTORY = "./output"
@@ -39,10 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neuron-profile",
         description="View profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    view = _verb(verbs, "view", "show the timeline on a terminal, print a summary, or write a trace file")
+    purpose = "show the timeline on a terminal, print a summary, or write a trace file"
+    view = _verb(verbs, "view", purpose, _view)
     view.add_argument(
         "--output-format", choices=(*FORMATS, *_REMOVED), metavar="FORMAT", help=", ".join(FORMATS)
     )
@@ -51,16 +53,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="file to write (default: ntff.json, ntff.trace.json or ntff.pftrace)",
     )
-    view.set_defaults(body=_view)
-    summary = _verb(verbs, "summary", "print a summary of the profile")
-    summary.add_argument("--json", action="store_true", help="print JSON (base units)")
-    summary.set_defaults(body=_summary)
-    top = _verb(verbs, "top", "print the operators that take the most device time")
+    summary = _verb(verbs, "summary", "print a summary of the profile", _summary)
+    add_json(summary, "print JSON (base units)")
+    top = _verb(verbs, "top", "print the operators that take the most device time", _top)
     top.add_argument("-k", type=_positive, default=20, metavar="N", help="number of operators (default: 20)")
-    top.add_argument("--json", action="store_true", help="print JSON (base units)")
-    top.set_defaults(body=_top)
+    add_json(top, "print JSON (base units)")
     purpose = "run a program with profiling, like neuron-run --profile"
-    inspect = verbs.add_parser("inspect", help=purpose, description=f"{purpose.capitalize()}.")
+    inspect = add_verb(verbs, "inspect", purpose, _inspect)
     inspect.add_argument(
         "-o",
         "--output-dir",
@@ -69,31 +68,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="directory for the profile (default: %(default)s)",
     )
     inspect.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
-    inspect.set_defaults(body=_inspect)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    code: int = arguments.body(arguments)
-    return code
-
-
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    purpose: str,
+    verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name,
-        help=purpose,
-        description=purpose[0].upper() + purpose[1:] + ".",
-    )
+    parser = add_verb(verbs, name, purpose, run)
     parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
     parser.add_argument("-d", "--session-dir", metavar="DIR", help="same as DIR")
     parser.add_argument(
@@ -191,7 +172,7 @@ def _top(arguments: argparse.Namespace) -> int:
 
     operators = top_operators(_load(arguments), arguments.k)
     if arguments.json:
-        console.out(json.dumps([asdict(operator) for operator in operators], indent=2))
+        console.print_json([asdict(operator) for operator in operators])
     elif operators:
         console.out(operators_text(operators))
     if operators:
@@ -228,3 +209,6 @@ def _inspect(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[0] == "--" else arguments.command
     launch.run(launch.RunOptions(tuple(command), profile=arguments.output_dir))
     return 0
+
+
+main = console.command(build_parser)

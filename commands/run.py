@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from neurontools.commands.parsing import add_machine
+from neurontools.errors import UsageError
 
 EXAMPLES = """examples:
   neuron-run -- python train.py
@@ -28,32 +26,22 @@ def build_parser() -> argparse.ArgumentParser:
         description="Run a program on the simulated Neuron machine. Installed torch_xla, torch_neuronx and "
         "torchvision packages take precedence over the simulated ones. Returns the program's exit code.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--instance", metavar="TYPE", help="private machine of this instance type")
-    where.add_argument(
-        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-    )
+    add_machine(where)
     parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
     parser.add_argument("--cache", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARG ...]")
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from neurontools.compat import launch
 
-    parser = build_parser()
-    arguments = console.parse(parser, argv)
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        parser.error("no program given (neuron-run -- python train.py)")
+        raise UsageError("no program given (neuron-run -- python train.py)", "see 'neuron-run --help'")
     launch.run(
         launch.RunOptions(
             command=tuple(command),
@@ -65,3 +53,6 @@ def _run(argv: Sequence[str] | None) -> int:
         on_notice=console.notice,
     )
     return 0
+
+
+main = console.command(build_parser, _run)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import signal
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from neurontools.sources.sysfs_export import SysfsExport
 
 EXAMPLES = """examples:
@@ -30,7 +29,6 @@ exit codes: 0 success, 1 the directory can't be used or was deleted, 2 usage err
 
 _SHORTEST_INTERVAL_S = 0.05
 _LONGEST_INTERVAL_S = 3600.0
-_TERMINATED = 128 + signal.SIGTERM
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,16 +37,15 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools sysfs",
         description="Export the files that the Neuron driver would show in /sys for the simulated machine. They are read-only.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    export = _verb(verbs, "export", "write the tree to a directory")
+    export = add_verb(verbs, "export", "write the tree to a directory", _export)
     export.add_argument("directory", metavar="DIR", help="an empty directory, or an earlier export")
     export.add_argument("--watch", action="store_true", help="keep the tree current")
     export.add_argument(
         "--interval", metavar="SECONDS", type=float, default=1.0, help="seconds between updates (default: 1)"
     )
-    show = _verb(verbs, "show", "print files of the tree")
+    show = add_verb(verbs, "show", "print files of the tree", _show)
     show.add_argument(
         "path",
         metavar="PATH",
@@ -56,65 +53,36 @@ def build_parser() -> argparse.ArgumentParser:
         default="neuron*",
         help="file, directory or pattern (default: all)",
     )
-    reset = _verb(verbs, "reset", "zero the counters of the devices")
+    reset = add_verb(verbs, "reset", "zero the counters of the devices", _reset)
     reset.add_argument("--device", metavar="N", type=int, help="index of the device (default: all)")
     for verb in (export, show, reset):
-        verb.add_argument(
-            "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-        )
-        verb.add_argument("--json", action="store_true", help="print JSON")
+        add_machine(verb)
+        add_json(verb)
     return parser
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, purpose: str
-) -> argparse.ArgumentParser:
-    return verbs.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
-    if arguments.verb == "show":
-        return _show(arguments)
-    if arguments.verb == "reset":
-        return _reset(arguments)
+def _export(arguments: argparse.Namespace) -> int:
     if not _SHORTEST_INTERVAL_S <= arguments.interval <= _LONGEST_INTERVAL_S:
         raise UsageError(
             f"--interval {arguments.interval:g} is out of range",
             f"use {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
     console.notice(f"exporting to {arguments.directory} ...")
-    return _watch(arguments) if arguments.watch else _export(arguments)
+    from neurontools.sources.sysfs_export import export, export_continuously
 
-
-def _export(arguments: argparse.Namespace) -> int:
-    from neurontools.sources.sysfs_export import export
-
-    done = export(arguments.directory, machine=arguments.machine, on_notice=console.notice)
-    _report(done, as_json=arguments.json)
-    return 0
-
-
-def _watch(arguments: argparse.Namespace) -> int:
-    from neurontools.sources.sysfs_export import export_continuously
-
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        export_continuously(
-            arguments.directory,
-            arguments.interval,
-            machine=arguments.machine,
-            on_start=console.notice,
-            on_notice=console.warn,
-            on_first=lambda done: _report(done, as_json=arguments.json),
-        )
-    except _TerminatedError:
-        return _TERMINATED
+    if not arguments.watch:
+        done = export(arguments.directory, machine=arguments.machine, on_notice=console.notice)
+        _report(done, as_json=arguments.json)
+        return 0
+    console.exit_on_sigterm()
+    export_continuously(
+        arguments.directory,
+        arguments.interval,
+        machine=arguments.machine,
+        on_start=console.notice,
+        on_notice=console.warn,
+        on_first=lambda done: _report(done, as_json=arguments.json),
+    )
     return 0
 
 
@@ -125,9 +93,7 @@ def _show(arguments: argparse.Namespace) -> int:
     with open_source("sim", machine=arguments.machine, on_notice=console.notice) as source:
         found = find_files(source.snapshot(), arguments.path)
     if arguments.json:
-        import json
-
-        console.out(json.dumps({f"/{path}": entry_text(entry) for path, entry in found.items()}, indent=2))
+        console.print_json({f"/{path}": entry_text(entry) for path, entry in found.items()})
     elif len(found) == 1:
         console.out(entry_text(next(iter(found.values()))).removesuffix("\n"))
     else:
@@ -147,7 +113,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
         console.out(json.dumps({"devices": devices}))
     else:
-        console.out(f"counters reset on {len(devices)} device{'s' if len(devices) > 1 else ''}")
+        console.out(f"counters reset on {plural(len(devices), 'device')}")
     return 0
 
 
@@ -158,15 +124,10 @@ def _report(done: SysfsExport, *, as_json: bool) -> None:
 
         console.out_now(json.dumps(asdict(done)))
     else:
-        devices = "1 device" if done.device_count == 1 else f"{done.device_count} devices"
+        devices = plural(done.device_count, "device")
         console.out_now(
             f"{done.path}: {done.instance_type}, {devices}, {done.file_count} files, {done.written_count} written"
         )
 
 
-class _TerminatedError(Exception):
-    """SIGTERM was received."""
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise _TerminatedError
+main = console.command(build_parser)

@@ -54,7 +54,6 @@ def build_parser() -> argparse.ArgumentParser:
         description="Show NeuronCore utilization, vCPU and memory use of the machine, live. Without a terminal it "
         "prints one screen as text.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--interval", metavar="SECONDS", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
@@ -118,13 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.json and not arguments.once:
         raise UsageError("--json needs --once", "add --once, or use neuron-monitor for a stream")
     if arguments.list_keys:
@@ -261,3 +254,6 @@ def _has_utf8() -> bool:
 def _on_terminal() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
+
+
+main = console.command(build_parser, _run)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EPILOG = """examples:
   neuron-cache ls --sort size --limit 10
@@ -61,14 +57,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     # A big cache is a million objects without cycles: by default the garbage collector traverses them again and again.
     gc.set_threshold(100_000, 20, 100)
     code: int = arguments.run(arguments)
     return code
+
+
+main = console.command(build_parser, _run)

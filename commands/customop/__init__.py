@@ -294,15 +294,12 @@ _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "any_instance", False):
         os.environ[env.CUSTOMOP_ANY_INSTANCE] = "1"
     module, function, _ = COMMANDS[arguments.command]
     action = getattr(import_module(f"neurontools.commands.customop.{module}"), function)
     return int(action(arguments))
+
+
+main = console.command(build_parser, _run)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import sys
+import time
+from select import poll
 
-from neurontools import __version__, env
+from neurontools import __version__, env, paths
 from neurontools.commands import console
-from neurontools.commands.ls.output import show
+from neurontools.commands.ls import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
+from neurontools.machine.directory import request_recovery
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterable, Sequence
+    from argparse import ArgumentParser, _ArgumentGroup
+    from collections.abc import Iterable, Iterator, Sequence
 
     from neurontools.machine.listing.flags import Flags
 
 SIMULATION = "sim"
-
-
-def build_parser() -> ArgumentParser:
-    """Return the command's parser."""
-    from neurontools.commands.ls import parser
-
-    return parser.build_parser()
+RESTART_S = 3.0
+_RETRY_S = 0.05
 
 
 def main(words: Sequence[str]) -> int:
@@ -73,9 +71,7 @@ def _list_machine(flags: Flags, machine: str) -> int:
     reply = _ask(words, machine)
     if flags.period_s is None or reply is None:
         return _show(reply)
-    from neurontools.commands.ls.watch import replies_of
-
-    return _watch(flags, replies_of(lambda: request(words, machine), machine, flags.period_s))
+    return _watch(flags, _repeat_request(words, machine, flags.period_s))
 
 
 def _list_source(flags: Flags, name: str) -> int:
@@ -100,20 +96,79 @@ def _list_source(flags: Flags, name: str) -> int:
 
 
 def _watch(flags: Flags, replies: Iterable[Reply]) -> int:
-    from neurontools.commands.ls.watch import watch
-
-    code = watch(replies, lines_of_json=flags.format == "json")
-    if code is not None:
-        return code
+    """Print each reply that differs from the previous one; with JSON, each becomes one line."""
+    shown = None
+    lines_of_json = flags.format == "json"
+    for reply in replies:
+        code, out, err = reply
+        if reply != shown:
+            ended = show((code, _frame(out, lines_of_json=lines_of_json and not code), err))
+            shown = reply
+            if ended:
+                return ended
+        if _reader_closes(0.0):
+            return 0
     return _no_driver() if flags.source in {None, SIMULATION} else 0
 
 
-def _ask(words: list[str], machine: str) -> Reply | None:
+def _repeat_request(words: list[str], machine: str, period_s: float) -> Iterator[Reply]:
+    """Yield the replies of a machine's daemon, until the machine is stopped.
+
+    A daemon restores its deleted runtime directory, and a killed daemon is replaced (unless NEURONTOOLS_AUTOSTART=0).
+    After a stop, a restart is awaited for `RESTART_S` seconds.
+    """
+    while (reply := _ask_until_gone(words, machine)) is not None:
+        yield reply
+        _reader_closes(period_s)
+
+
+def _reader_closes(within_s: float) -> bool:
+    """Wait up to a time until the reader of standard output closes it; return whether it did."""
     try:
-        reply = request(words, machine)
+        watched = poll()
+        watched.register(1, 0)  # errors and hang-ups are always reported
+        return bool(watched.poll(within_s * 1000))
+    except OSError:
+        return True
+
+
+def _ask_until_gone(words: list[str], machine: str) -> Reply | None:
+    give_up = time.monotonic() + RESTART_S
+    while True:
+        reply = _ask_once(words, machine)
+        if reply is not None or time.monotonic() > give_up:
+            return reply
+        if not request_recovery(paths.machine_dir(machine)):
+            _replace_if_killed(machine)
+            time.sleep(_RETRY_S)
+
+
+def _ask_once(words: list[str], machine: str) -> Reply | None:
+    try:
+        return request(words, machine)
     except ConnectionResetError:
-        reply = None
-    return reply or _ask_again(words, machine)
+        return None
+
+
+def _replace_if_killed(machine: str) -> None:
+    from neurontools.machine import launch
+
+    if env.autostart() and launch.has_crashed(machine):
+        launch.ensure_running(machine)
+
+
+def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
+    if lines_of_json:
+        import json
+
+        return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
+    if sys.stdout.isatty():
+        return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
+    return out
+
+
+def _ask(words: list[str], machine: str) -> Reply | None:
+    return _ask_once(words, machine) or _ask_again(words, machine)
 
 
 def _ask_again(words: list[str], machine: str) -> Reply | None:
@@ -139,3 +194,88 @@ def _no_driver() -> int:
 
     sys.stderr.write(no_devices_line())
     return 1
+
+
+def _epilog() -> str:
+    from neurontools.machine.listing.filters import DEVICE_KEYS, PROCESS_KEYS
+
+    return f"""filters: KEY OPERATOR VALUE[,VALUE...]; all filters must hold, and one of the values of each
+  of devices    {", ".join(DEVICE_KEYS)}
+  of processes  {", ".join(PROCESS_KEYS)}
+  operators     = != for all, ~ !~ (contains) for text, > >= < <= for numbers and sizes (512MB, 1.5GB)
+  states        idle, busy (processes hold cores), executing (busy, and a core runs now)
+
+examples:
+  neuron-ls
+  neuron-ls --wide --show-all-procs
+  neuron-ls --topology
+  neuron-ls -j | jq 'map(.nc_count) | add'
+  neuron-ls --machine ci --device 0-3 --format csv
+  neuron-ls --filter state=busy 'memory-used>1GB' --owner me
+  neuron-ls --watch --filter 'command~python'
+  neuron-ls --source real --verbose
+
+exit codes: 0 success, 1 no machine or invalid flag, 2 invalid machine name or source, 4 daemon error,
+130 interrupted
+"""
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser for help and shell completion; `listing.flags` parses the command line."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="neuron-ls",
+        description="List the Neuron devices of the machine and the processes on them.",
+        epilog=_epilog(),
+    )
+    parser.add_argument(
+        "-w", "--wide", action="store_true", help="cut commands to 80 characters instead of 40"
+    )
+    parser.add_argument(
+        "-a",
+        "--show-all-procs",
+        action="store_true",
+        help="also list processes without a Neuron runtime (runtime version NA)",
+    )
+    parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
+    parser.add_argument("-j", "--json-output", action="store_true", help="print JSON")
+    _add_ours(parser.add_argument_group("flags that the real tool does not have"))
+    return parser
+
+
+def _add_ours(group: _ArgumentGroup) -> None:
+    from neurontools.commands.parsing import add_machine
+    from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S, FORMATS
+
+    group.add_argument("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
+    group.add_argument("--csv", action="store_true", help="same as --format csv")
+    group.add_argument("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
+    group.add_argument(
+        "--filter",
+        metavar="EXPR",
+        nargs="+",
+        action="append",
+        help="only devices and processes that match EXPR; see below",
+    )
+    group.add_argument("--owner", metavar="USER", help="only processes of a user: a name, a uid, or me")
+    group.add_argument(
+        "--color",
+        choices=COLOURS,
+        nargs="?",
+        help="use colours (auto: on a terminal, unless NO_COLOR is set)",
+    )
+    group.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        help=f"print again after every change, checked every SECONDS (default {DEFAULT_PERIOD_S:g}); "
+        "with -j one line of JSON each time",
+    )
+    add_machine(group)
+    group.add_argument(
+        "--source",
+        metavar="real|sim|FILE",
+        help="data source: the simulated machine (default), this host, or a recording",
+    )
+    group.add_argument("--verbose", action="store_true", help="print the source on stderr")

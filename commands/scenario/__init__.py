@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import parse_duration
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from neurontools.commands.parsing import Verbs
 
 EXAMPLES = """examples:
   neurontools scenario list
@@ -27,6 +29,16 @@ exit codes: 0 success, 1 mistakes in a file or damaged lines, 2 usage error, 3 n
 instance type, or daemon error, 130 interrupted, 143 terminated
 """
 
+# verb -> (module beside this one, function)
+_BODIES = {
+    "list": ("show", "list_all"),
+    "show": ("show", "show"),
+    "check": ("show", "check"),
+    "play": ("play", "play"),
+    "record": ("play", "record"),
+    "replay": ("play", "replay"),
+}
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
@@ -34,38 +46,28 @@ def build_parser() -> argparse.ArgumentParser:
         prog="neurontools scenario",
         description="Play scenarios on the simulated machine; record and replay neuron-monitor output.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    _list_verb(verbs)
-    _show_verbs(verbs)
-    _play_verb(verbs)
-    _record_verb(verbs)
-    _replay_verb(verbs)
+    add_json(add_verb(verbs, "list", "list the bundled scenarios", _run))
+    show = add_verb(verbs, "show", "show what a scenario does, group by group", _run)
+    show.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
+    add_json(show)
+    check = add_verb(verbs, "check", "check scenario files and report every mistake with its line", _run)
+    check.add_argument("files", metavar="NAME|FILE", nargs="+", help="scenario files")
+    add_json(check)
+    _add_play(verbs)
+    _add_record(verbs)
+    _add_replay(verbs)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return console.run(lambda: _run(argv))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    from neurontools.commands.scenario import play, recording, show
-
-    arguments = console.parse(build_parser(), argv)
+def _run(arguments: argparse.Namespace) -> int:
     for option in ("duration", "period"):
         if hasattr(arguments, option):
             setattr(arguments, option, _parse_duration(getattr(arguments, option), f"--{option}"))
-    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
-        "list": show.list_all,
-        "show": show.show,
-        "check": show.check,
-        "play": play.play,
-        "record": recording.record,
-        "replay": recording.replay,
-    }
-    return verbs[arguments.verb](arguments)
+    module, function = _BODIES[arguments.verb]
+    body = getattr(import_module(f"neurontools.commands.scenario.{module}"), function)
+    return int(body(arguments))
 
 
 def _parse_duration(text: str | None, flag: str) -> float | None:
@@ -85,55 +87,21 @@ def _parse_duration(text: str | None, flag: str) -> float | None:
     return seconds
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
-) -> argparse.ArgumentParser:
-    return verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-
-
-def _json(parser: argparse.ArgumentParser, what: str = "print JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=what)
-
-
-def _machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--machine", metavar="NAME", help="machine name (default: NEURONTOOLS_MACHINE or 'default')"
-    )
-
-
-def _list_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _json(_verb(verbs, "list", "list the bundled scenarios"))
-
-
-def _show_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    show = _verb(verbs, "show", "show what a scenario does, group by group")
-    check = _verb(verbs, "check", "check scenario files and report every mistake with its line")
-    show.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
-    check.add_argument("files", metavar="NAME|FILE", nargs="+", help="scenario files")
-    _json(show)
-    _json(check)
-
-
-def _play_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    play = _verb(verbs, "play", "run the synthetic processes of a scenario on a machine")
+def _add_play(verbs: Verbs) -> None:
+    play = add_verb(verbs, "play", "run the synthetic processes of a scenario on a machine", _run)
     play.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
-    play.add_argument(
-        "--machine",
-        metavar="NAME",
-        help="machine name (default: NEURONTOOLS_MACHINE or 'default'); a machine that is not running is started, and "
-        "stopped at the end",
-    )
+    add_machine(play, note="; a machine that is not running is started, and stopped at the end")
     play.add_argument(
         "--speed", metavar="X", type=float, default=1.0, help="scenario seconds per second (default: 1)"
     )
     play.add_argument("--duration", metavar="DURATION", help="scenario time to play, e.g. 90s or 5m")
     play.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
     play.add_argument("--loop", action="store_true", help="repeat until Ctrl-C or --duration")
-    _json(play, "print one JSON object per event")
+    add_json(play, "print one JSON object per event")
 
 
-def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    record = _verb(verbs, "record", "record neuron-monitor output, or compute it from a scenario")
+def _add_record(verbs: Verbs) -> None:
+    record = add_verb(verbs, "record", "record neuron-monitor output, or compute it from a scenario", _run)
     record.add_argument(
         "scenario",
         metavar="-|NAME|FILE",
@@ -145,7 +113,7 @@ def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     record.add_argument(
         "--offline", action="store_true", help="compute the scenario's recording, without a machine"
     )
-    _machine(record)
+    add_machine(record)
     record.add_argument(
         "--source",
         metavar="sim|real",
@@ -158,11 +126,14 @@ def _record_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     record.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
 
 
-def _replay_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    replay = _verb(verbs, "replay", "print a recording, byte for byte, at its recorded speed")
+def _add_replay(verbs: Verbs) -> None:
+    replay = add_verb(verbs, "replay", "print a recording, byte for byte, at its recorded speed", _run)
     replay.add_argument("file", metavar="FILE", help="a recording, - for stdin")
     replay.add_argument(
         "--speed", metavar="X", type=float, default=1.0, help="multiple of the recorded speed (default: 1)"
     )
     replay.add_argument("--loop", action="store_true", help="repeat until Ctrl-C")
     replay.add_argument("--no-wait", action="store_true", help="print all lines at once")
+
+
+main = console.command(build_parser)

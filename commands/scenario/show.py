@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import table
@@ -21,7 +20,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     """Print the bundled scenarios."""
     found = [schema.load(name) for name in schema.scenario_names()]
     if arguments.json:
-        console.out(json.dumps([_summary(scenario) for scenario in found], indent=2))
+        console.print_json([_summary(scenario) for scenario in found])
         return 0
     head = ("NAME", "INSTANCE", "DURATION", "PROCESSES", "WHAT HAPPENS")
     rows = [
@@ -50,7 +49,7 @@ def show(arguments: argparse.Namespace) -> int:
             {"at_s": fault.at_s, "kind": fault.spec.kind, "target": fault.spec.target()}
             for fault in scenario.faults
         ]
-        console.out(json.dumps({**_summary(scenario), "groups": groups, "faults": faults}, indent=2))
+        console.print_json({**_summary(scenario), "groups": groups, "faults": faults})
         return 0
     console.out(f"{scenario.name}: {scenario.description}")
     console.out(
@@ -91,10 +90,9 @@ def check(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 console.out(f"{name}: OK, {len(scenario.processes)} processes on {_instance(scenario)}")
     if arguments.json:
-        console.out(json.dumps(found, indent=2))
-        return 1 if found else 0
-    for line in lines:
-        console.out(line)
+        console.print_json(found)
+    elif lines:
+        console.out("\n".join(lines))
     return 1 if found else 0
 
 

@@ -262,7 +262,7 @@ def test_watching_ends_when_it_cannot_write():
     assert (run.returncode, run.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
-IMPATIENT = "from neurontools.commands.ls import main, watch; watch.RESTART_S = 0.2; raise SystemExit(main())"
+IMPATIENT = "from neurontools.commands.ls import forms, main; forms.RESTART_S = 0.2; raise SystemExit(main())"
 
 
 def test_watching_ends_when_the_machine_does():

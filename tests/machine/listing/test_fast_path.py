@@ -23,7 +23,6 @@ OWN = {
     "neurontools",
     "neurontools.commands",
     "neurontools.commands.ls",
-    "neurontools.commands.ls.output",
     "neurontools.env",
     "neurontools.errors",
     "neurontools.machine",
