@@ -17,8 +17,8 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.tui.top.machines.source import MachineAddress
     from neurontools.tui.top.run import TopOptions
+    from neurontools.tui.top.source import MachineAddress
 
 EXAMPLES = """examples:
   neuron-top                     live view; q quits, ? shows the keys
@@ -234,7 +234,7 @@ def _places(arguments: argparse.Namespace) -> tuple[MachineAddress, ...]:
             "--once prints only the list of several machines",
             "remove --page and --filter, or name a single machine",
         )
-    from neurontools.tui.top.machines.source import places_of
+    from neurontools.tui.top.source import places_of
 
     return places_of(names, arguments.remote)
 

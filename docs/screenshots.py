@@ -128,7 +128,7 @@ async def take(play: Play, directory: Path) -> None:
 async def take_several(directory: Path) -> None:
     """Look at several machines at once, and save the list."""
     from neurontools.tui.top.app import TopApp
-    from neurontools.tui.top.machines.source import SeveralSource, places_of
+    from neurontools.tui.top.source import SeveralSource, places_of
 
     source = SeveralSource(places_of(list(SEVERAL), []), 1.0)
     names = zip(SEVERAL, source.source_names, strict=True)

@@ -13,11 +13,10 @@ from neurontools.cache.browser import change_stamp
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.names import AUTO
-from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
 if TYPE_CHECKING:

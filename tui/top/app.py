@@ -1,9 +1,13 @@
-"""neuron-top as a Textual app: passes updates and keys to the model, and lines to the terminal."""
+"""neuron-top as a Textual app: passes updates of its source, keys and the mouse to the model, and lines to the terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.geometry import Size
@@ -12,21 +16,20 @@ from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, key_troubles
 from neurontools.tui.top.layout import too_small
-from neurontools.tui.top.machines.bar import MACHINE_KEYS, MachineActions
-from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine, machines_title
+from neurontools.tui.top.machine_bar import MACHINE_KEYS, MachineActions
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import PagePane
-from neurontools.tui.top.pages.classic import ClassicActions
+from neurontools.tui.top.pages.classic import click_classic
+from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine, machines_title
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.pages.rows import title_line
-from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController, TimeActions
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController
 from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, page_at, page_frame, small_frame
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.updates import UpdateReader
-from neurontools.tui.widgets.background import hinted_dark
+from neurontools.tui.top.source import MachineUpdate, SourceProblem
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
 if TYPE_CHECKING:
@@ -38,53 +41,16 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from neurontools.dashboard.alerts import Alert
-    from neurontools.tui.top.machines.source import SeveralSource
     from neurontools.tui.top.palette import TopCommands
     from neurontools.tui.top.screen import Frame
-    from neurontools.tui.top.source import UpdateSource
+    from neurontools.tui.top.source import SeveralSource, Update, UpdateSource
     from neurontools.tui.widgets.lines import Line
-
-
-class MouseActions(ClassicActions, MachineActions):
-    """Mixin of the app: clicks and the mouse wheel."""
-
-    def on_click(self, event: events.Click) -> None:
-        """Pass the click to the page, or switch to another page."""
-        if len(self.screen_stack) > 1 or too_small(*self.size):
-            return
-        x, (width, height) = event.screen_x, self.size
-        strip = len(self.strip(width, height))
-        y = event.screen_y - strip  # without the machine bar
-        if strip and y == 0:
-            self.click_strip(x)
-        elif self.is_classic:
-            self.click_classic(x, y, Size(width, height - strip))
-        elif event.screen_y == height - 2:
-            self.turn_to(page_at(self.pages, self.page, width, x) or self.page)
-        elif 1 <= y < height - strip - 2:
-            self.carry_out(self.page.click(self.model, x, y - 1))
-        self.paint()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Move the selection down."""
-        self._scroll(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Move the selection up."""
-        self._scroll(-1)
-
-    def _scroll(self, steps: int) -> None:
-        if len(self.screen_stack) > 1 or too_small(*self.size):
-            return
-        if self.is_classic:
-            self.model.tree.move(steps)
-        else:
-            self.page.scroll(self.model, steps)
-        self.paint()
 
 
 _PLAY_S = 0.1
 _BEHIND_S = 0.2
+_SILENT = "no data for"
+_SILENCE_PERIOD_S = 1.0
 _LINES_OF_NOTICE = 6  # that one may take, with room to spare
 
 
@@ -101,7 +67,7 @@ def _commands() -> type[TopCommands]:
     return TopCommands
 
 
-class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
+class TopApp(MachineActions, KeyQueue):
     """The dashboard.
 
     Args:
@@ -124,6 +90,9 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
     ALLOW_SELECT = False
     AUTO_FOCUS = None  # only the visible page has the focus
     BINDINGS: ClassVar[list[BindingType]] = [*ANYWHERE, *MACHINE_KEYS, *CLASSIC]
+    failure: Exception | None = None
+    """The error that ended the source."""
+    _reader_context: Context
 
     def __init__(
         self,
@@ -165,6 +134,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
         self.is_dark = hinted_dark(os.environ)
         self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
         self.source_ended = asyncio.Event()
+        """Set at the end of the source."""
         self.source = source
         self._notices = notices
         self._panes: tuple[LinePane, ...] = ()
@@ -190,7 +160,7 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
         if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
             notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
-        self.start_watching()
+        self._start_watching()
         if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)
 
@@ -256,3 +226,121 @@ class TopApp(MouseActions, TimeActions, UpdateReader, KeyQueue):
     def _play(self) -> None:
         if self.playback.advance():
             self.paint()
+
+    def action_tree(self, method: str, *values: int) -> None:
+        """Run a method of the memory tree."""
+        getattr(self.model.tree, method)(*values)
+        self.paint()
+
+    def action_model(self, method: str, *values: int) -> None:
+        """Run a method of the model."""
+        getattr(self.model, method)(*values)
+        self.paint()
+
+    def action_playback(self, method: str, *values: int) -> None:
+        """Run a method of the playback."""
+        getattr(self.playback, method)(*values)
+        self.paint()
+
+    # The mouse
+
+    def on_click(self, event: events.Click) -> None:
+        """Pass the click to the page, or switch to another page."""
+        if len(self.screen_stack) > 1 or too_small(*self.size):
+            return
+        x, (width, height) = event.screen_x, self.size
+        strip = len(self.strip(width, height))
+        y = event.screen_y - strip  # without the machine bar
+        if strip and y == 0:
+            self.click_strip(x)
+        elif self.is_classic:
+            click_classic(self.model, x, y, Size(width, height - strip))
+        elif event.screen_y == height - 2:
+            self.turn_to(page_at(self.pages, self.page, width, x) or self.page)
+        elif 1 <= y < height - strip - 2:
+            self.carry_out(self.page.click(self.model, x, y - 1))
+        self.paint()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move the selection down."""
+        self._scroll(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move the selection up."""
+        self._scroll(-1)
+
+    def _scroll(self, steps: int) -> None:
+        if len(self.screen_stack) > 1 or too_small(*self.size):
+            return
+        self.page.scroll(self.model, steps)
+        self.paint()
+
+    # The source
+
+    def _start_watching(self) -> None:
+        self._reader_context = copy_context()
+        # Not a Textual worker: the interpreter would wait for a thread blocked in a read.
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
+        if self.silent_after_s is not None:
+            self.set_timer(self.silent_after_s, self._listen)
+
+    def take(self, update: Update | MachineUpdate) -> None:
+        """Show an update of the source."""
+        machine = self.shown_machines[0]
+        if isinstance(update, MachineUpdate):
+            machine, update = self.shown_machines[update.index], update.update
+        machine.last_update_s = time.monotonic()
+        machine.playback.take(update)
+        if machine.playback is self.playback or self.page.name == MachinesPage.name:
+            self.paint()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A Textual message would do the same at twice the cost.
+        def run(what: Callable[..., None], *values: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._safely, what, *values, context=self._reader_context)
+
+        try:
+            for update in self.source.updates():
+                run(self.take, update)
+        except Exception as error:  # noqa: BLE001  a bug in a source must end the app, not only this thread
+            run(self._fail, error)
+        else:
+            run(self._end)
+
+    def _safely(self, what: Callable[..., None], *values: object) -> None:
+        try:
+            what(*values)
+        except Exception as error:  # noqa: BLE001  a bug must end the app, not only this step
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self.exit(1)
+
+    def _end(self) -> None:
+        self.playback.is_loaded = True
+        self.source_ended.set()
+
+    def _listen(self) -> None:
+        # While data arrives this wakes up only when it could be late, not each second.
+        assert self.silent_after_s is not None
+        now_s = time.monotonic()
+        silent_s = [now_s - machine.last_update_s for machine in self.shown_machines]
+        reported = [
+            _report_silence(machine, for_s)
+            for machine, for_s in zip(self.shown_machines, silent_s, strict=True)
+            if for_s > self.silent_after_s
+        ]
+        if any(reported):
+            self.paint()
+        self.set_timer(max(_SILENCE_PERIOD_S, self.silent_after_s - max(silent_s)), self._listen)
+
+
+def _report_silence(machine: MonitoredMachine, silent_s: float) -> bool:
+    trouble = machine.model.trouble
+    if trouble and not trouble.startswith(_SILENT):
+        return False
+    machine.model.update(SourceProblem(f"{_SILENT} {silent_s:.0f} s"))
+    return True

@@ -8,24 +8,24 @@ from textual.binding import Binding
 
 from neurontools.base.text import suggest
 from neurontools.tui.names import PAGE_LETTERS, PAGE_NAMES, shown_key
-from neurontools.tui.top.machines.bar import MACHINE_KEYS
-from neurontools.tui.top.machines.page import MachinesPage
+from neurontools.tui.top.machine_bar import MACHINE_KEYS
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
+from neurontools.tui.top.pages.machines import MachinesPage
 from neurontools.tui.top.pages.registry import make_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIME_KEYS = [
-    Binding("space", "pause", "pause or continue", id="pause"),
-    Binding("left_square_bracket", "step(-1)", "one snapshot back", id="step-back"),
-    Binding("right_square_bracket", "step(1)", "one snapshot forward", id="step-on"),
-    Binding("left_curly_bracket", "seek(-60)", "a minute back", id="minute-back"),
-    Binding("right_curly_bracket", "seek(60)", "a minute forward", id="minute-on"),
-    Binding("left_parenthesis", "tape_start", "go to the oldest snapshot", id="tape-start"),
-    Binding("right_parenthesis", "tape_end", "follow the newest snapshot", id="tape-end"),
-    Binding("minus", "speed(-1)", "slow down a replay", id="slower"),
-    Binding("plus,equals_sign", "speed(1)", "speed up a replay", id="faster"),
+    Binding("space", "playback('toggle_pause')", "pause or continue", id="pause"),
+    Binding("left_square_bracket", "playback('step', -1)", "one snapshot back", id="step-back"),
+    Binding("right_square_bracket", "playback('step', 1)", "one snapshot forward", id="step-on"),
+    Binding("left_curly_bracket", "playback('seek', -60)", "a minute back", id="minute-back"),
+    Binding("right_curly_bracket", "playback('seek', 60)", "a minute forward", id="minute-on"),
+    Binding("left_parenthesis", "playback('go_to_start')", "go to the oldest snapshot", id="tape-start"),
+    Binding("right_parenthesis", "playback('go_to_end')", "follow the newest snapshot", id="tape-end"),
+    Binding("minus", "playback('change_speed', -1)", "slow down a replay", id="slower"),
+    Binding("plus,equals_sign", "playback('change_speed', 1)", "speed up a replay", id="faster"),
 ]
 """Keys that work on every page."""
 
@@ -48,29 +48,29 @@ ANYWHERE = [
 """Keys that work on every page."""
 
 CLASSIC = [
-    Binding("up", "move(-1)", "select a row of the memory tree", id="overview.up"),
-    Binding("down", "move(1)", "select a row of the memory tree", id="overview.down"),
-    Binding("pageup", "move(-10)", "ten rows up", id="overview.page-up"),
-    Binding("pagedown", "move(10)", "ten rows down", id="overview.page-down"),
-    Binding("home", "move(-1000000)", "first row", id="overview.first"),
-    Binding("end", "move(1000000)", "last row", id="overview.last"),
-    Binding("left", "collapse", "collapse the row, or step out", id="overview.collapse"),
-    Binding("right", "expand", "expand the row, or step in", id="overview.expand"),
-    Binding("enter", "toggle_row", "expand or collapse the row", id="overview.toggle"),
-    Binding("x", "toggle_all", "expand or collapse the entire tree", id="overview.toggle-all"),
-    Binding("a", "step_tab(-1)", "previous tab", id="overview.previous-tab"),
-    Binding("d", "step_tab(1)", "next tab", id="overview.next-tab"),
-    Binding("f,F", "flops", "FLOPS instead of utilization", id="overview.flops"),
+    Binding("up", "tree('move', -1)", "select a row of the memory tree", id="overview.up"),
+    Binding("down", "tree('move', 1)", "select a row of the memory tree", id="overview.down"),
+    Binding("pageup", "tree('move', -10)", "ten rows up", id="overview.page-up"),
+    Binding("pagedown", "tree('move', 10)", "ten rows down", id="overview.page-down"),
+    Binding("home", "tree('move', -1000000)", "first row", id="overview.first"),
+    Binding("end", "tree('move', 1000000)", "last row", id="overview.last"),
+    Binding("left", "tree('collapse')", "collapse the row, or step out", id="overview.collapse"),
+    Binding("right", "tree('expand')", "expand the row, or step in", id="overview.expand"),
+    Binding("enter", "tree('toggle')", "expand or collapse the row", id="overview.toggle"),
+    Binding("x", "tree('toggle_all')", "expand or collapse the entire tree", id="overview.toggle-all"),
+    Binding("a", "model('step_tab', -1)", "previous tab", id="overview.previous-tab"),
+    Binding("d", "model('step_tab', 1)", "next tab", id="overview.next-tab"),
+    Binding("f,F", "model('toggle_flops')", "FLOPS instead of utilization", id="overview.flops"),
     *(
-        Binding(str(number), f"tab({number})", f"tab {number}", id=f"overview.tab-{number}")
+        Binding(
+            str(number), f"model('go_to_tab', {number - 1})", f"tab {number}", id=f"overview.tab-{number}"
+        )
         for number in range(1, 10)
     ),
 ]
-"""Keys of the classic page, those of the real neuron-top first (system-tools.md section 2.3)."""
+"""Keys of the classic page, those of the real neuron-top first (AWS Neuron documentation, neuron-top user guide)."""
 
-CLASSIC_ACTIONS = frozenset(
-    {"move", "collapse", "expand", "toggle_row", "toggle_all", "step_tab", "flops", "tab"}
-)
+CLASSIC_ACTIONS = frozenset({"tree", "model"})
 """What the keys of the classic page do; nothing on the other pages."""
 
 

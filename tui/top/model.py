@@ -18,7 +18,7 @@ from neurontools.machine.machine_view import (
     machine_view,
     process_key,
 )
-from neurontools.tui.top.pages.memory_tree import TreeCursor
+from neurontools.tui.top.pages.memory import TreeCursor
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from neurontools.tui.widgets.lines import clean
 

@@ -12,10 +12,10 @@ from textual.binding import Binding, BindingsMap
 
 from neurontools.tui.names import AUTO, THEME_NAMES
 from neurontools.tui.top.help import HelpScreen, help_lines
-from neurontools.tui.widgets.background import QUESTION, AdaptiveApp, may_be_asked
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.terminal_driver import QUESTION, AdaptiveApp, may_be_asked
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 
 if TYPE_CHECKING:

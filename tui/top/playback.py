@@ -233,46 +233,6 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class TimeActions:
-    """Mixin of the app: actions of the time travel keys."""
-
-    playback: PlaybackController
-
-    def paint(self) -> None:
-        """Show the model."""
-        raise NotImplementedError
-
-    def action_pause(self) -> None:
-        """Pause or continue."""
-        self.playback.toggle_pause()
-        self.paint()
-
-    def action_step(self, count: int) -> None:
-        """Go forward or back by snapshots."""
-        self.playback.step(count)
-        self.paint()
-
-    def action_seek(self, seconds: float) -> None:
-        """Go forward or back by seconds."""
-        self.playback.seek(seconds)
-        self.paint()
-
-    def action_tape_start(self) -> None:
-        """Go to the oldest snapshot."""
-        self.playback.go_to_start()
-        self.paint()
-
-    def action_tape_end(self) -> None:
-        """Go to the newest snapshot and follow it."""
-        self.playback.go_to_end()
-        self.paint()
-
-    def action_speed(self, steps: int) -> None:
-        """Play a replay faster or slower."""
-        self.playback.change_speed(steps)
-        self.paint()
-
-
 REPLAY_BYTES = 4 << 30
 """Size limit of the history of a recording; the oldest snapshots of a longer recording are dropped."""
 

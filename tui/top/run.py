@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.tui.top.machines.source import MachineAddress, SeveralSource
-    from neurontools.tui.top.source import UpdateSource
+    from neurontools.tui.top.source import MachineAddress, SeveralSource, UpdateSource
 
 # Periods without data from a live source before a warning.
 _SILENT_PERIODS = 3
@@ -86,7 +85,7 @@ def open_source_for(options: TopOptions, on_notice: Callable[[str], None] | None
             ReplaySource(options.replay, history), live=False, replay=(history, options.speed)
         )
     if options.places:
-        from neurontools.tui.top.machines.source import SeveralSource
+        from neurontools.tui.top.source import SeveralSource
 
         several = SeveralSource(options.places, options.settings.interval_s, options.record)
         names = [place.name for place in options.places]
@@ -220,9 +219,9 @@ def screen_of(model: TopModel, width: int) -> str:
 def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:
     """Return the list, with rates over one interval, as soon as every machine has sent data or failed."""
     from neurontools.dashboard.snapshot_history import SnapshotHistory
-    from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine
-    from neurontools.tui.top.machines.source import SeveralSource
+    from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
     from neurontools.tui.top.playback import PlaybackController
+    from neurontools.tui.top.source import SeveralSource
 
     source = SeveralSource(options.places, options.settings.interval_s)
     machines = []

@@ -18,38 +18,36 @@ from neurontools.tui.top.layout import (
 from neurontools.tui.top.page import filled
 from neurontools.tui.top.pages.cores import core_lines
 from neurontools.tui.top.pages.memory import detail_lines, summary_lines
-from neurontools.tui.top.pages.rows import bottom_lines, cpu_lines, title_line
-from neurontools.tui.widgets.lines import Line, Role, Span, fit, text_of, width_of
+from neurontools.tui.top.pages.rows import (
+    bottom_lines,
+    cpu_lines,
+    hints_line,
+    place_tabs,
+    tab_at,
+    tabs_line,
+    title_line,
+)
+from neurontools.tui.widgets.lines import Line, Role, fit, text_of, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.page import Page
+    from neurontools.tui.top.pages.rows import PlacedTab
 
 _HEAD = " Pages  "
 
 
 def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
-    """Return the names of the pages, the current one between `>` and `<`; where they do not fit, its name alone."""
-    spans: list[Span] = [(_HEAD, Role.BAR_DIM)]
-    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
-        if page is current:
-            spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
-        else:
-            spans.append((f" {text} ", Role.BAR))
-    return fit(spans, width, Role.BAR)
+    """Return the names of the pages; where they do not fit, the current one's name and the keys of the others."""
+    return tabs_line(_HEAD, _tabs(pages, current, width), pages.index(current), width)
 
 
 def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | None:
     """Return the page whose name is at a column, None if there is none."""
-    left = len(_HEAD)
-    for page, text in zip(pages, _tabs(pages, current, width), strict=True):
-        right = left + width_of(text) + 2
-        if left <= x < right:
-            return page
-        left = right
-    return None
+    position = tab_at(_tabs(pages, current, width), x)
+    return None if position is None else pages[position]
 
 
 def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
@@ -64,24 +62,17 @@ def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
     hints += [
         (keys.get(f"{page.name}.{key.name}", key.keys), key.hint) for key in page.bindings() if key.hint
     ]
-    spans: list[Span] = []
-    left = width
-    for names, text in hints:
-        key = shown_key(names.partition(",")[0])
-        left -= width_of(key) + width_of(text) + 4
-        if left < 0:
-            break
-        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
-    return fit(spans, width, Role.BAR)
+    return hints_line(((shown_key(names.partition(",")[0]), text) for names, text in hints), width)
 
 
-def _tabs(pages: Sequence[Page], current: Page, width: int) -> list[str]:
+def _tabs(pages: Sequence[Page], current: Page, width: int) -> tuple[PlacedTab, ...]:
     names = [f"F{number}:{page.title}" for number, page in enumerate(pages, 1)]
-    if len(_HEAD) + sum(width_of(name) + 2 for name in names) <= width:
-        return names
-    return [
-        name if page is current else name.partition(":")[0] for page, name in zip(pages, names, strict=True)
-    ]
+    if len(_HEAD) + sum(width_of(name) + 2 for name in names) > width:
+        short = (name.partition(":")[0] for name in names)
+        names = [
+            name if page is current else key for page, name, key in zip(pages, names, short, strict=True)
+        ]
+    return place_tabs(names, pages.index(current), len(_HEAD), width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +102,7 @@ def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
 
 
 def panes(model: TopModel, width: int, height: int) -> Panes:
-    """Draw the dashboard; the size must not be too small (see `top_layout.too_small`)."""
+    """Draw the dashboard; the size must not be too small (see `layout.too_small`)."""
     layout, (cores, summary, details, bottom) = _machine_panes(model, width, height)
     blank = fit((), width)
     blanks = [(blank,) * count for count in layout.blanks]

@@ -1,30 +1,26 @@
-"""Data sources of neuron-top: endless iterators of snapshots and troubles."""
+"""Data sources of neuron-top: endless iterators of snapshots and problems, of one machine or of several."""
 
 from __future__ import annotations
 
+import os
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from neurontools.dashboard.snapshot_history import TimedSnapshot
+from neurontools.errors import UsageError
 from neurontools.machine import host
-from neurontools.sources.retrying import RetryingSource, SourceProblem
+from neurontools.sources.retrying import MergedFeeds, RetryingSource, SourceProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.dashboard.recorder import SnapshotRecorder
     from neurontools.machine.snapshot import Snapshot
 
-__all__ = [
-    "FixedSource",
-    "FollowedSource",
-    "RecordedSource",
-    "SourceProblem",
-    "TimedSnapshot",
-    "Update",
-    "UpdateSource",
-    "timed_snapshot",
-]
+__all__ = ["SourceProblem", "TimedSnapshot"]
 
+MOST_MACHINES = 64
 _FIRST_INTERVAL_S = 0.25
 
 
@@ -100,26 +96,6 @@ def timed_snapshot(snapshot: Snapshot) -> TimedSnapshot:
     return TimedSnapshot(snapshot, host.sample_for(snapshot) if is_here else None)
 
 
-class FixedSource:
-    """Fixed updates, yielded at once: for tests and screenshots.
-
-    Args:
-        updates: to yield.
-        name: for the title bar.
-    """
-
-    def __init__(self, *updates: Update, name: str = "") -> None:
-        self._updates = updates
-        self.name = name
-
-    def updates(self) -> Iterator[Update]:
-        """Yield them."""
-        yield from self._updates
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class RecordedSource:
     """A source whose snapshots are also written into a recording.
 
@@ -149,3 +125,118 @@ class RecordedSource:
         """Close the source and the recording."""
         self._source.close()
         self._recorder.close()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAddress:
+    """The address of a machine: the name of a simulated one, or the URL of an exporter."""
+
+    name: str
+    machine: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUpdate:
+    """An update of one of several machines."""
+
+    index: int
+    update: TimedSnapshot | SourceProblem
+
+
+class SeveralSource:
+    """Follows several machines at once. Starts none; waits for missing ones.
+
+    Args:
+        places: at least one.
+        period_s: time between two snapshots of each.
+        record: the recording, see `recording_of`; None for none.
+
+    Raises:
+        NeuronToolsError: a recording can't be made.
+    """
+
+    live = True
+
+    def __init__(self, places: Sequence[MachineAddress], period_s: float, record: str | None = None) -> None:
+        self.places = tuple(places)
+        self.name = f"{len(places)} machines"
+        recorders = _recorders(places, record) if record else [None] * len(places)
+        followed = [
+            FollowedSource(place.url or "sim", period_s, place.machine, patient=True) for place in places
+        ]
+        self._feeds = [
+            feed if recorder is None else RecordedSource(feed, recorder)
+            for feed, recorder in zip(followed, recorders, strict=True)
+        ]
+        self._several: MergedFeeds[TimedSnapshot | SourceProblem] = MergedFeeds(self._feeds)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Where each machine's data comes from, for the title bar."""
+        from neurontools.sources.remote import host_of
+
+        return tuple(
+            f"remote:{host_of(place.url)}" if place.url else feed.name
+            for place, feed in zip(self.places, self._feeds, strict=True)
+        )
+
+    def updates(self) -> Iterator[MachineUpdate]:
+        """Yield the updates of all machines."""
+        for index, update in self._several.updates():
+            yield MachineUpdate(index, update)
+
+    def close(self) -> None:
+        """End `updates` at its next step."""
+        self._several.close()
+
+
+def recording_of(record: str, name: str) -> str:
+    """Return the recording of one machine: `run.jsonl` becomes `run.NAME.jsonl`, with unsafe characters as `_`."""
+    base, ending = os.path.splitext(record)
+    return f"{base}.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}{ending}"
+
+
+def _recorders(places: Sequence[MachineAddress], record: str) -> list[SnapshotRecorder]:
+    from neurontools.dashboard.recorder import SnapshotRecorder
+
+    made: list[SnapshotRecorder] = []
+    try:
+        for place in places:
+            made += [SnapshotRecorder(recording_of(record, place.name))]
+    except BaseException:
+        for recorder in made:
+            recorder.close()
+        raise
+    return made
+
+
+def places_of(machines: Sequence[str], remotes: Sequence[str]) -> tuple[MachineAddress, ...]:
+    """Return the machines that a command line names.
+
+    Args:
+        machines: names of simulated machines.
+        remotes: addresses of exporters, as `HOST=URL` or the URL alone.
+
+    Raises:
+        UsageError: a name or address is invalid or repeated, or there are too many.
+    """
+    from neurontools.machine.machine_names import check_name
+    from neurontools.sources.remote import host_of, is_url, scrape_url
+
+    places = [MachineAddress(check_name(name), machine=name) for name in machines]
+    for text in remotes:
+        name, given, url = text.partition("=")
+        if is_url(text) or not given:
+            name, url = "", text
+        url = scrape_url(url)
+        places.append(MachineAddress(name or host_of(url), url=url))
+    names = [place.name for place in places]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"two machines are named {name!r}", "use distinct names; --remote NAME=URL sets one"
+            )
+    if len(places) > MOST_MACHINES:
+        raise UsageError(f"{len(places)} machines are too many", f"at most {MOST_MACHINES}")
+    return tuple(places)

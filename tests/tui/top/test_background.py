@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,19 @@ from rich.color_triplet import ColorTriplet
 from neurontools.tui.names import THEME_NAMES
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, TimedSnapshot
-from neurontools.tui.widgets.background import QUESTION, BackgroundAnswers, hinted_dark, is_dark, may_be_asked
 from neurontools.tui.widgets.lines import HEAT, Role
+from neurontools.tui.widgets.terminal_driver import (
+    QUESTION,
+    BackgroundAnswers,
+    hinted_dark,
+    is_dark,
+    may_be_asked,
+)
 from neurontools.tui.widgets.theme import theme_for
+from tests.tui.top.fixed_source import FixedSource
+
+if TYPE_CHECKING:
+    from neurontools.tui.top.source import TimedSnapshot
 
 Open = Callable[..., Any]
 LIGHT = "\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"

@@ -19,10 +19,11 @@ from neurontools.base.procfs import read_start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.help import HelpScreen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, TimedSnapshot
+from neurontools.tui.top.source import TimedSnapshot
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
 from neurontools.tui.widgets.screens import ChooseScreen
+from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

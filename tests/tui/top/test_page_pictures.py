@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from neurontools.machine.snapshot import HardwareCounters, MemoryUse
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.machines.source import MachineUpdate
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages, page_text
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot
+from neurontools.tui.top.source import MachineUpdate, SourceProblem, TimedSnapshot
+from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -42,7 +42,7 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Colours, one version, one time zone, one name of every user."""
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr("neurontools.tui.top.pages.rows.__version__", "1.2.3")
-    monkeypatch.setattr("neurontools.tui.top.machines.page.__version__", "1.2.3")
+    monkeypatch.setattr("neurontools.tui.top.pages.machines.__version__", "1.2.3")
     monkeypatch.setattr("neurontools.dashboard.process_table.user_name", lambda uid: f"user{uid}")
     monkeypatch.setattr("neurontools.tui.top.pages.columns.user_name", lambda uid: f"user{uid}")
     monkeypatch.setenv("TZ", "UTC")

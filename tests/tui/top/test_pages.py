@@ -20,10 +20,11 @@ from neurontools.machine.snapshot import HardwareCounters
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.page_actions import PagePane
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot, Update
+from neurontools.tui.top.source import SourceProblem, TimedSnapshot, Update
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, text_of
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
+from tests.tui.top.fixed_source import FixedSource
 
 Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]

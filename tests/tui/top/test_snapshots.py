@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.source import FixedSource, SourceProblem, TimedSnapshot
+from neurontools.tui.top.source import SourceProblem, TimedSnapshot
+from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

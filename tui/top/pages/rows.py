@@ -110,77 +110,92 @@ def _modelled_note(model: TopModel) -> str:
 
 
 class PlacedTab(NamedTuple):
-    """A tab at the bottom: its index, its text, and its first column, a cell before the text."""
+    """A name in a bar of names: its index, its text, and its first column, a cell before the text."""
 
     position: int
     text: str
     left: int
 
 
+def place_tabs(
+    texts: Sequence[str], current: int, left: int, width: int, gap: int = 0
+) -> tuple[PlacedTab, ...]:
+    """Return the names that fit into a bar, including the current one.
+
+    Args:
+        texts: the names.
+        current: index of the current one.
+        left: column of the first name.
+        width: cells in the bar.
+        gap: cells between two names.
+    """
+    first = 0
+    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > width - left:
+        first += 1
+    placed: list[PlacedTab] = []
+    for position in range(first, len(texts)):
+        right = left + width_of(texts[position]) + 2
+        if right > width and placed:
+            break
+        placed.append(PlacedTab(position, texts[position], left))
+        left = right + gap
+    return tuple(placed)
+
+
+def tabs_line(head: str, tabs: Sequence[PlacedTab], current: int, width: int) -> Line:
+    """Return a bar of names, the current one between `>` and `<`."""
+    spans: list[Span] = []
+    drawn = 0
+    for position, text, left in tabs:
+        spans.append((" " * (left - drawn) if drawn else head[:left], Role.BAR_DIM))
+        if position == current:
+            spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
+        else:
+            spans.append((f" {text} ", Role.BAR))
+        drawn = left + width_of(text) + 2
+    return fit(spans, width, Role.BAR)
+
+
+def tab_at(tabs: Iterable[PlacedTab], x: int) -> int | None:
+    """Return the index of the name at a column of a bar, None if there is none."""
+    for tab in tabs:
+        if tab.left <= x < tab.left + width_of(tab.text) + 2:
+            return tab.position
+    return None
+
+
+def hints_line(hints: Iterable[tuple[str, str]], width: int) -> Line:
+    """Return the bar of keys and what they do, as many as fit."""
+    spans: list[Span] = []
+    left = width
+    for key, text in hints:
+        left -= width_of(key) + width_of(text) + 4
+        if left < 0:
+            break
+        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
+    return fit(spans, width, Role.BAR)
+
+
 def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
-    """Return the tabs that fit, including the current one."""
-    current = model.tabs.index(model.tab)
+    """Return the processes at the bottom that fit, with the real tool's gaps if all of them do."""
     texts = [
         f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
         for index, tab in enumerate(model.tabs)
     ]
-    left, gap = _tabs_begin(texts, width)
-    first = 0
-    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > width - left:
-        first += 1
-    shown: list[PlacedTab] = []
-    for index in range(first, len(texts)):
-        right = left + width_of(texts[index]) + 2
-        if right > width and shown:
-            break
-        shown.append(PlacedTab(index, texts[index], left))
-        left = right + gap
-    return tuple(shown)
-
-
-def _tabs_begin(texts: Sequence[str], width: int) -> tuple[int, int]:
-    """Return the column of the first tab and the gap between tabs: the real tool's if all tabs fit."""
-    needed = sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
-    begin = len(_TABS_HEAD)
-    return (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
+    begin, needed = len(_TABS_HEAD), sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
+    left, gap = (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
+    return place_tabs(texts, model.tabs.index(model.tab), left, width, gap)
 
 
 def _alert_mark(model: TopModel, tab: Tab) -> str:
     return "!" if tab.key is not None and tab.key[0] in model.monitor.alerts_of_pid else ""
 
 
-def tab_at(model: TopModel, width: int, x: int) -> int | None:
-    """Return the index of the tab at a column, None if there is none."""
-    for tab in visible_tabs(model, width):
-        if tab.left <= x < tab.left + width_of(tab.text) + 2:
-            return tab.position
-    return None
-
-
 def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the bar at the bottom: the tabs, and the keys."""
-    tabs: list[Span] = []
-    drawn = 0
-    for position, text, left in visible_tabs(model, width):
-        tabs.append((" " * (left - drawn) if drawn else _TABS_HEAD[:left], Role.BAR_DIM))
-        if model.tabs[position] == model.tab:
-            tabs += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
-        else:
-            tabs.append((f" {text} ", Role.BAR))
-        drawn = left + width_of(text) + 2
-    return fit(tabs, width, Role.BAR), _keys_line(width)
-
-
-def _keys_line(width: int) -> Line:
+    tabs = tabs_line(_TABS_HEAD, visible_tabs(model, width), model.tabs.index(model.tab), width)
     needed = sum(len(key) + len(text) + 4 for key, text in _KEYS)
-    spans: list[Span] = []
-    left = width
-    for key, text in _KEYS if needed < width else _SHORT_KEYS:
-        left -= len(key) + len(text) + 4
-        if left < 0:
-            break
-        spans += [(f" {key}: ", Role.BAR), (f"{text} ", Role.BAR_DIM)]
-    return fit(spans, width, Role.BAR)
+    return tabs, hints_line(_KEYS if needed < width else _SHORT_KEYS, width)
 
 
 def _cpu_line(label: str, share: CpuShare, width: int, *, colour: bool) -> Line:

@@ -12,9 +12,10 @@ from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.keys import TIME_KEYS
 from neurontools.tui.top.playback import ReplaySource
-from neurontools.tui.top.source import FixedSource, RecordedSource, TimedSnapshot
+from neurontools.tui.top.source import RecordedSource, TimedSnapshot
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
+from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -13,7 +13,8 @@ from neurontools.errors import NeuronToolsError
 from neurontools.sources.recording import RecordingSource
 from neurontools.sources.retrying import SourceProblem
 from neurontools.tui.top.playback import ReplaySource
-from neurontools.tui.top.source import FixedSource, RecordedSource
+from neurontools.tui.top.source import RecordedSource
+from tests.tui.top.fixed_source import FixedSource
 
 
 @pytest.fixture

@@ -8,13 +8,16 @@ from textual.binding import Binding
 
 from neurontools.tui.top.layout import MIN_HEIGHT
 from neurontools.tui.top.page_actions import PageActions
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, fit, fixed, width_of
+from neurontools.tui.top.pages.rows import place_tabs, tab_at, tabs_line
+from neurontools.tui.widgets.lines import clean, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.tui.top.machines.page import MachinesPage, MonitoredMachine
+    from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
+    from neurontools.tui.top.pages.rows import PlacedTab
     from neurontools.tui.top.playback import PlaybackController
+    from neurontools.tui.widgets.lines import Line
 
 _HEAD = " Machines  "
 _NAME_WIDTH = 18
@@ -28,46 +31,24 @@ def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None
         current: index of the current machine, None for the list of all.
         width: cells in the line.
     """
-    spans: list[Span] = [(_HEAD, Role.BAR_DIM)]
-    for position, text in _visible(machines, current, width):
-        if position == current:
-            spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
-        else:
-            spans.append((f" {text} ", Role.BAR))
-    return fit(spans, width, Role.BAR)
+    return tabs_line(_HEAD, _tabs(machines, current, width), _position(current), width)
 
 
 def choice_at(
     machines: Sequence[MonitoredMachine], current: int | None, width: int, x: int
 ) -> tuple[int | None] | None:
     """Return the index of the machine at a column, in a tuple: `(None,)` is the list; None if there is none."""
-    left = len(_HEAD)
-    for position, text in _visible(machines, current, width):
-        right = left + width_of(text) + 2
-        if left <= x < right:
-            return (position,)
-        left = right
-    return None
+    position = tab_at(_tabs(machines, current, width), x)
+    return None if position is None else (position - 1 if position else None,)
 
 
-def _visible(
-    machines: Sequence[MonitoredMachine], current: int | None, width: int
-) -> list[tuple[int | None, str]]:
-    """Return index and text of the names that fit, including the current one; the list of all comes first."""
-    names: list[tuple[int | None, str]] = [(None, "all")]
-    names += [(position, _name(machine)) for position, machine in enumerate(machines)]
-    room = width - len(_HEAD)
-    at = 0 if current is None else current + 1
-    first = 0
-    while first < at and sum(width_of(text) + 2 for _, text in names[first : at + 1]) > room:
-        first += 1
-    shown: list[tuple[int | None, str]] = []
-    for position, text in names[first:]:
-        room -= width_of(text) + 2
-        if room < 0 and shown:
-            break
-        shown.append((position, text))
-    return shown
+def _tabs(machines: Sequence[MonitoredMachine], current: int | None, width: int) -> tuple[PlacedTab, ...]:
+    # The list of all comes first.
+    return place_tabs(["all", *map(_name, machines)], _position(current), len(_HEAD), width)
+
+
+def _position(machine: int | None) -> int:
+    return 0 if machine is None else machine + 1
 
 
 def _name(machine: MonitoredMachine) -> str:

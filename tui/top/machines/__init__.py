@@ -1,1 +1,0 @@
-"""Several machines in neuron-top."""
