@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import plural
+from neurontools.base.text import plural, printable
 from neurontools.base.units import format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import format_elapsed
-from neurontools.tui.widgets.lines import Line, Role, clean, fit, fixed, heat, width_of
+from neurontools.tui.widgets.lines import Line, Role, fit, fixed, heat, width_of
 
 if TYPE_CHECKING:
     from neurontools.cache.browser import Browser, BrowserRow
@@ -94,7 +94,7 @@ def title_line(browser: Browser, width: int, reading: bool) -> Line:
     shown, total = len(browser.shown), len(browser.entries)
     count = f"{total:,} entries" if shown == total else f"{shown:,} of {total:,} entries"
     right = f" {count}, {format_size(browser.shown_bytes)}{'  reading …' if reading else ''} "
-    left = fixed(f" neuron-cache  {clean(browser.root)}", max(0, width - width_of(right)))
+    left = fixed(f" neuron-cache  {printable(browser.root)}", max(0, width - width_of(right)))
     return fit(((left, Role.TITLE), (right, Role.TITLE_DIM)), width, Role.TITLE)
 
 
@@ -104,7 +104,7 @@ def view_line(browser: Browser, width: int) -> Line:
     text = f" group: {groups}   sort: {browser.order.key}"
     spans = [(text, Role.SECTION)]
     if browser.filter_text:
-        spans.append((f"   filter: {clean(browser.filter_text)}", Role.SECTION_CURRENT))
+        spans.append((f"   filter: {printable(browser.filter_text)}", Role.SECTION_CURRENT))
     return fit(spans, width, Role.SECTION)
 
 
@@ -133,14 +133,14 @@ def row_line(
     if entry is not None:
         mark = "x" if entry.path in marked else " "
         pinned = "* " if entry.pinned else ""
-        title = f" {mark} {'  ' * row.depth}{pinned}{clean(row.title)}"
+        title = f" {mark} {'  ' * row.depth}{pinned}{printable(row.title)}"
         used = format_elapsed(now - entry.used_unix_s)
         state, hits, role = entry.state.value, str(entry.hits), _STATE_ROLES[entry.state]
     else:
         entries = group.entries if group is not None else ()
         inside = sum(item.path in marked for item in entries)
         mark = "x" if inside and inside == len(entries) else "-" if inside else " "
-        title = f" {mark} {'  ' * row.depth}{'▾' if row.is_open else '▸'} {clean(row.title)}"
+        title = f" {mark} {'  ' * row.depth}{'▾' if row.is_open else '▸'} {printable(row.title)}"
         used, state, hits, role = "", plural(len(entries), "entry", "entries"), "", Role.STRONG
     figures = _figures(state, format_size(row.size_bytes), f"{row.share:.1%}", used, hits, width)
     if current:
@@ -156,7 +156,7 @@ def marks_line(browser: Browser, width: int, message: str) -> Line:
     left = f" marked: {len(marks):,}, {format_size(marks.size_bytes)} "
     hint = message or _hints(width - len(left) - 1)
     role = Role.BAR_CURRENT if len(marks) else Role.BAR_DIM
-    return fit(((left, role), (f" {clean(hint)}", Role.BAR)), width, Role.BAR)
+    return fit(((left, role), (f" {printable(hint)}", Role.BAR)), width, Role.BAR)
 
 
 def _hints(width: int) -> str:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
+from neurontools.base.text import printable
 from neurontools.tui.top.layout import MIN_HEIGHT
 from neurontools.tui.top.page_actions import PageActions
 from neurontools.tui.top.pages.rows import place_tabs, tab_at, tabs_line
-from neurontools.tui.widgets.lines import clean, fixed
+from neurontools.tui.widgets.lines import fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def _position(machine: int | None) -> int:
 def _name(machine: MonitoredMachine) -> str:
     model = machine.model
     mark = "?" if model.trouble or model.shown.snapshot is None else "!" if model.monitor.alerts else ""
-    return fixed(clean(machine.name), _NAME_WIDTH).rstrip() + mark
+    return fixed(printable(machine.name), _NAME_WIDTH).rstrip() + mark
 
 
 MACHINE_KEYS = [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.dashboard.host_use import host_uses, presences
 from neurontools.dashboard.machine_history import MachineHistory
 from neurontools.dashboard.monitor import MachineMonitor
@@ -20,7 +21,6 @@ from neurontools.machine.machine_view import (
 )
 from neurontools.tui.top.pages.memory import TreeCursor
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
-from neurontools.tui.widgets.lines import clean
 
 if TYPE_CHECKING:
     from neurontools.machine.host import CpuShare
@@ -272,7 +272,7 @@ class TopModel:
         self.tabs = (
             ALL,
             *(
-                Tab(process_key(process), clean(process.tag) or str(process.pid))
+                Tab(process_key(process), printable(process.tag) or str(process.pid))
                 for process in device_processes(snapshot)
             ),
         )

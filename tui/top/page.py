@@ -86,6 +86,56 @@ class Cursor:
         return range(self.first, min(count, self.first + max(0, lines)))
 
 
+_ALL_ROWS = 1_000_000
+
+
+class ListPage(Page):
+    """A page with a list of rows, one of which is selected."""
+
+    def __init__(self) -> None:
+        self._cursor = Cursor()
+        self._top = 1
+        """The line of the page with the first visible row."""
+
+    def scroll(self, model: TopModel, steps: int) -> None:
+        """Move the selection."""
+        self._move(model, steps)
+
+    def _move(self, model: TopModel, steps: int) -> None:
+        """Move the selection, stopping at the ends."""
+        raise NotImplementedError
+
+    def _row_at(self, y: int, count: int) -> int | None:
+        """Return the row at a line of the page, None if there is none."""
+        row = self._cursor.first + y - self._top
+        return row if y >= self._top and row < count else None
+
+    def _list_keys(
+        self, select: str, ten: str, first: str, last: str, hint: str = "select"
+    ) -> tuple[PageKey, ...]:
+        """Return the keys that move the selection.
+
+        Args:
+            select: what up and down do.
+            ten: ten rows, by what they are.
+            first: the first row.
+            last: the last row.
+            hint: in the bottom bar, "" for none.
+        """
+
+        def key(name: str, keys: str, text: str, steps: int, hint: str = "") -> PageKey:
+            return PageKey(name, keys, text, lambda model: self._move(model, steps), hint)
+
+        return (
+            key("up", "up", select, -1),
+            key("down", "down", select, 1, hint),
+            key("page-up", "pageup", f"{ten} up", -10),
+            key("page-down", "pagedown", f"{ten} down", 10),
+            key("first", "home", first, -_ALL_ROWS),
+            key("last", "end", last, _ALL_ROWS),
+        )
+
+
 def filled(lines: Sequence[Line], width: int, height: int) -> tuple[Line, ...]:
     """Return exactly `height` lines: cut, or padded with blank lines."""
     blank = fit((), width)

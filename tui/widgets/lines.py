@@ -67,11 +67,6 @@ def width_of(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def clean(text: str) -> str:
-    """Return an untrusted text without characters that could move the cursor or change the terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
-
-
 def fixed(text: str, width: int) -> str:
     """Cut or pad a text to exactly `width` cells; a cut text ends in `…`."""
     if width_of(text) <= width:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.base.text import printable
 from neurontools.tui.top import numbers
-from neurontools.tui.widgets.lines import Role, clean, fit, fixed, meter, stacked_meter, text_of, width_of
+from neurontools.tui.widgets.lines import Role, fit, fixed, meter, stacked_meter, text_of, width_of
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -64,7 +65,7 @@ def test_bars_are_exactly_as_wide_as_asked(one: float, other: float, width: int,
 
 @given(st.lists(st.text(max_size=12)), st.integers(0, 40))
 def test_lines_fit_whatever_is_in_them(texts: list[str], width: int) -> None:
-    cleaned = [clean(text) for text in texts]
+    cleaned = [printable(text) for text in texts]
     assert all(text.isprintable() for text in cleaned)
     assert sum(width_of(text) for text, _ in fit(((text, Role.PLAIN) for text in cleaned), width)) == width
     for text in cleaned:

@@ -13,7 +13,7 @@ from neurontools.tui.top.help import help_lines
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import filled
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency, ranges
+from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency
 from neurontools.tui.top.pages.curves import blocks, braille, chart
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import keys_bar, page_at, page_bar
@@ -128,7 +128,6 @@ def test_charts_tell_a_gap_from_zero_and_zero_from_all() -> None:
 
 
 def test_short_forms() -> None:
-    assert [ranges(cores) for cores in ((), (3,), (0, 1, 2, 5, 7, 8))] == ["", "3", "0-2,5,7-8"]
     assert [duration(age) for age in (5, 65, 3700, 90000)] == ["5s", "1m05s", "1h01m", "1d01h"]
     assert [latency(value) for value in (None, 85e-5, 0.0123, 1.2)] == ["-", "850us", "12.3ms", "1.20s"]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.dashboard.process_table import Column, user_name
+from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, fit, fixed, width_of
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.dashboard.process_table import Sorting
@@ -29,20 +31,6 @@ class ColumnStyle:
     right: bool
     rank: int
     text: Callable[[ProcessRow], str]
-
-
-def ranges(cores: Iterable[int]) -> str:
-    """Format core ids: `0-23,30`."""
-    parts: list[str] = []
-    start = last = None
-    for core in [*sorted(cores), None]:
-        if start is not None and last is not None and core != last + 1:
-            parts.append(f"{start}-{last}" if last > start else str(start))
-            start = None
-        if start is None:
-            start = core
-        last = core
-    return ",".join(parts)
 
 
 def duration(seconds: float) -> str:
@@ -73,20 +61,20 @@ def _modelled(row: ProcessRow) -> str:
 COLUMN_STYLES: dict[Column, ColumnStyle] = {
     Column.PID: ColumnStyle("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
     Column.USER: ColumnStyle("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
-    Column.TAG: ColumnStyle("TAG", "T", 16, False, 2, lambda row: clean(row.process.tag)),
-    Column.CORES: ColumnStyle("CORES", "C", 7, False, 1, lambda row: ranges(use.core for use in row.process.cores)),
+    Column.TAG: ColumnStyle("TAG", "T", 16, False, 2, lambda row: printable(row.process.tag)),
+    Column.CORES: ColumnStyle("CORES", "C", 7, False, 1, lambda row: core_ranges(tuple(use.core for use in row.process.cores))),
     Column.MEMORY: ColumnStyle("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
     Column.UTILIZATION: ColumnStyle("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),
     Column.EXECUTIONS: ColumnStyle("EXEC/S", "X", 8, True, 3, lambda row: f"{row.executions_s:.1f}"),
     Column.ERRORS: ColumnStyle("ERR", "E", 6, True, 6, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
     Column.P50: ColumnStyle("LAT50", "L", 7, True, 5, lambda row: latency(row.latency_s(50))),
     Column.P99: ColumnStyle("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
-    Column.RUNTIME: ColumnStyle("VERSION", "V", 9, False, 11, lambda row: clean(row.process.runtime_version)),
+    Column.RUNTIME: ColumnStyle("VERSION", "V", 9, False, 11, lambda row: printable(row.process.runtime_version)),
     Column.AGE: ColumnStyle("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
     Column.CPU: ColumnStyle("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
     Column.RESIDENT: ColumnStyle("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
     Column.ORIGIN: ColumnStyle("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
-    Column.COMMAND: ColumnStyle("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: clean(row.process.command)),
+    Column.COMMAND: ColumnStyle("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: printable(row.process.command)),
 }  # fmt: skip
 
 DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)

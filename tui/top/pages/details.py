@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.dashboard.local_processes import environment
 from neurontools.dashboard.machine_history import LATENCIES, Measure
+from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import percent, size
-from neurontools.tui.top.pages.columns import latency, ranges
+from neurontools.tui.top.pages.columns import latency
 from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
 from neurontools.tui.top.pages.history import process_curve
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fact_lines, fit, fixed, meter, width_of
+from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed, meter, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,12 +62,12 @@ class Details:
         """Yield all lines."""
         process = row.process
         for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
-            yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
+            yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
         facts = (
-            ("command", clean(process.command)),
+            ("command", printable(process.command)),
             (
                 "origin",
-                f"{process.origin}{_modelled(row)}, cores {ranges(use.core for use in process.cores) or 'none'}",
+                f"{process.origin}{_modelled(row)}, cores {core_ranges(tuple(use.core for use in process.cores)) or 'none'}",
             ),
             (
                 "latency",
@@ -105,8 +107,8 @@ class Details:
             return
         yield fit(((" environment", Role.HEAD),), width)
         for name, value in found:
-            named = f"   {clean(name)}"
-            text = fixed(f"={clean(value)}", width - width_of(named))
+            named = f"   {printable(name)}"
+            text = fixed(f"={printable(value)}", width - width_of(named))
             yield fit(((named, Role.STRONG), (text, Role.PLAIN)), width)
 
 
@@ -142,7 +144,5 @@ def _models(row: ProcessRow, width: int) -> Iterator[Line]:
         yield fit(((f" {'model':<8}{'core':>5}{'memory':>10}  name", Role.HEAD),), width)
     for model in models:
         role = Role.PLAIN if model.running else Role.DIM
-        text = (
-            f"   {model.model_id:<6}{model.core:>5}{size(model.memory.total_bytes):>10}  {clean(model.name)}"
-        )
+        text = f"   {model.model_id:<6}{model.core:>5}{size(model.memory.total_bytes):>10}  {printable(model.name)}"
         yield dotted(((text, role),), width)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.dashboard.links import links
+from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.snapshot import HardwareCounter, MemoryCategory
 from neurontools.tui.top.numbers import percent, size
-from neurontools.tui.top.pages.columns import ranges
 from neurontools.tui.top.pages.curves import braille, values_of
 from neurontools.tui.top.pages.memory import CATEGORY_NAMES
-from neurontools.tui.widgets.lines import Line, Role, clean, fact_lines, fit, fixed, meter
+from neurontools.tui.widgets.lines import Line, Role, fact_lines, fit, fixed, meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ _UNCORRECTED = "uncorrected"
 def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     """Yield the details of a device."""
     for alert in model.monitor.alerts_of_device.get(device.index, ()):
-        yield from fact_lines("", f"! {alert.condition}: {clean(alert.text)}", width, 1, Role.ALERT)
+        yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
     yield from _fact(
         "address",
         f"{device.bdf or '-'}, NUMA node {device.numa_node}, CPUs {device.cpu_affinity or '-'}",
@@ -133,8 +134,8 @@ def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Lin
         yield from _fact("processes", "none", width, Role.DIM)
     for number, row in enumerate(users):
         process = row.process
-        held = ranges(use.core for use in process.cores if use.core in own)
-        text = f"{process.pid}  cores {held}  {clean(process.tag or process.command)}"
+        held = core_ranges(tuple(use.core for use in process.cores if use.core in own))
+        text = f"{process.pid}  cores {held}  {printable(process.tag or process.command)}"
         yield from _fact("" if number else "processes", fixed(text, width - _LABEL_WIDTH).rstrip(), width)
 
 

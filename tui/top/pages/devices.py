@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from neurontools.dashboard.links import links
-from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.device import device_lines, power_of
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.top.pages.topology import Topology
@@ -19,24 +19,22 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.widgets.requests import Request
 
 _LABEL_WIDTH = 7
 _FACTS_WIDTH = 29
 _WIDEST_CELL = 8
-_ALL_LINES = 100_000
 _DIGITS = ".123456789"
 _LEGEND = ("idle", "to 20%", "to 40%", "to 60%", "to 80%", "to 100%")
 
 
-class DevicesPage(Page):
+class DevicesPage(ListPage):
     """The heat map; `t` switches to the links, enter to the selected device and back."""
 
     name = "devices"
     title = "Devices"
 
     def __init__(self) -> None:
-        self._cursor = Cursor()
+        super().__init__()
         self._is_topology = False
         self._has_device = False
         self._first = 0
@@ -44,18 +42,7 @@ class DevicesPage(Page):
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
-            PageKey("up", "up", "select a device, or scroll", lambda model: self._move(model, -1)),
-            PageKey(
-                "down",
-                "down",
-                "select a device, or scroll",
-                lambda model: self._move(model, 1),
-                "select",
-            ),
-            PageKey("page-up", "pageup", "ten lines up", lambda model: self._move(model, -10)),
-            PageKey("page-down", "pagedown", "ten lines down", lambda model: self._move(model, 10)),
-            PageKey("first", "home", "first device", lambda model: self._move(model, -_ALL_LINES)),
-            PageKey("last", "end", "last device", lambda model: self._move(model, _ALL_LINES)),
+            *self._list_keys("select a device, or scroll", "ten lines", "first device", "last device"),
             PageKey("previous", "left", "previous device", lambda model: self._step(model, -1)),
             PageKey("next", "right", "next device", lambda model: self._step(model, 1)),
             PageKey("topology", "t", "heat map or links", self._turn, "heat map/links"),
@@ -82,20 +69,14 @@ class DevicesPage(Page):
         devices = model.shown.snapshot.devices if model.shown.snapshot else ()
         return 3 + max(len(devices), 64 if self._has_device or self._is_topology else 0)
 
-    def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
+    def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  a row is hit wherever it is
         """Select the device under the mouse; a click on the selected one shows it in full."""
-        devices = model.shown.snapshot.devices if model.shown.snapshot else ()
-        if self._has_device or self._is_topology or not 1 <= y <= len(devices):
-            return None
-        row = min(self._cursor.first + y - 1, len(devices) - 1)
+        row = self._row_at(y, len(model.shown.snapshot.devices) if model.shown.snapshot else 0)
+        if row is None or self._has_device or self._is_topology:
+            return
         if row == self._cursor.row:
             self._toggle_device(model)
         self._cursor.row = row
-        return None
-
-    def scroll(self, model: TopModel, steps: int) -> None:
-        """Select or scroll."""
-        self._move(model, steps)
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return devices and links."""

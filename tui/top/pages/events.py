@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import printable
 from neurontools.dashboard.events import TROUBLES, MachineEventKind
-from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, clean, dotted, fit
+from neurontools.tui.widgets.lines import Line, Role, dotted, fit
 from neurontools.tui.widgets.requests import Copy, Notice
 
 if TYPE_CHECKING:
@@ -20,33 +21,26 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
 
 _KIND_WIDTH = 12
-_ALL_LINES = 100_000
 _GOOD = frozenset(
     {MachineEventKind.FOUND, MachineEventKind.LINK_UP, MachineEventKind.DATA, MachineEventKind.ALERT_OVER}
 )
 
 
-class EventsPage(Page):
+class EventsPage(ListPage):
     """A list with times; alerts take at most a third of the page."""
 
     name = "events"
     title = "Events"
 
     def __init__(self) -> None:
-        self._cursor = Cursor()
+        super().__init__()
         self._only_troubles = False
         self._selected: MachineEvent | None = None
-        self._top = 0
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
-            PageKey("up", "up", "select an event", lambda model: self._move(model, -1)),
-            PageKey("down", "down", "select an event", lambda model: self._move(model, 1), "select"),
-            PageKey("page-up", "pageup", "ten events up", lambda model: self._move(model, -10)),
-            PageKey("page-down", "pagedown", "ten events down", lambda model: self._move(model, 10)),
-            PageKey("first", "home", "newest event", lambda model: self._move(model, -_ALL_LINES)),
-            PageKey("last", "end", "oldest event", lambda model: self._move(model, _ALL_LINES)),
+            *self._list_keys("select an event", "ten events", "newest event", "oldest event"),
             PageKey("troubles", "t", "problems only, or everything", self._change, "troubles only"),
             PageKey("copy", "y", "copy the event", self._copy, "copy"),
         )
@@ -77,16 +71,11 @@ class EventsPage(Page):
         """Return the number of lines that show everything."""
         return max(3 * len(model.monitor.alerts), 6) + 3 + max(1, len(self._found(model)))
 
-    def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
+    def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  a row is hit wherever it is
         """Select the event under the mouse."""
-        row = self._cursor.first + y - self._top
-        if y >= self._top and row < len(self._found(model)):
+        row = self._row_at(y, len(self._found(model)))
+        if row is not None:
             self._select(model, row)
-        return None
-
-    def scroll(self, model: TopModel, steps: int) -> None:
-        """Move the selection."""
-        self._move(model, steps)
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return alerts and events, newest first."""
@@ -141,7 +130,7 @@ class EventsPage(Page):
             return Notice("there is no event to copy")
         event = found[min(self._cursor.row, len(found) - 1)]
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(event.unix_s))
-        return Copy(f"{when} {event.kind} {clean(event.text)}", "the event")
+        return Copy(f"{when} {event.kind} {printable(event.text)}", "the event")
 
 
 def _place(found: Sequence[MachineEvent], event: MachineEvent, otherwise: int) -> int:
@@ -161,7 +150,7 @@ def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:
     spans = (
         (f" ! {since:>7}  ", Role.ALERT),
         (f"{alert.condition:<{_KIND_WIDTH + 2}}", Role.ALERT),
-        (clean(alert.text), Role.PLAIN),
+        (printable(alert.text), Role.PLAIN),
     )
     return dotted(spans, width)
 
@@ -175,7 +164,7 @@ def _line(event: MachineEvent, width: int, *, selected: bool) -> Line:
     when = time.strftime("%H:%M:%S", time.localtime(event.unix_s))
     role = Role.ALERT if event.kind in TROUBLES else Role.VALUE if event.kind in _GOOD else Role.PLAIN
     mark = "!" if event.kind in TROUBLES else " "
-    text = f" {mark} {when}  {event.kind:<{_KIND_WIDTH}}  {clean(event.text)}"
+    text = f" {mark} {when}  {event.kind:<{_KIND_WIDTH}}  {printable(event.text)}"
     return dotted(
         ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
     )

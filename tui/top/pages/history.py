@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from neurontools.dashboard.machine_history import LATENCIES, MACHINE, MachineHistory, Measure, Series
+from neurontools.base.text import printable
+from neurontools.dashboard.machine_history import LATENCIES, MACHINE, Measure, Series
 from neurontools.machine.machine_view import device_processes, process_key
-from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.curves import (
     Columns,
     CurveUnit,
@@ -17,18 +18,17 @@ from neurontools.tui.top.pages.curves import (
     columns_for,
     curve_spans,
     head_text,
+    values_of,
 )
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, clean, fit, fixed
+from neurontools.tui.widgets.lines import Line, Role, fit, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState, ProcessState
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.widgets.requests import Request
 
 Opens = int | tuple[int, int] | None
 """What enter on a row opens or closes: a device by its index, a process by its key, nothing."""
@@ -131,7 +131,7 @@ def _processes(model: TopModel) -> Sequence[ProcessState]:
 
 
 def _name(process: ProcessState) -> str:
-    return f"{process.pid} {clean(process.tag or process.command)}"
+    return f"{process.pid} {printable(process.tag or process.command)}"
 
 
 def _sign(is_open: bool) -> str:
@@ -156,31 +156,24 @@ _LEAST_FOR_CHART = 16
 _LEAST_FOR_HIGH_CHART = 30
 _LEAST_FOR_LABELS = 76
 _SHORT_LABEL = 14
-_ALL_LINES = 100_000
 
 
-class HistoryPage(Page):
+class HistoryPage(ListPage):
     """Rows that open like the memory tree; the selected one as a chart above them."""
 
     name = "history"
     title = "History"
 
     def __init__(self) -> None:
-        self._cursor = Cursor()
+        super().__init__()
         self._opened: set[Opens] = set()
         self._hour = False
         self._view = VIEWS[0]
-        self._top = 0
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
-            PageKey("up", "up", "select a row", lambda model: self._move(model, -1)),
-            PageKey("down", "down", "select a row", lambda model: self._move(model, 1), "select"),
-            PageKey("page-up", "pageup", "ten rows up", lambda model: self._move(model, -10)),
-            PageKey("page-down", "pagedown", "ten rows down", lambda model: self._move(model, 10)),
-            PageKey("first", "home", "first row", lambda model: self._move(model, -_ALL_LINES)),
-            PageKey("last", "end", "last row", lambda model: self._move(model, _ALL_LINES)),
+            *self._list_keys("select a row", "ten rows", "first row", "last row"),
             PageKey("toggle", "enter", "open or close: cores, percentiles", self._toggle, "open"),
             PageKey("expand", "right", "open the row", lambda model: self._set_open(model, opened=True)),
             PageKey("collapse", "left", "close the row", lambda model: self._set_open(model, opened=False)),
@@ -234,35 +227,29 @@ class HistoryPage(Page):
         """Return how many lines show every open row."""
         return max(_LEAST_FOR_HIGH_CHART, len(self._rows(model)) + _CHART_LINES + 2)
 
-    def click(self, model: TopModel, x: int, y: int) -> Request | None:  # noqa: ARG002  a row is hit wherever it is
+    def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  a row is hit wherever it is
         """Select the row under the mouse; a click on the selected one opens or closes it."""
-        row = self._cursor.first + y - self._top
-        if y >= self._top and row < len(self._rows(model)):
+        row = self._row_at(y, len(self._rows(model)))
+        if row is not None:
             if row == self._cursor.row:
                 self._toggle(model)
             self._cursor.row = row
-        return None
-
-    def scroll(self, model: TopModel, steps: int) -> None:
-        """Move the selection."""
-        self._move(model, steps)
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return all series: means and peaks of the seconds and minutes, null where nothing was sampled."""
-        snapshot, history = model.shown.snapshot, model.history
-        devices = snapshot.devices if snapshot else ()
+        devices = _devices(model)
         return {
-            "all_cores": _series_data(history, MACHINE),
+            "all_cores": _curve_data(_share(model, MACHINE)),
             "devices": [
                 {
                     "device": device.index,
-                    "utilization": _series_data(history, ("device", device.index)),
-                    "memory": _series_data(history, ("memory", device.index)),
+                    "utilization": _curve_data(_share(model, ("device", device.index))),
+                    "memory": _curve_data(_share(model, ("memory", device.index))),
                 }
                 for device in devices
             ],
             "cores": [
-                {"core": core, "utilization": _series_data(history, ("core", core))}
+                {"core": core, "utilization": _curve_data(_share(model, ("core", core)))}
                 for device in devices
                 for core in sorted(device.core_ids)
             ],
@@ -270,13 +257,15 @@ class HistoryPage(Page):
                 {
                     "pid": process.pid,
                     "tag": process.tag,
-                    "executions_per_s": _process_data(history, process_key(process), Measure.EXECUTIONS),
+                    "executions_per_s": _curve_data(
+                        process_curve(model, process_key(process), Measure.EXECUTIONS)
+                    ),
                     "latency_s": {
-                        str(measure): _process_data(history, process_key(process), measure)
+                        str(measure): _curve_data(process_curve(model, process_key(process), measure))
                         for measure in LATENCIES
                     },
                 }
-                for process in (device_processes(snapshot) if snapshot else ())
+                for process in _processes(model)
             ],
         }
 
@@ -336,19 +325,6 @@ def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool = Fal
     return fit(((label, Role.SELECTED if selected else Role.PLAIN), *curve_spans(row.curve, columns)), width)
 
 
-def _series_data(history: MachineHistory, series: Series) -> dict[str, Any]:
-    return _slots_data(history.minute(series), history.hour(series))
-
-
-def _process_data(history: MachineHistory, process: tuple[int, int], measure: Measure) -> dict[str, Any]:
-    return _slots_data(history.processes.minute(process, measure), history.processes.hour(process, measure))
-
-
-def _slots_data(minute: Sequence[HistorySlot | None], hour: Sequence[HistorySlot | None]) -> dict[str, Any]:
-    return {
-        span: {
-            "mean": [None if slot is None else slot.mean for slot in found],
-            "peak": [None if slot is None else slot.peak for slot in found],
-        }
-        for span, found in (("minute", minute), ("hour", hour))
-    }
+def _curve_data(curve: HistoryCurve) -> dict[str, Any]:
+    spans = (("minute", curve.minute()), ("hour", curve.hour()))
+    return {span: {"mean": values_of(slots), "peak": values_of(slots, peaks=True)} for span, slots in spans}

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__
+from neurontools.base.text import plural, printable
 from neurontools.tui.top.numbers import short_percent, size
-from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.rows import section, section_heads
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed
+from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.playback import PlaybackController
 
-_ALL = 1_000_000
 _NAME_WIDTH = 18
 _LEAST_STATE = 18
 _STATE = "  STATE"
@@ -81,7 +81,7 @@ def summary_of(machine: MonitoredMachine) -> MachineSummary:
     )
 
 
-class MachinesPage(Page):
+class MachinesPage(ListPage):
     """One row for each machine, and their sum.
 
     Args:
@@ -94,19 +94,14 @@ class MachinesPage(Page):
     def __init__(self, machines: Sequence[MonitoredMachine]) -> None:
         self.on_choose: Callable[[int], None] = lambda _: None
         """Called with the index of a machine to show."""
+        super().__init__()
         self._machines = tuple(machines)
-        self._cursor = Cursor()
         self._window = range(0)
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
-            PageKey("up", "up", "select a machine", lambda _: self._move(-1)),
-            PageKey("down", "down", "select a machine", lambda _: self._move(1), "select"),
-            PageKey("page-up", "pageup", "ten machines up", lambda _: self._move(-10)),
-            PageKey("page-down", "pagedown", "ten machines down", lambda _: self._move(10)),
-            PageKey("first", "home", "first machine", lambda _: self._move(-_ALL)),
-            PageKey("last", "end", "last machine", lambda _: self._move(_ALL)),
+            *self._list_keys("select a machine", "ten machines", "first machine", "last machine"),
             PageKey("show", "enter", "show the machine", lambda _: self.on_choose(self._cursor.row), "show"),
         )
 
@@ -127,15 +122,11 @@ class MachinesPage(Page):
 
     def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  the whole row counts
         """Select a machine; a click on the selected one shows it."""
-        index = self._window.start + y - 1
-        if 0 <= y - 1 < len(self._window):
+        index = self._row_at(y, self._window.stop)
+        if index is not None:
             if index == self._cursor.row:
                 self.on_choose(index)
             self._cursor.row = index
-
-    def scroll(self, model: TopModel, steps: int) -> None:  # noqa: ARG002  all machines
-        """Move the selection."""
-        self._move(steps)
 
     def data(self, model: TopModel) -> dict[str, Any]:  # noqa: ARG002  all machines
         """Return the rows."""
@@ -144,13 +135,13 @@ class MachinesPage(Page):
             "machines": [{name: getattr(row, name) for name in MachineSummary.__slots__} for row in summaries]
         }
 
-    def _move(self, steps: int) -> None:
+    def _move(self, model: TopModel, steps: int) -> None:  # noqa: ARG002  all machines
         self._cursor.move(steps, len(self._machines))
 
 
 def machines_title(count: int, width: int) -> Line:
     """Return the title bar of the list."""
-    text = f"neuron-top {__version__} looking at {_counted(count)}"
+    text = f"neuron-top {__version__} looking at {plural(count, 'machine')}"
     return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
 
 
@@ -160,18 +151,15 @@ def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
     busy = sum((row.utilization or 0.0) * (row.cores or 0) for row in known)
     missing = len(summaries) - len(known)
     return MachineSummary(
-        name=_counted(len(summaries)),
+        name=plural(len(summaries), "machine"),
         source="",
         state=f"{missing} without data" if missing else "ok",
-        devices=sum(row.devices or 0 for row in known),
-        cores=cores,
-        used_cores=sum(row.used_cores or 0 for row in known),
         utilization=busy / cores if cores else 0.0,
-        used_bytes=sum(row.used_bytes or 0 for row in known),
-        memory_bytes=sum(row.memory_bytes or 0 for row in known),
-        processes=sum(row.processes or 0 for row in known),
-        ecc=sum(row.ecc or 0 for row in known),
+        **{name: sum(getattr(row, name) or 0 for row in known) for name in _COUNTS},
     )
+
+
+_COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
 
 
 def _uncorrected(snapshot: Snapshot) -> int:
@@ -229,16 +217,12 @@ def _row(summary: MachineSummary, width: int, *, selected: bool = False) -> Line
     text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
     good = summary.state == "ok"
     state = text if selected else Role.DIM if good else Role.ALERT
-    spans: list[Span] = [(fixed(f" {clean(summary.name)}", _NAME_WIDTH), text)]
+    spans: list[Span] = [(fixed(f" {printable(summary.name)}", _NAME_WIDTH), text)]
     spans += [
-        (clean(column.text(summary))[: column.cells - 1].rjust(column.cells), number)
+        (printable(column.text(summary))[: column.cells - 1].rjust(column.cells), number)
         for column in _fitting(width)
     ]
-    return dotted([*spans, (f"  {clean(summary.state)}", state)], width, text if selected else Role.PLAIN)
-
-
-def _counted(machines: int) -> str:
-    return "1 machine" if machines == 1 else f"{machines} machines"
+    return dotted([*spans, (f"  {printable(summary.state)}", state)], width, text if selected else Role.PLAIN)
 
 
 def _size(count: int | None) -> str:

@@ -5,27 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.machine.memory_tree import MemoryNode, NodeKey, NodeKind
 from neurontools.machine.snapshot import MemoryUse
 from neurontools.tui.top.numbers import core_label, device_label, size
 from neurontools.tui.top.pages.rows import section, section_heads
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, fit, fixed, width_of
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from neurontools.machine.memory_tree import MemoryMap
     from neurontools.tui.top.model import TopModel
 
-CATEGORY_NAMES = {
-    "tensors": "Tensors",
-    "constants": "Constants",
-    "model_code": "Model Code",
-    "runtime_memory": "Runtime Memory",
-    "model_shared_scratchpad": "Model Scratchpad",
-    "dma_buffers": "DMA Buffers",
-    "application_memory": "App. Memory",
+# Values of `MemoryUse` with their long and short labels.
+_HOST = {
+    "total_bytes": ("Total", "Total"),
+    "tensors": ("Tensors", "Tensors"),
+    "constants": ("Constants", "Constants"),
+    "dma_buffers": ("DMA Buffers", "DMA"),
+    "application_memory": ("App. Memory", "App."),
 }
+_DEVICE = {
+    "total_bytes": ("Total", "Total"),
+    "tensors": ("Tensors", "Tensors"),
+    "constants": ("Constants", "Constants"),
+    "model_code": ("Model Code", "Code"),
+    "runtime_memory": ("Runtime Memory", "Runtime"),
+    "model_shared_scratchpad": ("Model Scratchpad", "Scratchpad"),
+}
+CATEGORY_NAMES = {name: long for name, (long, _) in {**_HOST, **_DEVICE}.items()}
+"""The labels of memory by category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ def label(node: MemoryNode) -> str:
         case NodeKind.CATEGORY:
             return CATEGORY_NAMES[node.name]
         case _:
-            return clean(node.name)
+            return printable(node.name)
 
 
 def _rows(nodes: Iterable[MemoryNode], depth: int, parent: NodeKey | None) -> Iterator[TreeRow]:
@@ -191,6 +201,18 @@ class TreeCursor:
 
 Pair = tuple[str, int]
 
+# The heads of the table in narrow terminals.
+_TABLE = {
+    "total_bytes": "Total",
+    "tensors": "Tensors",
+    "constants": "Const",
+    "model_code": "Code",
+    "runtime_memory": "Runtime",
+    "model_shared_scratchpad": "Scratch",
+    "dma_buffers": "DMA",
+    "application_memory": "App",
+}
+
 _SIZE_WIDTH = 8
 _LONG_LABELS_WIDTH = 146
 _PAIRS_WIDTH = 116
@@ -211,7 +233,7 @@ def summary_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     if width < _PAIRS_WIDTH:
         return _summary_table(host, device, width)
     long = width >= _LONG_LABELS_WIDTH
-    rows = (_host_pairs(host, long=long), _device_pairs(device, long=long))
+    rows = (_pairs(host, _HOST, long=long), _pairs(device, _DEVICE, long=long))
     columns = max(len(row) for row in rows)
     widths = [
         max(len(row[index][0]) for row in rows if index < len(row)) + _SIZE_WIDTH + 3
@@ -274,62 +296,21 @@ def _name_width(width: int) -> int:
 
 
 def _summary_table(host: MemoryUse, device: MemoryUse, width: int) -> tuple[Line, ...]:
-    heads = ("Total", "Tensors", "Const", "Code", "Runtime", "Scratch", "DMA", "App")
-    rows = (
-        (
-            host.total_bytes,
-            host.tensors,
-            host.constants,
-            None,
-            None,
-            None,
-            host.dma_buffers,
-            host.application_memory,
-        ),
-        (
-            device.total_bytes,
-            device.tensors,
-            device.constants,
-            device.model_code,
-            device.runtime_memory,
-            device.model_shared_scratchpad,
-            None,
-            None,
-        ),
-    )
-    columns = min(len(heads), (width - _TABLE_LABEL) // _TABLE_COLUMN)
-    titles = (head.rjust(_TABLE_COLUMN) for head in heads[:columns])
+    columns = list(_TABLE)[: (width - _TABLE_LABEL) // _TABLE_COLUMN]
+    titles = (_TABLE[name].rjust(_TABLE_COLUMN) for name in columns)
     lines = [section_heads((" Memory".ljust(_TABLE_LABEL), *titles), width)]
-    for name, row in zip((" Host", " Device"), rows, strict=True):
-        spans: list[Span] = [(name.ljust(_TABLE_LABEL), Role.PLAIN)]
-        spans += [
-            ("" if value is None else size(value), Role.VALUE if value else Role.DIM)
-            for value in row[:columns]
-        ]
-        padded = [spans[0], *((text.rjust(_TABLE_COLUMN), role) for text, role in spans[1:])]
-        lines.append(fit(padded, width))
+    for label, use, labels in ((" Host", host, _HOST), (" Device", device, _DEVICE)):
+        spans: list[Span] = [(label.ljust(_TABLE_LABEL), Role.PLAIN)]
+        for name in columns:
+            value = getattr(use, name) if name in labels else None
+            text = "" if value is None else size(value)
+            spans.append((text.rjust(_TABLE_COLUMN), Role.VALUE if value else Role.DIM))
+        lines.append(fit(spans, width))
     return tuple(lines)
 
 
-def _host_pairs(use: MemoryUse, *, long: bool) -> tuple[Pair, ...]:
-    return (
-        ("Total", use.total_bytes),
-        ("Tensors", use.tensors),
-        ("Constants", use.constants),
-        ("DMA Buffers" if long else "DMA", use.dma_buffers),
-        ("App. Memory" if long else "App.", use.application_memory),
-    )
-
-
-def _device_pairs(use: MemoryUse, *, long: bool) -> tuple[Pair, ...]:
-    return (
-        ("Total", use.total_bytes),
-        ("Tensors", use.tensors),
-        ("Constants", use.constants),
-        ("Model Code" if long else "Code", use.model_code),
-        ("Runtime Memory" if long else "Runtime", use.runtime_memory),
-        ("Model Scratchpad" if long else "Scratchpad", use.model_shared_scratchpad),
-    )
+def _pairs(use: MemoryUse, labels: Mapping[str, tuple[str, str]], *, long: bool) -> tuple[Pair, ...]:
+    return tuple((names[not long], getattr(use, name)) for name, names in labels.items())
 
 
 def _pairs_line(head: str, pairs: tuple[Pair, ...], widths: list[int], width: int) -> Line:

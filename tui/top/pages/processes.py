@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import printable
 from neurontools.dashboard.host_use import presences
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_table import (
@@ -19,7 +20,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.filters import FilterError
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
-from neurontools.tui.top.page import Cursor, Page, PageKey
+from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.columns import (
     COLUMN_STYLES,
     DEFAULT_COLUMNS,
@@ -30,7 +31,7 @@ from neurontools.tui.top.pages.columns import (
 )
 from neurontools.tui.top.pages.details import Details
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, clean, fit
+from neurontools.tui.widgets.lines import Line, Role, fit
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 
 if TYPE_CHECKING:
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 
-_ALL_LINES = 100_000
 _LEAST_DETAILS = 6
 
 
-class ProcessesPage(Page):
+class ProcessesPage(ListPage):
     """The process table; the selection follows its process.
 
     Args:
@@ -57,12 +57,13 @@ class ProcessesPage(Page):
     title = "Processes"
 
     def __init__(self, columns: Sequence[Column] = DEFAULT_COLUMNS, *, readonly: bool = False) -> None:
+        super().__init__()
+        self._top = 2
         self.readonly = readonly
         self.sorting = Sorting()
         self.filter_text = ""
         self._columns = tuple(columns)
         self._filter = ProcessFilter()
-        self._cursor = Cursor()
         self._details = Details()
         self._selected: ProcessKey | None = None
         self._is_tree = False
@@ -72,12 +73,7 @@ class ProcessesPage(Page):
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
-            PageKey("up", "up", "select a process", lambda model: self._move(model, -1)),
-            PageKey("down", "down", "select a process", lambda model: self._move(model, 1)),
-            PageKey("page-up", "pageup", "ten processes up", lambda model: self._move(model, -10)),
-            PageKey("page-down", "pagedown", "ten processes down", lambda model: self._move(model, 10)),
-            PageKey("first", "home", "first process", lambda model: self._move(model, -_ALL_LINES)),
-            PageKey("last", "end", "last process", lambda model: self._move(model, _ALL_LINES)),
+            *self._list_keys("select a process", "ten processes", "first process", "last process", hint=""),
             PageKey("filter", "slash", "filter like neuron-ls", self._ask_filter, "filter"),
             PageKey("no-filter", "escape", "close the details or clear the filter", self._step_back),
             PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
@@ -122,18 +118,14 @@ class ProcessesPage(Page):
         if y == 1:
             column = column_at(self._shown_columns, x)
             return self._sorter(column)(model) if column else None
-        at = self._cursor.first + y - 2
         shown = self._shown(model)
-        if y >= 2 and at < len(shown):
-            if at == self._cursor.row:
+        row = self._row_at(y, len(shown))
+        if row is not None:
+            if row == self._cursor.row:
                 self._toggle_details(model)
-            self._cursor.row = at
+            self._cursor.row = row
             self._remember(shown)
         return None
-
-    def scroll(self, model: TopModel, steps: int) -> None:
-        """Move the selection."""
-        self._move(model, steps)
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return the rows that pass the filter, in order."""
@@ -184,7 +176,7 @@ class ProcessesPage(Page):
         count = sum(line.row is not None for line in shown)
         text = f" Processes ({count} of {total})" if count != total else f" Processes ({total})"
         if self.filter_text:
-            text += f"  filter: {clean(self.filter_text)}"
+            text += f"  filter: {printable(self.filter_text)}"
         direction = "down" if self.sorting.descending else "up"
         return section(
             text,
@@ -267,7 +259,7 @@ class ProcessesPage(Page):
             return Notice(reason, problem=True)
         about = (
             f"process {process.pid} of {user_name(process.uid)}",
-            clean(process.command),
+            printable(process.command),
             f"holds {len(process.cores)} core{'s' if len(process.cores) != 1 else ''}",
         )
 

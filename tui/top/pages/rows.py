@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools import __version__
+from neurontools.base.text import printable
 from neurontools.dashboard.process_rows import is_modelled
 from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import bracketed_cpu
-from neurontools.tui.widgets.lines import Line, Role, Span, clean, dotted, fit, fixed, stacked_meter, width_of
+from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed, stacked_meter, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,14 +61,16 @@ def title_line(model: TopModel, width: int) -> Line:
     snapshot = model.shown.snapshot
     text = f"neuron-top {__version__}"
     if snapshot is not None:
-        text += f" running on {clean(snapshot.instance_id)} ({clean(snapshot.instance_type)})"
-    problems = ", ".join(clean(text) for text in (model.position, model.trouble) if text) or _alerts(model)
+        text += f" running on {printable(snapshot.instance_id)} ({printable(snapshot.instance_type)})"
+    problems = ", ".join(printable(text) for text in (model.position, model.trouble) if text) or _alerts(
+        model
+    )
     trouble = f" {problems} " if problems else ""
     room = width - width_of(trouble)
     if trouble and room < width_of(text) + 2:
         return dotted(((trouble.rstrip(), Role.TROUBLE),), width, Role.TITLE)
     left = max(0, min((width - width_of(text)) // 2, room - width_of(text) - 1))
-    source = f" {clean(model.source)} " if model.source else ""
+    source = f" {printable(model.source)} " if model.source else ""
     if width_of(source) + width_of(text) > room:
         source = ""
     blank = " " * max(0, left - width_of(source))
@@ -80,7 +83,7 @@ def _alerts(model: TopModel) -> str:
     if not alerts:
         return ""
     if len(alerts) == 1:
-        return f"! {clean(alerts[0].text)}"
+        return f"! {printable(alerts[0].text)}"
     return f"! {len(alerts)} alerts"
 
 
