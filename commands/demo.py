@@ -17,7 +17,7 @@ from neurontools.commands import console
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 INSTANCE = "trn1.32xlarge"
 MACHINE = "demo"
@@ -99,47 +99,31 @@ class DemoRun:
         kernels = Path(paths.fixtures_dir()) / "customops" / "relu_tcm"
         shutil.copytree(kernels, self.work / "relu_tcm")
         shutil.copy(Path(paths.fixtures_dir()) / "demo" / "train.py", self.work)
-        training = ["python", "train.py", "--library", "librelu.so", "--epochs", str(epochs)]
-        self.step("A machine", "neurond", "start", "--instance", INSTANCE, "--name", MACHINE)
-        build = [
-            "build",
-            "relu",
-            "--compute",
-            "relu_tcm/relu.cpp",
-            "--shape",
-            "relu_tcm/shape.cpp",
-            "-o",
-            ".",
-        ]
-        self.step("A custom C++ operator", "neuron-customop", *build)
+        training = f"python train.py --library librelu.so --epochs {epochs}"
+        build = "neuron-customop build relu --compute relu_tcm/relu.cpp --shape relu_tcm/shape.cpp -o ."
+        self.step("A machine", f"neurond start --instance {INSTANCE} --name {MACHINE}")
+        self.step("A custom C++ operator", build)
         self.title("Training, with an empty compile cache")
-        self.train("neuron-run", "--profile", "prof", "--", *training)
+        self.train(f"neuron-run --profile prof -- {training}")
         self.title("The same training, with a warm compile cache")
-        self.train("neuron-run", "--", *training, show_devices=False)
-        self.step("The compile cache", "neuron-cache", "ls")
-        self.step(
-            "The profile of the first run",
-            "neuron-profile",
-            "view",
-            "prof",
-            "--output-format",
-            "summary-text",
-        )
+        self.train(f"neuron-run -- {training}", show_devices=False)
+        self.step("The compile cache", "neuron-cache ls")
+        self.step("The profile of the first run", "neuron-profile view prof --output-format summary-text")
 
     def title(self, text: str) -> None:
         """Print the heading of a step."""
         console.out(f"\n== {text}")
 
-    def step(self, title: str, program: str, *arguments: str) -> None:
+    def step(self, title: str, command: str) -> None:
         """Run one tool to its end."""
         self.title(title)
-        with self._start(program, arguments) as child:
+        with self._start(command) as child:
             pass
-        self._check(program, child.returncode)
+        self._check(command, child.returncode)
 
-    def train(self, program: str, *arguments: str, show_devices: bool = True) -> None:
+    def train(self, command: str, *, show_devices: bool = True) -> None:
         """Run the training and, after its first epoch, look at the machine with neuron-ls."""
-        with self._start(program, arguments, stdout=subprocess.PIPE) as child:
+        with self._start(command, stdout=subprocess.PIPE) as child:
             try:
                 for line in child.stdout or ():
                     console.out(line.rstrip("\n"))
@@ -150,21 +134,22 @@ class DemoRun:
             except BaseException:
                 child.terminate()
                 raise
-        self._check(program, child.returncode)
+        self._check(command, child.returncode)
 
     def close(self) -> None:
         """End the machine, whatever happened before."""
         if (self.root / "run" / MACHINE).exists():
-            stop = ("stop", "--force", "--name", MACHINE)
-            with self._start("neurond", stop, stdout=subprocess.DEVNULL, announce=False) as child:
+            stop = f"neurond stop --force --name {MACHINE}"
+            with self._start(stop, stdout=subprocess.DEVNULL, announce=False) as child:
                 child.wait()
 
     def _start(
-        self, program: str, arguments: Sequence[str], stdout: int | None = None, *, announce: bool = True
+        self, command: str, stdout: int | None = None, *, announce: bool = True
     ) -> subprocess.Popen[str]:
         if announce:
-            console.out(" ".join(["$", program, *arguments]))
+            console.out(f"$ {command}")
         sys.stdout.flush()
+        program, *arguments = command.split()
         path = os.path.join(os.path.dirname(sys.executable), program)
         return subprocess.Popen(
             [path, *arguments],
@@ -175,10 +160,10 @@ class DemoRun:
             text=True,
         )
 
-    def _check(self, program: str, code: int) -> None:
+    def _check(self, command: str, code: int) -> None:
         if code != 0:
             raise DemoError(
-                f"the demo's {program} failed with exit code {code}",
+                f"the demo's {command.split(maxsplit=1)[0]} failed with exit code {code}",
                 "run 'neurontools doctor' to check the installation",
             )
 

@@ -36,19 +36,6 @@ STREAM_FLAGS = frozenset({
 })  # fmt: skip
 
 
-# Flags of the real tool that only concern how it starts its processes.
-_IGNORED_FLAGS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--mpi-log-dir", {"metavar": "DIR"}),
-    ("-u --slurm-vcpus-per-node", {"metavar": "N"}),
-    ("--slurm-job-id", {"metavar": "N"}),
-    ("--slurm-setup-script", {"nargs": "?", "const": "default", "metavar": "FILE"}),
-    ("--slurm-use-head-node-neuron-bench", {}),
-    ("--vcpu-pin-mode", {"metavar": "MODE"}),
-    ("--data-collector-port", {"type": int, "default": 60006, "metavar": "PORT"}),
-    ("--data-collector-host", {"metavar": "HOST"}),
-)
-
-
 class _Once(argparse.Action):
     """Stores a value and refuses a flag that is given twice."""
 
@@ -66,6 +53,84 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
+def _flag(names: str, metavar: str | None, purpose: str, **settings: Any) -> tuple[list[str], dict[str, Any]]:
+    """Return the names and settings of a flag; one with an empty metavar is a switch."""
+    values = {"nargs": 0, "default": False} if metavar == "" else {"metavar": metavar}
+    return names.split(), {"help": purpose, **values, **settings}
+
+
+_NO_EFFECT = "accepted, without effect"  # they only concern how the real tool starts its processes
+_RECORDED = "recorded in the report, without effect"
+_DTYPES = "uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32"
+
+_FLAGS = {
+    "sizes and iterations": (
+        _flag("-N --nnodes", "N", "nodes (default: 1)", type=int, default=1),
+        _flag("-b --minbytes", "SIZE", "smallest size, e.g. 1kb (default: 32M)"),
+        _flag("-e --maxbytes", "SIZE", "largest size (default: 32M)"),
+        _flag("-i --stepbytes", "SIZE", "step between sizes (default: (max-min)/10)"),
+        _flag("-f --stepfactor", "X", "factor between sizes instead of a step", type=float),
+        _flag("-n --iters", "N", "iterations (default: 20)", type=int, default=20),
+        _flag("-w --warmup_iters", "N", "warm-up iterations (default: 5)", type=int, default=5),
+        _flag("-I --neff_iters", "N", _RECORDED, type=int),
+        _flag("-W --neff_warmup_iters", "N", _RECORDED, type=int),
+    ),
+    "data": (
+        _flag("-d --datatype", "TYPE", f"{_DTYPES} (default: uint8)", default="uint8"),
+        _flag(
+            "-c --check",
+            None,
+            "move real data between buffers and compare the results (needs numpy)",
+            nargs="?",
+            const="random",
+            choices=("random", "all_ones"),
+        ),
+        _flag("--seed", "N", "seed of random data and of the spread of times", type=int, default=0),
+        _flag("--unique-buff", "", _RECORDED),
+        _flag("--coalesced-cc-size-ratio", "RATIO", _RECORDED),
+        _flag("--shared-output-buff", "", _RECORDED),
+        _flag("--variable-size-op-metadata", "FILE", "JSON: element counts of all_gatherv, alltoallv"),
+        _flag("--data-parallel-dimension", "N", "groups of N ranks", type=int),
+        _flag("--custom-replica-groups", "FILE", 'JSON: {"replica_groups": [[[0, 1], [2, 3]]]}'),
+        _flag("--custom-src-target-pairs", "FILE", 'JSON: {"src_target_pairs": [[[0, 1], [1, 0]]]}'),
+        _flag("--streams-json", "FILE", 'JSON: {"streams": [{"operation": ...}]}, one table per stream'),
+    ),
+    "several nodes (modelled over the instance's network)": (
+        _flag("-s --hosts", "HOST", "MPI hosts; needs NEURON_RT_ROOT_COMM_ID", nargs="+"),
+        _flag("--hosts-file", "FILE", "file of MPI hosts, one per line"),
+        _flag("-S --slurm-mode", "", "accepted, without effect; excludes MPI hosts"),
+        _flag("--mpi-log-dir", "DIR", _NO_EFFECT),
+        _flag("-u --slurm-vcpus-per-node", "N", _NO_EFFECT),
+        _flag("--slurm-job-id", "N", _NO_EFFECT),
+        _flag("--slurm-setup-script", "FILE", _NO_EFFECT, nargs="?", const="default"),
+        _flag("--slurm-use-head-node-neuron-bench", "", _NO_EFFECT),
+        _flag("--vcpu-pin-mode", "MODE", _NO_EFFECT),
+        _flag("--data-collector-port", "PORT", _NO_EFFECT, type=int, default=60006),
+        _flag("--data-collector-host", "HOST", _NO_EFFECT),
+    ),
+    "output": (
+        _flag("--non-interactive", "", "show no progress on a terminal"),
+        _flag("--report-to-json-file", "FILE", "also write the results to FILE"),
+        _flag("-t --stats", "STAT", "avg, p50, p99, ... (default: avg)", nargs="+", default=["avg"]),
+        _flag("--show-algorithm", "", "add a column with the algorithm"),
+        _flag("--show-input-output-size", "", "add columns with input and output sizes"),
+    ),
+    "from SBUF to SBUF (Trn2 and later)": (
+        _flag("--sb2sb", "", "keep data in SBUF"),
+        _flag("--input-shape", "SHAPE", "e.g. 128,512"),
+        _flag("--output-shape", "SHAPE", "must match the operation"),
+        _flag("--cc-dim", "N", "dimension that is gathered or scattered (default: 1)", type=int),
+    ),
+    "flags that the real tool does not have": (
+        _flag("--machine", "NAME", parsing.MACHINE_HELP),
+        _flag("--instance", "TYPE", "model this instance type without a machine"),
+        _flag("--algorithm", "NAME", "mesh, rdh, hier, ring or kangaring instead of the fastest"),
+        _flag("--check-bytes", "SIZE", "memory of this computer for --check (default: 1GB)"),
+        _flag("--json", "", "print JSON"),
+    ),
+}
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
@@ -76,146 +141,13 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("operation", nargs="?", choices=NAMES, metavar="OPERATION", help=", ".join(NAMES))
-    _add_sizes(parser)
-    _add_data(parser)
-    _add_hosts(parser)
-    _add_output(parser)
-    _add_shapes(parser)
-    _add_own(parser)
+    workers, settings = _flag("-r --nworkers", "RANKS", "total number of ranks (required)", type=int)
+    parser.add_argument(*workers, action=_Once, **settings)
+    for title, flags in _FLAGS.items():
+        group = parser.add_argument_group(title)
+        for names, settings in flags:
+            group.add_argument(*names, action=_Once, **settings)
     return parser
-
-
-def _value(group: argparse._ActionsContainer, *names: str, **settings: Any) -> None:
-    group.add_argument(*names, action=_Once, **settings)
-
-
-def _switch(group: argparse._ActionsContainer, *names: str, **settings: Any) -> None:
-    group.add_argument(*names, action=_Once, nargs=0, default=False, **settings)
-
-
-def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    _value(parser, "-r", "--nworkers", type=int, metavar="RANKS", help="total number of ranks (required)")
-    group = parser.add_argument_group("sizes and iterations")
-    _value(group, "-N", "--nnodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
-    _value(group, "-b", "--minbytes", metavar="SIZE", help="smallest size, e.g. 1kb (default: 32M)")
-    _value(group, "-e", "--maxbytes", metavar="SIZE", help="largest size (default: 32M)")
-    _value(group, "-i", "--stepbytes", metavar="SIZE", help="step between sizes (default: (max-min)/10)")
-    _value(
-        group, "-f", "--stepfactor", type=float, metavar="X", help="factor between sizes instead of a step"
-    )
-    _value(group, "-n", "--iters", type=int, default=20, metavar="N", help="iterations (default: 20)")
-    _value(
-        group,
-        "-w",
-        "--warmup_iters",
-        type=int,
-        default=5,
-        metavar="N",
-        help="warm-up iterations (default: 5)",
-    )
-    _value(group, "-I", "--neff_iters", type=int, metavar="N", help="recorded in the report, without effect")
-    _value(
-        group,
-        "-W",
-        "--neff_warmup_iters",
-        type=int,
-        metavar="N",
-        help="recorded in the report, without effect",
-    )
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("data")
-    _value(group, "-d", "--datatype", default="uint8", metavar="TYPE",
-           help="uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32 (default: uint8)")  # fmt: skip
-    _value(group, "-c", "--check", nargs="?", const="random", choices=("random", "all_ones"),
-           help="move real data between buffers and compare the results (needs numpy)")  # fmt: skip
-    _value(
-        group,
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed of random data and of the spread of times",
-    )
-    _switch(group, "--unique-buff", help="recorded in the report, without effect")
-    _value(group, "--coalesced-cc-size-ratio", metavar="RATIO", help="recorded in the report, without effect")
-    _switch(group, "--shared-output-buff", help="recorded in the report, without effect")
-    _value(
-        group,
-        "--variable-size-op-metadata",
-        metavar="FILE",
-        help="JSON: element counts of all_gatherv, alltoallv",
-    )
-    _value(group, "--data-parallel-dimension", type=int, metavar="N", help="groups of N ranks")
-    _value(
-        group, "--custom-replica-groups", metavar="FILE", help='JSON: {"replica_groups": [[[0, 1], [2, 3]]]}'
-    )
-    _value(
-        group,
-        "--custom-src-target-pairs",
-        metavar="FILE",
-        help='JSON: {"src_target_pairs": [[[0, 1], [1, 0]]]}',
-    )
-    _value(
-        group,
-        "--streams-json",
-        metavar="FILE",
-        help='JSON: {"streams": [{"operation": ...}]}, one table per stream',
-    )
-
-
-def _add_hosts(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("several nodes (modelled over the instance's network)")
-    _value(group, "-s", "--hosts", nargs="+", metavar="HOST", help="MPI hosts; needs NEURON_RT_ROOT_COMM_ID")
-    _value(group, "--hosts-file", metavar="FILE", help="file of MPI hosts, one per line")
-    _switch(group, "-S", "--slurm-mode", help="accepted, without effect; excludes MPI hosts")
-    for names, settings in _IGNORED_FLAGS:
-        add = _value if "metavar" in settings else _switch
-        add(group, *names.split(), help="accepted, without effect", **settings)
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("output")
-    _switch(group, "--non-interactive", help="show no progress on a terminal")
-    _value(group, "--report-to-json-file", metavar="FILE", help="also write the results to FILE")
-    _value(
-        group,
-        "-t",
-        "--stats",
-        nargs="+",
-        default=["avg"],
-        metavar="STAT",
-        help="avg, p50, p99, ... (default: avg)",
-    )
-    _switch(group, "--show-algorithm", help="add a column with the algorithm")
-    _switch(group, "--show-input-output-size", help="add columns with input and output sizes")
-
-
-def _add_shapes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("from SBUF to SBUF (Trn2 and later)")
-    _switch(group, "--sb2sb", help="keep data in SBUF")
-    _value(group, "--input-shape", metavar="SHAPE", help="e.g. 128,512")
-    _value(group, "--output-shape", metavar="SHAPE", help="must match the operation")
-    _value(
-        group, "--cc-dim", type=int, metavar="N", help="dimension that is gathered or scattered (default: 1)"
-    )
-
-
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("flags that the real tool does not have")
-    parsing.add_machine(group, action=_Once)
-    _value(
-        group,
-        "--instance",
-        metavar="TYPE",
-        help="model this instance type without a machine",
-    )
-    _value(
-        group, "--algorithm", metavar="NAME", help="mesh, rdh, hier, ring or kangaring instead of the fastest"
-    )
-    _value(group, "--check-bytes", metavar="SIZE", help="memory of this computer for --check (default: 1GB)")
-    _switch(group, "--json", help="print JSON")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
 
+MACHINE_HELP = "machine name (default: NEURONTOOLS_MACHINE or 'default')"
 EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted"
 
 _EXAMPLES = "examples:"
@@ -36,15 +37,9 @@ def add_verb(
     return parser
 
 
-def add_machine(
-    parser: argparse._ActionsContainer,
-    *aliases: str,
-    note: str = "",
-    action: str | type[argparse.Action] = "store",
-) -> None:
+def add_machine(parser: argparse._ActionsContainer, *aliases: str, note: str = "") -> None:
     """Add `--machine`; the first of its aliases names the value."""
-    text = f"machine name (default: NEURONTOOLS_MACHINE or 'default'){note}"
-    parser.add_argument(*aliases, "--machine", metavar="NAME", help=text, action=action)
+    parser.add_argument(*aliases, "--machine", metavar="NAME", help=MACHINE_HELP + note)
 
 
 def add_json(parser: argparse.ArgumentParser, purpose: str = "print JSON") -> None:

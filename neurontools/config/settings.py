@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from neurontools.config.nodes import MAPPING, NULL
-from neurontools.config.reader import FormatError, Problem, Value, in_order, read_yaml
+from neurontools.config.reader import MAPPING, NULL, FormatError, Problem, Value, in_order, read_yaml
 
 WORD, PATH, BOOLEAN, RELEASE, MEMORY = "word", "path", "boolean", "release", "memory"
 

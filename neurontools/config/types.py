@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from neurontools.base.text import did_you_mean
 from neurontools.base.units import parse_duration, parse_size
-from neurontools.config import nodes
+from neurontools.config import reader
 from neurontools.config.reader import MismatchError
 from neurontools.errors import UsageError
 
@@ -95,7 +95,7 @@ def list_of(item: Type[T], expected: str, *, count: int | None = None) -> Type[l
     """Return the type of a list, of `count` items if given; items that are wrong are noted and left out."""
 
     def parse(value: Value) -> list[T]:
-        if value.kind != nodes.LIST:
+        if value.kind != reader.LIST:
             raise ValueError
         items = value.items()
         if count is not None and len(items) != count:
@@ -108,13 +108,13 @@ def list_of(item: Type[T], expected: str, *, count: int | None = None) -> Type[l
 
 
 def _text(value: Value) -> str:
-    if value.kind != nodes.TEXT:
+    if value.kind != reader.TEXT:
         raise ValueError
     return value.text
 
 
 def _flag(value: Value) -> bool:
-    if value.kind != nodes.FLAG:
+    if value.kind != reader.FLAG:
         raise ValueError
     return value.text.lower() in {"true", "yes", "on"}
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from neurontools.config.nodes import MAPPING, TEXT
-from neurontools.config.reader import FormatError, MismatchError, in_order, read_json
+from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
 from neurontools.config.types import Type
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.report import RuntimeGroup, SystemGroup

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,42 +30,47 @@ def unit(*names: str) -> float:
 _NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
 
 
-class Curve(Protocol):
+class Curve:
     """A quantity over time."""
+
+    __slots__ = ()
 
     @property
     def low(self) -> float:
-        """The least value that it can have."""
+        """A value that it never falls below."""
+        return self.bounds()[0]
 
     @property
     def high(self) -> float:
-        """The greatest value that it can have."""
+        """A value that it never exceeds."""
+        return self.bounds()[1]
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the lower and the upper bound of its values."""
+        raise NotImplementedError
 
     def value(self, time_s: float) -> float:
         """Return the value at a time of at least 0."""
+        raise NotImplementedError
 
     def integral(self, time_s: float) -> float:
         """Return the area under the curve from 0 to a time of at least 0."""
+        raise NotImplementedError
 
-    def seeded(self, seed: str) -> Curve:
-        """Return the curve with the noise that belongs to a seed."""
+    def seeded(self, seed: str) -> Curve:  # noqa: ARG002  for curves with noise
+        """Return the curve with the noise that belongs to a seed; itself if it has none."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Curve):
     """Always the same."""
 
     level: float
 
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return self.level
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return self.level
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return self.level, self.level
 
     def value(self, time_s: float) -> float:  # noqa: ARG002  a curve's form
         """Return the value at a time."""
@@ -75,31 +80,21 @@ class Constant:
         """Return the area from 0 to a time."""
         return self.level * time_s
 
-    def seeded(self, seed: str) -> Constant:  # noqa: ARG002  a curve's form
-        """Return itself: there is no noise."""
-        return self
-
 
 NOTHING = Constant(0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Ramp:
+class Ramp(Curve):
     """From one value to another in a straight line, then level."""
 
     start: float
     end: float
     over_s: float
 
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return min(self.start, self.end)
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return max(self.start, self.end)
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return min(self.start, self.end), max(self.start, self.end)
 
     def value(self, time_s: float) -> float:
         """Return the value at a time."""
@@ -113,52 +108,42 @@ class Ramp:
         area = (self.start + self.value(rising_s)) / 2 * rising_s if rising_s else 0.0
         return area + self.end * (time_s - rising_s)
 
-    def seeded(self, seed: str) -> Ramp:  # noqa: ARG002  a curve's form
-        """Return itself: there is no noise."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class Sine:
+class Sine(Curve):
     """Up and down between two values; `phase` is the part of a period that is over at time 0, which starts rising from the middle."""
 
-    low: float
-    high: float
+    least: float
+    greatest: float
     period_s: float
     phase: float = 0.0
 
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return self.least, self.greatest
+
     def value(self, time_s: float) -> float:
         """Return the value at a time."""
-        middle, swing = (self.low + self.high) / 2, (self.high - self.low) / 2
+        middle, swing = (self.least + self.greatest) / 2, (self.greatest - self.least) / 2
         return middle + swing * math.sin(2 * math.pi * (time_s / self.period_s + self.phase))
 
     def integral(self, time_s: float) -> float:
         """Return the area from 0 to a time."""
-        middle, swing = (self.low + self.high) / 2, (self.high - self.low) / 2
+        middle, swing = (self.least + self.greatest) / 2, (self.greatest - self.least) / 2
         rate = 2 * math.pi / self.period_s
         before = 2 * math.pi * self.phase
         return middle * time_s + swing / rate * (math.cos(before) - math.cos(rate * time_s + before))
 
-    def seeded(self, seed: str) -> Sine:  # noqa: ARG002  a curve's form
-        """Return itself: there is no noise."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Curve):
     """Several curves, added."""
 
     parts: tuple[Curve, ...]
 
-    @property
-    def low(self) -> float:
-        """A value that it never falls below."""
-        return sum(part.low for part in self.parts)
-
-    @property
-    def high(self) -> float:
-        """A value that it never exceeds."""
-        return sum(part.high for part in self.parts)
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return sum(part.low for part in self.parts), sum(part.high for part in self.parts)
 
     def value(self, time_s: float) -> float:
         """Return the value at a time."""
@@ -174,22 +159,16 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(Curve):
     """Irregular about a mean, never further from it than the amplitude. Each seed makes it another sum of sines."""
 
     mean: float
     amplitude: float
     period_s: float
 
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return self.mean - self.amplitude
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return self.mean + self.amplitude
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return self.mean - self.amplitude, self.mean + self.amplitude
 
     def value(self, time_s: float) -> float:
         """Return the value at a time, without a seed."""
@@ -212,21 +191,15 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(Curve):
     """A curve times a number."""
 
     curve: Curve
     factor: float
 
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return self.curve.low * self.factor
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return self.curve.high * self.factor
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return self.curve.low * self.factor, self.curve.high * self.factor
 
     def value(self, time_s: float) -> float:
         """Return the value at a time."""
@@ -241,7 +214,7 @@ class Scaled:
         return Scaled(self.curve.seeded(seed), self.factor)
 
 
-class Pieces:
+class Pieces(Curve):
     """Curves one after the other, each with its own time from 0; the last one lasts, or the pieces repeat.
 
     Args:
@@ -249,13 +222,12 @@ class Pieces:
         repeat_from: index of the piece with which it goes on after the last one, None to stay in the last one.
     """
 
-    __slots__ = ("_areas", "_intro_s", "_pieces", "_repeats", "_starts", "high", "low", "repeat_from")
+    __slots__ = ("_areas", "_bounds", "_intro_s", "_pieces", "_repeats", "_starts", "repeat_from")
 
     def __init__(self, pieces: Sequence[tuple[float, Curve]], repeat_from: int | None = None) -> None:
         self._pieces = tuple(pieces)
         self.repeat_from = repeat_from
-        self.low = min(curve.low for _, curve in pieces)
-        self.high = max(curve.high for _, curve in pieces)
+        self._bounds = (min(curve.low for _, curve in pieces), max(curve.high for _, curve in pieces))
         starts, areas = [0.0], [0.0]
         for length_s, curve in pieces:
             starts.append(starts[-1] + length_s)
@@ -264,10 +236,9 @@ class Pieces:
         self._intro_s = starts[repeat_from] if repeat_from is not None else 0.0
         self._repeats = repeat_from is not None and starts[-1] > self._intro_s
 
-    def index(self, time_s: float) -> int:
-        """Return which piece a time lies in."""
-        local_s, _ = self._once(time_s)
-        return min(bisect_right(self._starts, local_s), len(self._pieces)) - 1
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        return self._bounds
 
     def value(self, time_s: float) -> float:
         """Return the value at a time."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from string import Formatter
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import did_you_mean
 from neurontools.config import types
-from neurontools.config.nodes import LIST
-from neurontools.config.reader import MismatchError
+from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
 from neurontools.machine.machine_names import core_ranges, parse_indices
 from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart, Work
@@ -195,7 +195,7 @@ class _ProcessReader:
             start_s=self._start_s + rank * self._stagger_s,
             stop_s=self._stop_s,
             work=self._work.seeded(seed),
-            models=tuple(model.named(model.name.format(**fields)) for model in self._models),
+            models=tuple(replace(model, name=model.name.format(**fields)) for model in self._models),
             latencies=self._latencies,
             ending=self._ending,
             restart=self._restart,

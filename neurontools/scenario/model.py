@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -101,10 +101,6 @@ class ModelPlan:
     scratchpad_bytes: int = 0
     load_s: float = 0.0
     unload_s: float | None = None
-
-    def named(self, name: str) -> ModelPlan:
-        """Return the same model under another name."""
-        return replace(self, name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,8 @@ from neurontools.monitor.config import (
 from neurontools.monitor.host_reader import VcpuSample
 from neurontools.monitor.report import HostMemoryInfo
 from neurontools.monitor.sampling import reports
-from neurontools.scenario.run_state import RunClock
 from neurontools.scenario.synthetic_process import model_states
-from neurontools.scenario.timeline import ScenarioTimeline
+from neurontools.scenario.timeline import RunClock, ScenarioTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState
     from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
-    from neurontools.scenario.run_state import RunState
-    from neurontools.scenario.timeline import ProcessRun
+    from neurontools.scenario.timeline import ProcessRun, RunState
 
 _SWITCHES_PER_CPU_SECOND = 2500
 # 2026-01-01T00:00:00Z, the same on every computer.
@@ -62,11 +60,13 @@ def offline_lines(
     clock = _Clock()
     timeline = ScenarioTimeline(scenario)
     end_s = min(scenario.duration_s, scenario.duration_s if duration_s is None else duration_s)
-    source = _Source(ScenarioSnapshots(timeline, machine), clock)
+    snapshots = ScenarioSnapshots(timeline, machine)
     host = _Host(scenario.host, timeline.instance, clock)
-    for report in reports(
-        monitor_config(period_s), source.snapshot, host, clock=clock.read, sleep=clock.advance
-    ):
+
+    def snapshot() -> Snapshot:
+        return snapshots.at(clock.time_s)
+
+    for report in reports(monitor_config(period_s), snapshot, host, clock=clock.read, sleep=clock.advance):
         if clock.time_s > end_s or clock.time_s >= scenario.duration_s:
             return
         yield format_line(report)
@@ -103,20 +103,6 @@ class _Clock:
         self.time_s += seconds
 
 
-class _Source:
-    """A source of snapshots of the scenario."""
-
-    def __init__(self, snapshots: ScenarioSnapshots, clock: _Clock) -> None:
-        self._snapshots = snapshots
-        self._clock = clock
-
-    def snapshot(self) -> Snapshot:
-        return self._snapshots.at(self._clock.time_s)
-
-    def close(self) -> None:
-        """Do nothing: no resource is held."""
-
-
 class _Host:
     """The scenario's host: every vCPU does the same share of the work."""
 
@@ -150,7 +136,7 @@ class _Host:
 
 
 class ScenarioSnapshots:
-    """ScenarioSnapshots of a scenario at any time, at speed 1.
+    """Snapshots of a scenario at any time, at speed 1.
 
     Args:
         timeline: the scenario.

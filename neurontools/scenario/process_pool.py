@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.faults.kinds import FaultKind
 from neurontools.machine.requests import SyntheticSpec
-from neurontools.scenario.run_state import RunClock
 from neurontools.scenario.synthetic_process import (
     SyntheticPlace,
     SyntheticProcess,
@@ -18,7 +17,7 @@ from neurontools.scenario.synthetic_process import (
     reserve_synthetic,
     unregister_synthetic,
 )
-from neurontools.scenario.timeline import RunEnd
+from neurontools.scenario.timeline import RunClock, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ def play(
     if launch.has_crashed(name):
         launch.start(launch.StartOptions(machine=name, resume=True))  # it existed before this play
     info = launch.start(_options(name, scenario))
-    emit = on_event or _ignore
+    emit = on_event or (lambda _: None)
     again = launch.StartOptions(machine=name, resume=True) if info.was_running else _options(name, scenario)
     with Client.connect(name, start_again=lambda: _start_again(again)) as client:
         pool = ProcessPool(client, timeline.instance, scenario.lnc, speed, emit)
@@ -99,7 +100,8 @@ def play(
             return _Runner(timeline, pool, info, speed, duration_s, loop, emit, on_progress, before_end).run()
         finally:
             if not info.was_running:
-                _stop(name)
+                with suppress(NoMachineError, DaemonError):  # stopped, or in use: it ends with this process
+                    launch.stop(name)
 
 
 class _Runner:
@@ -151,7 +153,8 @@ class _Runner:
                     self._before_end()
                 self._pool.end(self._timeline.runs.at(end_s - 1e-9), time.monotonic_ns())
         finally:
-            self._clear()
+            with suppress(NoMachineError):  # it was stopped, with everything on it
+                self._pool.clear()
         self._emit(PlayEvent(total_s, PlayEventKind.FINISHED))
         return PlayResult(
             self._info.machine,
@@ -217,12 +220,6 @@ class _Runner:
             self._pool.check()
             self._pool.start_waiting(time_s)
 
-    def _clear(self) -> None:
-        try:
-            self._pool.clear()
-        except NoMachineError:
-            pass  # it was stopped, with everything on it
-
 
 def _options(name: str, scenario: Scenario) -> launch.StartOptions:
     return launch.StartOptions(
@@ -234,22 +231,9 @@ def _start_again(options: launch.StartOptions) -> None:
     name = options.machine
     if is_answering(name):
         return
-    try:
+    with suppress(NoMachineError):
         # A daemon that is being killed closes its connections just before it ends.
         wait_for_end(launch.find(name).pid, _END_S)
-    except NoMachineError:
-        pass
     if not launch.has_crashed(name):
         raise NoMachineError(f"machine {name!r} was stopped", "play again to start it")
     launch.start(options)
-
-
-def _stop(name: str) -> None:
-    try:
-        launch.stop(name)
-    except (NoMachineError, DaemonError):
-        pass  # stopped, or in use: it ends with this process
-
-
-def _ignore(_event: PlayEvent) -> None:
-    """Ignore an event."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools import paths
 from neurontools.base.text import did_you_mean, suggest
 from neurontools.config import types
-from neurontools.config.nodes import MAPPING, NULL
-from neurontools.config.reader import FileError, FormatError, Problem, read_yaml
+from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WHOLE, WORDS
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.devices import Layout

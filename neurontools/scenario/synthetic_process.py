@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.client import Client
     from neurontools.scenario.model import ProcessPlan
-    from neurontools.scenario.run_state import RunClock, RunState
-    from neurontools.scenario.timeline import ProcessRun
+    from neurontools.scenario.timeline import ProcessRun, RunClock, RunState
 
 _RESERVATIONS_PER_CALL = 2000
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import did_you_mean
 from neurontools.config import types
-from neurontools.config.nodes import LIST
-from neurontools.config.reader import MismatchError
+from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, NUMBER, PERCENT, POSITIVE_DURATION, SIZE, WORDS, Type
 from neurontools.machine.snapshot import MemoryCategory
 from neurontools.runtime.status import NrtStatus

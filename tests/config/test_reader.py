@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.config import nodes, types
+from neurontools.config import reader, types
 from neurontools.config.reader import FileError, FormatError, Problem, in_order, read_json, read_yaml
 
 
@@ -18,11 +18,11 @@ def texts(root):
 
 def plain(value):
     match value.kind:
-        case nodes.LIST:
+        case reader.LIST:
             return [plain(item) for item in value.items()]
-        case nodes.MAPPING:
+        case reader.MAPPING:
             return {key: plain(item) for key, item in value.section()}
-        case nodes.TEXT:
+        case reader.TEXT:
             return value.text
     return json.loads(value.text)
 
@@ -45,7 +45,7 @@ def test_values_know_their_line_and_key(read):
     item = root.items("a")[1]
     inner = item.section().get("b")
     assert (item.line, item.key) == (3, "a[1]")
-    assert (inner.line, inner.key, inner.kind, inner.text) == (3, "a[1].b", nodes.TEXT, "x")
+    assert (inner.line, inner.key, inner.kind, inner.text) == (3, "a[1].b", reader.TEXT, "x")
     assert root.read("c", types.FLAG, None) is True
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from neurontools import scenario
 from neurontools.scenario.offline import ScenarioSnapshots
-from neurontools.scenario.run_state import RunClock
-from neurontools.scenario.timeline import RunEnd, ScenarioTimeline
+from neurontools.scenario.timeline import RunClock, RunEnd, ScenarioTimeline
 
 NAMES = [name for name in scenario.scenario_names() if name not in {"idle", "thousand-processes"}]
 GIB = 1 << 30

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.base.text import did_you_mean
 from neurontools.config import types
-from neurontools.config.nodes import FLAG, LIST, MAPPING
-from neurontools.config.reader import FormatError, Section, in_order, read_yaml
+from neurontools.config.reader import FLAG, LIST, MAPPING, FormatError, Section, in_order, read_yaml
 from neurontools.config.settings import read_file
 from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule
 from neurontools.dashboard.process_table import Column

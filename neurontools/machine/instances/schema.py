@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.config import types
-from neurontools.config.nodes import MAPPING, TEXT
-from neurontools.config.reader import FileError, FormatError, Problem, Section, Value, read_yaml
+from neurontools.config.reader import (
+    MAPPING,
+    TEXT,
+    FileError,
+    FormatError,
+    Problem,
+    Section,
+    Value,
+    read_yaml,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -142,19 +142,10 @@ def master_print(*args: Any, fd: Any = None, local: bool = False, flush: bool = 
         print(*args, file=fd or sys.stdout, flush=flush)
 
 
-def get_ordinal() -> int:
-    """Return this process's rank in the run; removed in torch_xla 2.7, kept for older scripts."""
-    return ranks.rank()
-
-
-def get_local_ordinal() -> int:
-    """Return this process's rank on its machine."""
-    return ranks.local_rank()
-
-
-def xrt_world_size() -> int:
-    """Return the number of processes of the run; removed in torch_xla 2.7, kept for older scripts."""
-    return ranks.world_size()
+# Removed in torch_xla 2.7, kept for older scripts.
+get_ordinal = ranks.rank
+get_local_ordinal = ranks.local_rank
+xrt_world_size = ranks.world_size
 
 
 def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
