@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
 from neurontools.errors import NoMachineError, UsageError
@@ -45,7 +46,12 @@ def _run(argv: list[str]) -> int:
 
     found = nccom_flags.parse(argv)
     streams = nccom_flags.parse_options(found)
-    style = report_style(_release(), algorithm=found.show_algorithm, sizes=found.show_input_output_size)
+    release = env.emulate()
+    if release not in _RELEASES:
+        raise UsageError(
+            f"unknown release {release!r}", f"set NEURONTOOLS_EMULATE to {' or '.join(_RELEASES)}"
+        )
+    style = report_style(release, algorithm=found.show_algorithm, sizes=found.show_input_output_size)
     try:
         machine, benchmarks = _prepare(found, streams)
     except NoMachineError as error:
@@ -63,21 +69,9 @@ def _run(argv: list[str]) -> int:
     return _show(found, benchmarks, tables, style, machine)
 
 
-def _release() -> str:
-    from neurontools import env
-
-    release = env.emulate()
-    if release not in _RELEASES:
-        raise UsageError(
-            f"unknown release {release!r}", f"set NEURONTOOLS_EMULATE to {' or '.join(_RELEASES)}"
-        )
-    return release
-
-
 def _prepare(
     found: argparse.Namespace, streams: tuple[Options, ...]
 ) -> tuple[TargetMachine | None, tuple[Benchmark, ...]]:
-    from neurontools import env
     from neurontools.collectives import machine_ranks
     from neurontools.collectives.benchmark import check_ranks, prepare, side_by_side
     from neurontools.collectives.fabric import find_fabric

@@ -197,7 +197,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         settings,
         page=arguments.page or settings.page,
         theme=arguments.theme or settings.theme,
-        ascii=arguments.ascii or settings.ascii or not _has_utf8(),
+        ascii=arguments.ascii or settings.ascii or sys.stdout.encoding.lower().replace("-", "") != "utf8",
     )
     if problem := problem_of(arguments.filter):
         raise UsageError(
@@ -245,10 +245,6 @@ def _list_keys() -> int:
     for name, keys, text in key_names():
         console.out(f"{name:<28} {keys:<28} {text}")
     return 0
-
-
-def _has_utf8() -> bool:
-    return sys.stdout.encoding.lower().replace("-", "") == "utf8"
 
 
 def _on_terminal() -> bool:

@@ -11,7 +11,7 @@ from neurontools.config import types
 from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
 from neurontools.machine.machine_names import core_ranges, parse_indices
-from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart, Work
+from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart
 from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_latencies, read_work
 
 if TYPE_CHECKING:
@@ -149,26 +149,34 @@ class _ProcessReader:
     """Reader of the keys that the processes of a group have in common."""
 
     def __init__(self, group: str, section: Section, count: int, has_cores: bool) -> None:
-        self._group = group
         self._count = count
-        self._has_cores = has_cores
-        self._tag = section.read("tag", _TEMPLATE, "")
-        self._command = section.read("command", _TEMPLATE, f"python {group}.py --rank {{rank}}")
-        self._uid = section.read("uid", types.whole(expected="the number of a user"), None)
-        self._version = section.read("runtime_version", WORDS, _DEFAULT_VERSION)
-        self._start_s = section.read("start", DURATION, 0.0)
+        start_s = section.read("start", DURATION, 0.0)
         self._stagger_s = section.read("stagger", DURATION, 0.0)
-        self._stop_s = section.read("stop", DURATION, None)
-        if self._stop_s is not None and self._stop_s <= self._start_s:
+        stop_s = section.read("stop", DURATION, None)
+        if stop_s is not None and stop_s <= start_s:
             section.fail("stop", "'stop' is not later than 'start'")
-        self._latencies = read_latencies(section.get("latency"))
-        work = read_work(section, self._latencies)
-        self._work: Work = work.work
+        latencies = read_latencies(section.get("latency"))
+        work = read_work(section, latencies)
         self.phases = work.phases
-        self._models = tuple(_read_model(item) for item in section.items("models", "a list of models"))
-        self._ending = _read_ending(section)
-        self._restart = _read_restart(section)
-        if not has_cores and (work.needs_cores or self._models):
+        self._plan = ProcessPlan(
+            group=group,
+            rank=0,
+            tag=section.read("tag", _TEMPLATE, ""),
+            command=section.read("command", _TEMPLATE, f"python {group}.py --rank {{rank}}"),
+            uid=section.read("uid", types.whole(expected="the number of a user"), None),
+            runtime_version=section.read("runtime_version", WORDS, _DEFAULT_VERSION),
+            uses_device=has_cores,
+            cores=(),
+            start_s=start_s,
+            stop_s=stop_s,
+            work=work.work,
+            models=tuple(_read_model(item) for item in section.items("models", "a list of models")),
+            latencies=latencies,
+            ending=_read_ending(section),
+            restart=_read_restart(section),
+            seed="",
+        )
+        if not has_cores and (work.needs_cores or self._plan.models):
             section.value.fail(
                 "needs 'cores': utilization, executions, errors, memory and models belong to cores"
             )
@@ -176,29 +184,24 @@ class _ProcessReader:
 
     def process(self, rank: int, cores: tuple[int, ...], seed: str) -> ProcessPlan:
         """Return the process of a rank."""
+        plan = self._plan
         fields = {
-            "group": self._group,
+            "group": plan.group,
             "rank": rank,
             "count": self._count,
             "cores": core_ranges(cores),
             "first_core": cores[0] if cores else -1,
         }
-        return ProcessPlan(
-            group=self._group,
+        return replace(
+            plan,
             rank=rank,
-            tag=self._tag.format(**fields),
-            command=self._command.format(**fields),
-            uid=self._uid,
-            runtime_version=self._version if self._has_cores else "NA",
-            uses_device=self._has_cores,
+            tag=plan.tag.format(**fields),
+            command=plan.command.format(**fields),
+            runtime_version=plan.runtime_version if plan.uses_device else "NA",
             cores=cores,
-            start_s=self._start_s + rank * self._stagger_s,
-            stop_s=self._stop_s,
-            work=self._work.seeded(seed),
-            models=tuple(replace(model, name=model.name.format(**fields)) for model in self._models),
-            latencies=self._latencies,
-            ending=self._ending,
-            restart=self._restart,
+            start_s=plan.start_s + rank * self._stagger_s,
+            work=plan.work.seeded(seed),
+            models=tuple(replace(model, name=model.name.format(**fields)) for model in plan.models),
             seed=seed,
         )
 

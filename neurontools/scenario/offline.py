@@ -219,17 +219,20 @@ class ScenarioSnapshots:
             for core in run.plan.cores:
                 used[self._timeline.layout.device_of(core)] += state.memory.total_bytes
         faults = [fault for fault in self._timeline.scenario.faults if fault.at_s <= time_s]
+        lasting = [fault for fault in faults if _lasts(fault, time_s)]
+        lost = {fault.spec.device for fault in lasting if fault.spec.kind is FaultKind.DEVICE_LOST}
         return tuple(
             replace(
                 device,
                 memory_used_bytes=used[device.index],
                 hardware=_hardware(faults, device.index, time_s),
-                lost=any(_is_lost(fault, device.index, time_s) for fault in faults),
+                lost=device.index in lost,
                 links_down=down,
-                connected_to=_without(device.connected_to, down),
+                connected_to=device.connected_to
+                and tuple(index for index in device.connected_to if index not in down),
             )
             for device in self._frame.devices
-            for down in [_links_down(faults, device.index, time_s)]
+            for down in [_links_down(lasting, device.index)]
         )
 
     def _totals(self, time_s: float) -> tuple[CoreTotals, ...]:
@@ -299,22 +302,10 @@ def _events(spec: FaultSpec, since_s: float) -> int:
     return events if spec.count is None else min(events, spec.count)
 
 
-def _is_lost(fault: FaultPlan, device: int, time_s: float) -> bool:
-    return fault.spec.kind is FaultKind.DEVICE_LOST and fault.spec.device == device and _lasts(fault, time_s)
-
-
-def _links_down(faults: list[FaultPlan], device: int, time_s: float) -> tuple[int, ...]:
-    links = [
-        (fault.spec.device, fault.spec.to)
-        for fault in faults
-        if fault.spec.kind is FaultKind.LINK_DOWN and _lasts(fault, time_s)
-    ]
+def _links_down(faults: list[FaultPlan], device: int) -> tuple[int, ...]:
+    links = [(fault.spec.device, fault.spec.to) for fault in faults if fault.spec.kind is FaultKind.LINK_DOWN]
     peers = {right if left == device else left for left, right in links if device in {left, right}}
     return tuple(sorted(index for index in peers if index is not None))
-
-
-def _without(neighbours: tuple[int, ...] | None, down: tuple[int, ...]) -> tuple[int, ...] | None:
-    return None if neighbours is None else tuple(index for index in neighbours if index not in down)
 
 
 def _lasts(fault: FaultPlan, time_s: float) -> bool:

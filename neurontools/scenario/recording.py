@@ -47,17 +47,22 @@ class DamagedLine:
 
 def read_recording(file: IO[bytes]) -> Iterator[RecordedLine | DamagedLine]:
     """Yield the lines of a recording, for a damaged line its damage."""
+    return parse_lines(_lines(file))
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[RecordedLine | DamagedLine]:
+    """Yield the lines of a monitor with their times, for a damaged line its damage."""
     timer = LineTimer()
-    for number, data in enumerate(_lines(file), 1):
-        is_complete = data.endswith(b"\n")
+    for number, data in enumerate(lines, 1):
         try:
             if len(data) > _MAX_LINE_BYTES:
                 raise DamagedLineError(f"longer than {_MAX_LINE_BYTES} bytes")  # noqa: TRY301  reported as any damage
-            value = _value(data)
+            parse_line(data)
+            time_s = timer.time_s(json.loads(data))
         except DamagedLineError as error:
-            yield DamagedLine(number, error.message.removeprefix("damaged line: "), cut=not is_complete)
+            reason = error.message.removeprefix("damaged line: ")
+            yield DamagedLine(number, reason, cut=not data.endswith(b"\n"))
         else:
-            time_s = timer.time_s(value)
             yield RecordedLine(number, data, time_s, time_s + timer.interval_s)
 
 
@@ -110,7 +115,7 @@ def record(
     count: int | None = None,
     duration_s: float | None = None,
     on_line: Callable[[int, float], None] | None = None,
-    on_damage: Callable[[DamagedLine], None] | None = None,
+    on_damage: Callable[[DamagedLine], None] = lambda _: None,
 ) -> tuple[int, int]:
     """Write the lines of a monitor into a recording, each as it arrives; incomplete lines are skipped.
 
@@ -125,29 +130,22 @@ def record(
     Returns:
         The numbers of lines written and skipped.
     """
-    timer = LineTimer()
     written = damaged = 0
-    for number, data in enumerate(lines, 1):
-        if count is not None and written >= count:
-            break
-        try:
-            time_s = timer.time_s(_value(data))
-        except DamagedLineError as error:
+    for line in parse_lines(lines):
+        if isinstance(line, DamagedLine):
             damaged += 1
-            if on_damage is not None:
-                reason = error.message.removeprefix("damaged line: ")
-                on_damage(DamagedLine(number, reason, cut=not data.endswith(b"\n")))
+            on_damage(line)
             continue
-        if duration_s is not None and time_s > duration_s:
+        if duration_s is not None and line.time_s > duration_s:
             break
-        out.write(data if data.endswith(b"\n") else data + b"\n")
+        out.write(line.data if line.data.endswith(b"\n") else line.data + b"\n")
         out.flush()
         written += 1
         if on_line is not None:
-            on_line(written, time_s)
+            on_line(written, line.time_s)
         if count is not None and written >= count:
             break
-        if duration_s is not None and written > 1 and time_s + timer.interval_s / 2 > duration_s:
+        if duration_s is not None and written > 1 and (line.time_s + line.next_s) / 2 > duration_s:
             break  # the next line would come too late
     return written, damaged
 
@@ -186,12 +184,6 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
         yield data
         while len(data) > _MAX_LINE_BYTES and not data.endswith(b"\n") and data:
             data = file.readline(_MAX_LINE_BYTES + 1)
-
-
-def _value(data: bytes) -> dict[str, Any]:
-    parse_line(data)
-    value: dict[str, Any] = json.loads(data)
-    return value
 
 
 class LineTimer:

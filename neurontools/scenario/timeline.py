@@ -347,7 +347,7 @@ class RunClock:
             failures=failures,
             latency_counts=self._latencies(active_s, executions),
             memory=held_memory(run, time_s),
-            host_memory=_host_memory(work.host_memory, active_s),
+            host_memory=MemoryUse(**{name: int(curve.value(active_s)) for name, curve in work.host_memory}),
             models=tuple(index for index, _ in loaded_models(run.plan, active_s)),
             cpu_user_s=work.cpu_user.integral(active_s) / 100,
             cpu_system_s=work.cpu_system.integral(active_s) / 100,
@@ -394,7 +394,3 @@ class RunClock:
 def _count(curve: Curve, time_s: float, rest: float) -> int:
     # The rest (0..1) keeps processes with one and the same rate from counting at the same moment.
     return math.floor(curve.integral(time_s) + rest) if curve.high else 0
-
-
-def _host_memory(curves: tuple[tuple[str, Curve], ...], age_s: float) -> MemoryUse:
-    return MemoryUse(**{name: int(curve.value(age_s)) for name, curve in curves})

@@ -82,7 +82,8 @@ def _run(
     if full is None:
         return [Segment("".join(BLOCKS[share] for share in eighths), block)]
     first, last = full
-    text = _short(name)[: last - first].ljust(last - first)
+    short = name.removeprefix("aten.").removesuffix(".default")
+    text = short[: last - first].ljust(last - first)
     return [
         Segment("".join(BLOCKS[share] for share in eighths[:first]), block),
         Segment(text, named),
@@ -98,10 +99,6 @@ def _styles(name: str, *, selected: bool, found: bool, colours: bool) -> tuple[S
     if selected:
         return block + _SELECTED_BLOCK, named + _SELECTED_NAME
     return (block + _FOUND, named + _FOUND) if found else (block, named)
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("aten.").removesuffix(".default")
 
 
 def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:

@@ -137,7 +137,10 @@ class PageActions(AdaptiveApp, App[int]):
             case Prompt():
                 self.push_screen(PromptScreen(request, self.look, self.paint))
             case Choose():
-                self.push_screen(ChooseScreen(request, self.look), lambda at: self._chosen(request, at))
+                self.push_screen(
+                    ChooseScreen(request, self.look),
+                    lambda at: None if at is None else self._run(request.on_choice(at)),
+                )
 
     def action_page(self, name: str) -> None:
         """Switch to a page by name."""
@@ -147,8 +150,7 @@ class PageActions(AdaptiveApp, App[int]):
         """Run a key of the page, unless the page has changed since it was pressed."""
         key = next((key for key in self.page.bindings() if key.name == name), None)
         if key is not None:
-            self.carry_out(key.run(self.model))
-            self.paint()
+            self._run(key.run(self.model))
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
@@ -212,7 +214,6 @@ class PageActions(AdaptiveApp, App[int]):
         where = "into tmux's buffer too" if await copy_into_tmux(request.text) else "if tmux allows it"
         self.notify(f"copied {request.what} ({where})", markup=False)
 
-    def _chosen(self, request: Choose, at: int | None) -> None:
-        if at is not None:
-            self.carry_out(request.on_choice(at))
-            self.paint()
+    def _run(self, request: Request | None) -> None:
+        self.carry_out(request)
+        self.paint()

@@ -118,7 +118,7 @@ class PlaybackController:
 
     def seek(self, seconds: float) -> None:
         """Go forward (or back) by seconds; live this pauses, a replay keeps playing if it played."""
-        if self.is_replay and not self.is_paused and self.history.end:
+        if self._is_playing:
             self._jump(self.history.at(self._position_ns + round(seconds * _SECOND_NS)))
         elif self._pause():
             self._go(self.history.at(self.history.time_ns(self._shown) + round(seconds * _SECOND_NS)))
@@ -126,7 +126,7 @@ class PlaybackController:
 
     def go_to_start(self) -> None:
         """Go to the oldest snapshot of the history."""
-        if self.is_replay and not self.is_paused and self.history.end:
+        if self._is_playing:
             self._jump(self.history.first)
         elif self._pause():
             self._go(self.history.first)
@@ -150,6 +150,10 @@ class PlaybackController:
             nearest = min(range(len(SPEEDS)), key=lambda index: abs(SPEEDS[index] - self.speed))
             self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, nearest + steps))]
             self._update_position()
+
+    @property
+    def _is_playing(self) -> bool:
+        return self.is_replay and not self.is_paused and self.history.end > 0
 
     def _pause(self) -> bool:
         """Hold what is shown; return False where there is nothing yet."""

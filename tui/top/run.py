@@ -195,7 +195,8 @@ def one_page(
         if as_json:
             return json.dumps(page_data(page, model)), opened.notices
         if page is pages[0]:
-            return screen_of(model, width), opened.notices
+            model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
+            return text_screen(model, width), opened.notices
         return page_text(page, model, width), opened.notices
 
 
@@ -208,12 +209,6 @@ def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[S
             first_ns = snapshot.taken_ns
         elif snapshot.taken_ns - first_ns >= _WHOLE_INTERVAL * interval_s * 1e9:
             return
-
-
-def screen_of(model: TopModel, width: int) -> str:
-    """Return a model as text, with used devices and cores opened."""
-    model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
-    return text_screen(model, width)
 
 
 def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:

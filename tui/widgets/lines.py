@@ -143,6 +143,7 @@ def text_of(line: Line) -> str:
 PLAIN_PART = ":"
 PLAIN_OFF = "."
 _PLAIN = (Role.METER_ON, Role.METER_PART, Role.METER_OFF)
+_STACKED = (Role.METER_ON, Role.METER_SYSTEM, Role.METER_OFF)
 _MARKED = (Role.MARKED_ON, Role.MARKED_PART, Role.MARKED_OFF)
 
 
@@ -159,16 +160,7 @@ def meter(share: float, width: int, *, colour: bool, marked: bool = False) -> tu
 
 @lru_cache(maxsize=4096)
 def _drawn(whole: int, begun: int, rest: int, colour: bool, marked: bool) -> tuple[Span, ...]:
-    on, part, off = _MARKED if marked else _PLAIN
-    return tuple(
-        span
-        for span in (
-            ("|" * whole, on),
-            (("|" if colour else PLAIN_PART) * begun, part),
-            (("|" if colour else PLAIN_OFF) * rest, off),
-        )
-        if span[0]
-    )
+    return _bar(whole, begun, rest, PLAIN_PART, _MARKED if marked else _PLAIN, colour=colour)
 
 
 def stacked_meter(user: float, system: float, width: int, *, colour: bool) -> tuple[Span, ...]:
@@ -176,15 +168,15 @@ def stacked_meter(user: float, system: float, width: int, *, colour: bool) -> tu
     user_steps = min(width, round(max(0.0, user) * width))
     system_steps = min(width - user_steps, round(max(0.0, system) * width))
     rest = width - user_steps - system_steps
-    return tuple(
-        span
-        for span in (
-            ("|" * user_steps, Role.METER_ON),
-            (("|" if colour else "#") * system_steps, Role.METER_SYSTEM),
-            (("|" if colour else PLAIN_OFF) * rest, Role.METER_OFF),
-        )
-        if span[0]
-    )
+    return _bar(user_steps, system_steps, rest, "#", _STACKED, colour=colour)
+
+
+def _bar(
+    first: int, second: int, rest: int, mark: str, roles: tuple[Role, Role, Role], *, colour: bool
+) -> tuple[Span, ...]:
+    marks = "|||" if colour else f"|{mark}{PLAIN_OFF}"
+    spans = zip(marks, (first, second, rest), roles, strict=True)
+    return tuple((char * steps, role) for char, steps, role in spans if steps > 0)
 
 
 _ERRORS = "neurontools-ascii"

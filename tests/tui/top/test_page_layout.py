@@ -66,7 +66,8 @@ def test_every_line_of_every_page_fits(
             for device in tick.snapshot.devices
         )
         model.update(replace(tick, snapshot=replace(tick.snapshot, devices=devices)))
-    shown = make_pages(DEFAULT_COLUMNS)[page]
+    pages = make_pages(DEFAULT_COLUMNS)
+    shown = pages[page]
     keys = shown.bindings()
     for press in presses:
         if keys:
@@ -76,7 +77,7 @@ def test_every_line_of_every_page_fits(
     assert len(lines) <= height - 3
     for line in (
         *filled(lines, width, height - 3),
-        page_bar(make_pages(()), shown, width),
+        page_bar(pages, shown, width),
         keys_bar(shown, {}, width),
     ):
         assert sum(width_of(text) for text, _ in line) == width

@@ -124,17 +124,14 @@ def _rows(shown: tuple[DeviceRates, ...], look: _Look) -> Iterator[Line]:
 
 def _line(devices: tuple[DeviceRates, ...], look: _Look) -> Line:
     spans: list[Span] = []
-    marked = look.marked
+    marked, room = look.marked, look.grid.cell - 1
+    lost: tuple[Span, ...] = ((f" {'lost'[:room]:<{room}}", Role.DIM),)
     for device in devices:
         mark, role = ("!", Role.ALERT) if device.index in look.alerted else (" ", Role.HEAD)
         spans.append((f"{' ' if spans else ''}{mark}ND{device.index:<2d}", role))
         for rate in device.cores:
-            spans += _lost(look.grid) if device.lost else _cell(rate, look, marked=rate.core in marked)
+            spans += lost if device.lost else _cell(rate, look, marked=rate.core in marked)
     return fit(spans, look.width)
-
-
-def _lost(grid: CoreGrid) -> tuple[Span, ...]:
-    return ((f" {'lost'[: grid.cell - 1]:<{grid.cell - 1}}", Role.DIM),)
 
 
 def _cell(rate: CoreRate, look: _Look, *, marked: bool) -> tuple[Span, ...]:

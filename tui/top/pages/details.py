@@ -63,11 +63,12 @@ class Details:
         process = row.process
         for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
             yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
+        note = " (scenario process: host CPU and memory are modelled)" if row.is_modelled else ""
         facts = (
             ("command", printable(process.command)),
             (
                 "origin",
-                f"{process.origin}{_modelled(row)}, cores {core_ranges(tuple(use.core for use in process.cores)) or 'none'}",
+                f"{process.origin}{note}, cores {core_ranges(tuple(use.core for use in process.cores)) or 'none'}",
             ),
             (
                 "latency",
@@ -110,10 +111,6 @@ class Details:
             named = f"   {printable(name)}"
             text = fixed(f"={printable(value)}", width - width_of(named))
             yield fit(((named, Role.STRONG), (text, Role.PLAIN)), width)
-
-
-def _modelled(row: ProcessRow) -> str:
-    return " (scenario process: host CPU and memory are modelled)" if row.is_modelled else ""
 
 
 def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:

@@ -91,14 +91,7 @@ class EventsPage(ListPage):
                 for alert in model.monitor.alerts
             ],
             "events": [
-                {
-                    "unix_s": event.unix_s,
-                    "kind": str(event.kind),
-                    "text": event.text,
-                    "pid": event.pid,
-                    "device": event.device,
-                    "count": event.count,
-                }
+                {name: getattr(event, name) for name in ("unix_s", "kind", "text", "pid", "device", "count")}
                 for event in self._found(model)
             ],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.text import printable
+from neurontools.base.text import plural, printable
 from neurontools.dashboard.host_use import presences
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_table import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
 
 _LEAST_DETAILS = 6
+_NO_PROCESS = Notice("no process is selected")
 
 
 class ProcessesPage(ListPage):
@@ -240,27 +241,25 @@ class ProcessesPage(ListPage):
 
     def _copy_pid(self, model: TopModel) -> Request:
         row = self._current(model)
-        return (
-            Copy(str(row.process.pid), f"pid {row.process.pid}") if row else Notice("no process is selected")
-        )
+        return Copy(str(row.process.pid), f"pid {row.process.pid}") if row else _NO_PROCESS
 
     def _copy_command(self, model: TopModel) -> Request:
         row = self._current(model)
-        return Copy(row.process.command, "the command line") if row else Notice("no process is selected")
+        return Copy(row.process.command, "the command line") if row else _NO_PROCESS
 
     def _ask_signal(self, model: TopModel) -> Request:
         row = self._current(model)
         if self.readonly:
             return Notice("neuron-top was started with --readonly", problem=True)
         if row is None or model.shown.snapshot is None:
-            return Notice("no process is selected")
+            return _NO_PROCESS
         process = row.process
         if reason := rejection_reason(process, model.shown.snapshot.source):
             return Notice(reason, problem=True)
         about = (
             f"process {process.pid} of {user_name(process.uid)}",
             printable(process.command),
-            f"holds {len(process.cores)} core{'s' if len(process.cores) != 1 else ''}",
+            f"holds {plural(len(process.cores), 'core')}",
         )
 
         def send(choice: int) -> Request:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neurontools.machine.host import CpuShare
-    from neurontools.tui.top.model import Tab, TopModel
+    from neurontools.tui.top.model import TopModel
 
 _CPU_LABEL_WIDTH = 21
 _CPU_VALUE_WIDTH = 15
@@ -181,17 +181,14 @@ def hints_line(hints: Iterable[tuple[str, str]], width: int) -> Line:
 
 def visible_tabs(model: TopModel, width: int) -> tuple[PlacedTab, ...]:
     """Return the processes at the bottom that fit, with the real tool's gaps if all of them do."""
+    alerted = model.monitor.alerts_of_pid
     texts = [
-        f"[{index + 1}]:{_alert_mark(model, tab)}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
+        f"[{index + 1}]:{'!' if tab.key and tab.key[0] in alerted else ''}{fixed(tab.label, _TAB_WIDTH).rstrip()}"
         for index, tab in enumerate(model.tabs)
     ]
     begin, needed = len(_TABS_HEAD), sum(width_of(text) + 2 + _TABS_GAP for text in texts) - _TABS_GAP
     left, gap = (begin, _TABS_GAP) if begin + needed <= width else (begin - 1, 0)
     return place_tabs(texts, model.tabs.index(model.tab), left, width, gap)
-
-
-def _alert_mark(model: TopModel, tab: Tab) -> str:
-    return "!" if tab.key is not None and tab.key[0] in model.monitor.alerts_of_pid else ""
 
 
 def bottom_lines(model: TopModel, width: int) -> tuple[Line, ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.dashboard.links import DeviceLink, Pair
-    from neurontools.machine.snapshot import DeviceState, Snapshot
+    from neurontools.machine.snapshot import Snapshot
 
 _NODE_WIDTH = 11
 _LINK_WIDTH = 3
@@ -113,8 +113,8 @@ class Topology:
         value = "lost" if device.lost else f"{100 * share:3.0f}%"
         mark = "!" if index in self._alerts else " "
         text = f"[{mark}ND{index:<2d} {value}]"
-        role = Role.SELECTED if index == self._selected else _node_role(device, share)
-        return text, role
+        role = Role.ALERT if device.lost else heat(share) if share else Role.PLAIN
+        return text, Role.SELECTED if index == self._selected else role
 
     def _across(self, link: DeviceLink | None) -> Span:
         if link is None:
@@ -146,10 +146,6 @@ class Topology:
             ("down", Role.DIM),
         ]
         return [fit((), width), fit(spans, width)]
-
-
-def _node_role(device: DeviceState, share: float) -> Role:
-    return Role.ALERT if device.lost else heat(share) if share else Role.PLAIN
 
 
 def _role(link: DeviceLink | None) -> Role:
