@@ -45,10 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
         description="Write metrics of the machine and its processes, one JSON object per line.",
         epilog=EXAMPLES,
     )
-    parser.add_argument(
-        "-c", "--config-file", metavar="FILE", help="metric groups to collect, and their periods"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("-c", "--config-file", metavar="FILE", help="metric groups to collect, and their periods")
+    add(
         "--verbose",
         metavar="0..4",
         type=int,
@@ -57,20 +56,20 @@ def build_parser() -> argparse.ArgumentParser:
         help="verbosity of the log on stderr (default: 0)",
     )
     add_machine(parser)
-    parser.add_argument(
+    add(
         "--source",
         metavar="sim|real|URL|FILE",
         default="sim",
         help="data source: the simulated machine (default), this host, an exporter or a recording",
     )
-    parser.add_argument("--count", metavar="N", type=int, help="exit after N reports")
-    parser.add_argument(
+    add("--count", metavar="N", type=int, help="exit after N reports")
+    add(
         "--prometheus",
         metavar="[HOST]:PORT",
         help="serve Prometheus metrics there instead of writing lines",
     )
-    parser.add_argument("--cert-file", metavar="FILE", help="certificate, for HTTPS with --prometheus")
-    parser.add_argument("--key-file", metavar="FILE", help="private key, for HTTPS with --prometheus")
+    add("--cert-file", metavar="FILE", help="certificate, for HTTPS with --prometheus")
+    add("--key-file", metavar="FILE", help="private key, for HTTPS with --prometheus")
     return parser
 
 

@@ -48,44 +48,37 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     start = _verb(verbs, "start", "start a machine unless it is running", _start)
-    start.add_argument(
-        "--instance", metavar="TYPE", help="instance type (default: NEURONTOOLS_INSTANCE or trn1.2xlarge)"
-    )
-    start.add_argument(
-        "--lnc", type=int, metavar="N", help="logical NeuronCore configuration (trn2, trn3: 1 or 2)"
-    )
-    start.add_argument(
+    add = start.add_argument
+    add("--instance", metavar="TYPE", help="instance type (default: NEURONTOOLS_INSTANCE or trn1.2xlarge)")
+    add("--lnc", type=int, metavar="N", help="logical NeuronCore configuration (trn2, trn3: 1 or 2)")
+    add(
         "--visible-devices",
         metavar="LIST",
         help="only these devices of the host, as in a container: 13, 0,2 or 0-3; or all",
     )
-    start.add_argument(
+    add(
         "--neighbours",
         choices=("host", "docs"),
         help="order in which trn2 lists connected devices: as real hosts do (default) or as AWS's documentation does",
     )
-    start.add_argument(
+    add(
         "--ultraserver-mode",
         metavar="LIST",
         help="ways in which the instances of the UltraServer may be joined, e.g. 1,2,3,4 (trn2u, trn3; default: all)",
     )
-    start.add_argument(
+    add(
         "--ultraserver-node",
         type=int,
         metavar="N",
         help="index of the machine in its UltraServer, from 0 (trn2u, trn3)",
     )
-    start.add_argument(
-        "--group", metavar="GROUP", help="share the machine with a group (name or number); needs --dir"
-    )
-    start.add_argument(
+    add("--group", metavar="GROUP", help="share the machine with a group (name or number); needs --dir")
+    add(
         "--dir",
         metavar="DIR",
         help="new or empty directory for the group's machines; the group must be able to reach it",
     )
-    start.add_argument(
-        "--foreground", action="store_true", help="run in the foreground and log to stderr; Ctrl-C stops"
-    )
+    add("--foreground", action="store_true", help="run in the foreground and log to stderr; Ctrl-C stops")
     _verb(verbs, "status", "show a machine and the processes on it", _status)
     stop = _verb(verbs, "stop", "stop a machine", _stop)
     stop.add_argument(

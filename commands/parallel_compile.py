@@ -41,49 +41,44 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         allow_abbrev=False,
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--command",
         choices=tuple(_COMMANDS),
         default="collect-and-compile",
         help="what to do: both phases (default), one of them, analyze the program's operators, list the cache, "
         "or remove everything, locks, or NEFFs",
     )
-    parser.add_argument(
-        "--num_parallel", type=int, metavar="N", help="number of parallel compiles (default: number of CPUs)"
-    )
-    parser.add_argument("--node_id", type=int, default=0, metavar="N", help="index of this node, from 0")
-    parser.add_argument(
-        "--world_size", type=int, default=1, metavar="N", help="number of nodes that share the work"
-    )
-    parser.add_argument(
+    add("--num_parallel", type=int, metavar="N", help="number of parallel compiles (default: number of CPUs)")
+    add("--node_id", type=int, default=0, metavar="N", help="index of this node, from 0")
+    add("--world_size", type=int, default=1, metavar="N", help="number of nodes that share the work")
+    add(
         "--static_schedule",
         action="store_true",
         help="each node starts with its own share of the graphs (default: all start with the first)",
     )
-    parser.add_argument(
+    add(
         "--analyze-output",
         default="model_analysis_result",
         metavar="DIR",
         help="where analyze writes result.json (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--analyze-verbosity",
         type=int,
         choices=(1, 2),
         default=2,
         help="2 adds the graph to each unsupported operator (default)",
     )
-    parser.add_argument(
-        "--parallel_compile_workdir", metavar="DIR", help="directory for the trial run's intermediate files"
-    )
-    parser.add_argument("--log_level", choices=("INFO", "WARNING", "ERROR"), help="minimum level of the log")
-    parser.add_argument(
+    add("--parallel_compile_workdir", metavar="DIR", help="directory for the trial run's intermediate files")
+    add("--log_level", choices=("INFO", "WARNING", "ERROR"), help="minimum level of the log")
+    add(
         "--dry-run",
         action="store_true",
         help="with clean, clear-locks, clear-neffs: print what would be removed, change nothing",
     )
     add_json(parser)
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
+    add("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
     return parser
 
 

@@ -75,18 +75,15 @@ def _verb(
     verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
     parser = add_verb(verbs, name, purpose, run)
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
-    parser.add_argument("-d", "--session-dir", metavar="DIR", help="same as DIR")
-    parser.add_argument(
-        "-s", "--session-file", metavar="FILE", help="one process's directory or its events.bin"
-    )
-    parser.add_argument("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
-    parser.add_argument("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
-    parser.add_argument(
-        "--from", dest="from_time", metavar="TIME", help="start of the time range, e.g. 1.5ms"
-    )
-    parser.add_argument("--to", dest="to_time", metavar="TIME", help="end of the time range, e.g. 20ms")
-    parser.add_argument("--skip-warmup", action="store_true", help="skip loads and first executions")
+    add = parser.add_argument
+    add("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
+    add("-d", "--session-dir", metavar="DIR", help="same as DIR")
+    add("-s", "--session-file", metavar="FILE", help="one process's directory or its events.bin")
+    add("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
+    add("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
+    add("--from", dest="from_time", metavar="TIME", help="start of the time range, e.g. 1.5ms")
+    add("--to", dest="to_time", metavar="TIME", help="end of the time range, e.g. 20ms")
+    add("--skip-warmup", action="store_true", help="skip loads and first executions")
     return parser
 
 

@@ -55,15 +55,14 @@ def build_parser() -> argparse.ArgumentParser:
         "prints one screen as text.",
         epilog=EXAMPLES,
     )
-    parser.add_argument(
-        "--interval", metavar="SECONDS", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--interval", metavar="SECONDS", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)")
+    add(
         "--machine",
         metavar="NAME,...",
         help="machine names, separated by commas (default: NEURONTOOLS_MACHINE or 'default')",
     )
-    parser.add_argument(
+    add(
         "--remote",
         metavar="HOST=URL",
         action="append",
@@ -71,49 +70,47 @@ def build_parser() -> argparse.ArgumentParser:
         help="also show a remote machine from its neuron-monitor-prometheus, e.g. "
         "ci=http://10.0.0.7:8000; can be repeated; https+insecure:// accepts any certificate",
     )
-    parser.add_argument(
+    add(
         "--source",
         metavar="SOURCE",
         default="sim",
         help="data source: sim, real, a file of neuron-monitor output, shown one line per interval, or "
         "the address of an exporter (default: sim)",
     )
-    parser.add_argument(
+    add(
         "--record",
         metavar="FILE",
         help="record every update into a new file as neuron-monitor output ('neurontools scenario replay' and "
         "--replay read it); several machines get run.NAME.jsonl each",
     )
-    parser.add_argument(
+    add(
         "--replay",
         metavar="FILE",
         help="replay a recording at its original speed; keys pause, seek and change the speed",
     )
-    parser.add_argument("--speed", metavar="X", type=float, help="speed of --replay, 0.1 to 300 (default: 1)")
-    parser.add_argument("--page", metavar="PAGE", help="first page, or the page to print (default: overview)")
-    parser.add_argument(
+    add("--speed", metavar="X", type=float, help="speed of --replay, 0.1 to 300 (default: 1)")
+    add("--page", metavar="PAGE", help="first page, or the page to print (default: overview)")
+    add(
         "--filter",
         metavar="EXPR",
         default="",
         help="only processes that match EXPR, as in neuron-ls --filter",
     )
-    parser.add_argument(
+    add(
         "--theme",
         metavar="THEME",
         help="dark, light, colorblind, or auto: by the terminal's background (default: auto)",
     )
-    parser.add_argument(
-        "--ascii", action="store_true", help="draw with ASCII only (default: if the terminal lacks UTF-8)"
-    )
-    parser.add_argument("--readonly", action="store_true", help="disable signals to processes")
-    parser.add_argument(
+    add("--ascii", action="store_true", help="draw with ASCII only (default: if the terminal lacks UTF-8)")
+    add("--readonly", action="store_true", help="disable signals to processes")
+    add(
         "--exec-on-alert",
         metavar="CMD",
         help="run a command when an alert begins (split into words, no shell)",
     )
-    parser.add_argument("--once", action="store_true", help="print the current screen as text and exit")
-    parser.add_argument("--json", action="store_true", help="with --once: print JSON")
-    parser.add_argument("--list-keys", action="store_true", help="print the names of all keys and exit")
+    add("--once", action="store_true", help="print the current screen as text and exit")
+    add("--json", action="store_true", help="with --once: print JSON")
+    add("--list-keys", action="store_true", help="print the names of all keys and exit")
     return parser
 
 

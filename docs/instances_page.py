@@ -53,7 +53,9 @@ def instances_page() -> str:
         HEAD,
         "\n## Instances\n\n",
         _table(INSTANCE_HEAD, [_instance(one) for one in instances]),
-        "\n" + "\n".join(f"`{alias}` is an alias of `{name}`.  " for alias, name in instance_aliases().items()) + "\n",
+        "\n"
+        + "\n".join(f"`{alias}` is an alias of `{name}`.  " for alias, name in instance_aliases().items())
+        + "\n",
         OPTIONS,
         "\n## Chips\n\n",
         _table(CHIP_HEAD, [_chip(one) for one in chips.values()]),

@@ -4,11 +4,10 @@ The plain forms are the fast path: one request to the daemon, which renders; its
 This module imports only what `python -c pass` has, `_socket`, and cheap modules of ours; everything else is in `forms`.
 """
 
-import os
 import sys
-import time
 
 from neurontools import env
+from neurontools.commands.ls.output import show
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.render_client import request
 
@@ -21,7 +20,6 @@ _PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--csv")
 _PLAIN_VALUES = ("--device=", "--format=")
 _PLAIN_LETTERS = "watj"
 _INTERRUPTED = 130
-_RETRY_S = 0.005
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -66,26 +64,3 @@ def is_plain(word: str) -> bool:
     if word[:2] == "--":
         return word in _PLAIN or (word.startswith(_PLAIN_VALUES) and "\n" not in word)
     return len(word) > 1 and word[0] == "-" and not word[1:].strip(_PLAIN_LETTERS)
-
-
-def show(reply: tuple[int, bytes, bytes]) -> int:
-    """Write a reply unchanged and return its exit code."""
-    code, out, err = reply
-    try:
-        _write(1, out)
-        _write(2, err)
-    except BrokenPipeError:
-        return 0
-    except OSError as error:
-        from neurontools.commands import console
-
-        return console.fail(NeuronToolsError(f"cannot write the output: {error.strerror}"))
-    return code
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except BlockingIOError:
-            time.sleep(_RETRY_S)

@@ -8,7 +8,7 @@ from select import poll
 
 from neurontools import __version__, env, paths
 from neurontools.commands import console
-from neurontools.commands.ls import show
+from neurontools.commands.ls.output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.directory import request_recovery
 from neurontools.machine.listing.flags import FlagError, parse
@@ -229,17 +229,16 @@ def build_parser() -> ArgumentParser:
         description="List the Neuron devices of the machine and the processes on them.",
         epilog=_epilog(),
     )
-    parser.add_argument(
-        "-w", "--wide", action="store_true", help="cut commands to 80 characters instead of 40"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("-w", "--wide", action="store_true", help="cut commands to 80 characters instead of 40")
+    add(
         "-a",
         "--show-all-procs",
         action="store_true",
         help="also list processes without a Neuron runtime (runtime version NA)",
     )
-    parser.add_argument("-t", "--topology", action="store_true", help="draw how the devices are connected")
-    parser.add_argument("-j", "--json-output", action="store_true", help="print JSON")
+    add("-t", "--topology", action="store_true", help="draw how the devices are connected")
+    add("-j", "--json-output", action="store_true", help="print JSON")
     _add_ours(parser.add_argument_group("flags that the real tool does not have"))
     return parser
 
@@ -248,24 +247,25 @@ def _add_ours(group: _ArgumentGroup) -> None:
     from neurontools.commands.parsing import add_machine
     from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S, FORMATS
 
-    group.add_argument("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
-    group.add_argument("--csv", action="store_true", help="same as --format csv")
-    group.add_argument("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
-    group.add_argument(
+    add = group.add_argument
+    add("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
+    add("--csv", action="store_true", help="same as --format csv")
+    add("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
+    add(
         "--filter",
         metavar="EXPR",
         nargs="+",
         action="append",
         help="only devices and processes that match EXPR; see below",
     )
-    group.add_argument("--owner", metavar="USER", help="only processes of a user: a name, a uid, or me")
-    group.add_argument(
+    add("--owner", metavar="USER", help="only processes of a user: a name, a uid, or me")
+    add(
         "--color",
         choices=COLOURS,
         nargs="?",
         help="use colours (auto: on a terminal, unless NO_COLOR is set)",
     )
-    group.add_argument(
+    add(
         "--watch",
         metavar="SECONDS",
         nargs="?",
@@ -273,9 +273,9 @@ def _add_ours(group: _ArgumentGroup) -> None:
         "with -j one line of JSON each time",
     )
     add_machine(group)
-    group.add_argument(
+    add(
         "--source",
         metavar="real|sim|FILE",
         help="data source: the simulated machine (default), this host, or a recording",
     )
-    group.add_argument("--verbose", action="store_true", help="print the source on stderr")
+    add("--verbose", action="store_true", help="print the source on stderr")

@@ -89,41 +89,39 @@ def _parse_duration(text: str | None, flag: str) -> float | None:
 
 def _add_play(verbs: Verbs) -> None:
     play = add_verb(verbs, "play", "run the synthetic processes of a scenario on a machine", _run)
-    play.add_argument("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
+    add = play.add_argument
+    add("scenario", metavar="NAME|FILE", help="a bundled scenario, or a YAML file")
     add_machine(play, note="; a machine that is not running is started, and stopped at the end")
-    play.add_argument(
-        "--speed", metavar="X", type=float, default=1.0, help="scenario seconds per second (default: 1)"
-    )
-    play.add_argument("--duration", metavar="DURATION", help="scenario time to play, e.g. 90s or 5m")
-    play.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
-    play.add_argument("--loop", action="store_true", help="repeat until Ctrl-C or --duration")
+    add("--speed", metavar="X", type=float, default=1.0, help="scenario seconds per second (default: 1)")
+    add("--duration", metavar="DURATION", help="scenario time to play, e.g. 90s or 5m")
+    add("--seed", metavar="N", type=int, help="override the seed of the scenario")
+    add("--loop", action="store_true", help="repeat until Ctrl-C or --duration")
     add_json(play, "print one JSON object per event")
 
 
 def _add_record(verbs: Verbs) -> None:
     record = add_verb(verbs, "record", "record neuron-monitor output, or compute it from a scenario", _run)
-    record.add_argument(
+    add = record.add_argument
+    add(
         "scenario",
         metavar="-|NAME|FILE",
         nargs="?",
         help="- for stdin, or a scenario with --offline (default: record the machine)",
     )
-    record.add_argument("--out", metavar="FILE", required=True, help="file to write, - for stdout")
-    record.add_argument("--force", action="store_true", help="replace an existing file")
-    record.add_argument(
-        "--offline", action="store_true", help="compute the scenario's recording, without a machine"
-    )
+    add("--out", metavar="FILE", required=True, help="file to write, - for stdout")
+    add("--force", action="store_true", help="replace an existing file")
+    add("--offline", action="store_true", help="compute the scenario's recording, without a machine")
     add_machine(record)
-    record.add_argument(
+    add(
         "--source",
         metavar="sim|real",
         default="sim",
         help="data source: the simulated machine (default) or this host",
     )
-    record.add_argument("--duration", metavar="DURATION", help="length of the recording, e.g. 90s or 5m")
-    record.add_argument("--count", metavar="N", type=int, help="number of lines to record")
-    record.add_argument("--period", metavar="DURATION", help="time between two reports (default: 5s)")
-    record.add_argument("--seed", metavar="N", type=int, help="override the seed of the scenario")
+    add("--duration", metavar="DURATION", help="length of the recording, e.g. 90s or 5m")
+    add("--count", metavar="N", type=int, help="number of lines to record")
+    add("--period", metavar="DURATION", help="time between two reports (default: 5s)")
+    add("--seed", metavar="N", type=int, help="override the seed of the scenario")
 
 
 def _add_replay(verbs: Verbs) -> None:

@@ -97,15 +97,9 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _summary(scenario: Scenario) -> dict[str, Any]:
-    return {
-        "name": scenario.name,
-        "description": scenario.description,
-        "instance_type": scenario.instance_type,
-        "lnc": scenario.lnc,
-        "duration_s": scenario.duration_s,
-        "seed": scenario.seed,
-        "process_count": len(scenario.processes),
-    }
+    names = ("name", "description", "instance_type", "lnc", "duration_s", "seed")
+    facts = {name: getattr(scenario, name) for name in names}
+    return {**facts, "process_count": len(scenario.processes)}
 
 
 def _instance(scenario: Scenario) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.screen import panes, text_screen
+from neurontools.tui.top.screen import classic_frame, text_screen
 from neurontools.tui.widgets.lines import width_of
 from tests.tui.top.conftest import ticks
 
@@ -51,5 +51,5 @@ def test_the_screen_stays_whole(
     model = TopModel(colour=True)
     for tick in ticks(*machine):
         model.update(losing(tick, lost))
-    lines = panes(model, *size).lines
+    lines = [line for pane in classic_frame(model, *size).values() for line in pane]
     assert {sum(width_of(text) for text, _ in line) for line in lines} == {size[0]}

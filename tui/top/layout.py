@@ -58,7 +58,7 @@ class ScreenLayout:
 
     grid: CoreGrid
     tree_lines: int
-    blanks: tuple[int, int, int, int]
+    blanks: tuple[int, ...]
 
 
 def too_small(width: int, height: int) -> bool:
@@ -82,8 +82,8 @@ def screen_layout(width: int, height: int, devices: int, cores: int, values: Val
     tree_lines = spare - grid.lines
     spare = tree_lines - _COMFORTABLE_TREE_LINES
     blanks = _MOST_BLANKS if spare >= _MOST_BLANKS else 1 if spare >= 1 else 0
-    above = tuple(1 if index < blanks else 0 for index in range(_MOST_BLANKS))
-    return ScreenLayout(grid, tree_lines - blanks, (above[0], above[1], above[2], above[3]))
+    above = tuple(int(index < blanks) for index in range(_MOST_BLANKS))
+    return ScreenLayout(grid, tree_lines - blanks, above)
 
 
 def core_grid(width: int, most_lines: int, devices: int, cores: int, values: ValueWidths) -> CoreGrid:

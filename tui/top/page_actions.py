@@ -139,7 +139,7 @@ class PageActions(AdaptiveApp, App[int]):
             case Choose():
                 self.push_screen(
                     ChooseScreen(request, self.look),
-                    lambda at: None if at is None else self._run(request.on_choice(at)),
+                    lambda at: None if at is None else self._take(request.on_choice(at)),
                 )
 
     def action_page(self, name: str) -> None:
@@ -150,7 +150,7 @@ class PageActions(AdaptiveApp, App[int]):
         """Run a key of the page, unless the page has changed since it was pressed."""
         key = next((key for key in self.page.bindings() if key.name == name), None)
         if key is not None:
-            self._run(key.run(self.model))
+            self._take(key.run(self.model))
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
@@ -214,6 +214,6 @@ class PageActions(AdaptiveApp, App[int]):
         where = "into tmux's buffer too" if await copy_into_tmux(request.text) else "if tmux allows it"
         self.notify(f"copied {request.what} ({where})", markup=False)
 
-    def _run(self, request: Request | None) -> None:
+    def _take(self, request: Request | None) -> None:
         self.carry_out(request)
         self.paint()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -75,21 +74,11 @@ def _tabs(pages: Sequence[Page], current: Page, width: int) -> tuple[PlacedTab, 
     return place_tabs(names, pages.index(current), len(_HEAD), width)
 
 
-@dataclass(frozen=True, slots=True)
-class Panes:
-    """The lines of each pane, blanks above them included. Together they fill the terminal."""
+CLASSIC_PANES = ("cores", "cpu", "summary", "details")
+"""The panes of the classic screen between title and bottom bar."""
 
-    title: tuple[Line, ...]
-    cores: tuple[Line, ...]
-    cpu: tuple[Line, ...]
-    summary: tuple[Line, ...]
-    details: tuple[Line, ...]
-    bottom: tuple[Line, ...]
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """All lines from top to bottom."""
-        return (*self.title, *self.cores, *self.cpu, *self.summary, *self.details, *self.bottom)
+Frame = dict[str, "Sequence[Line]"]
+"""Lines by the id of their pane; other panes are empty."""
 
 
 def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
@@ -101,19 +90,16 @@ def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
     )
 
 
-def panes(model: TopModel, width: int, height: int) -> Panes:
-    """Draw the dashboard; the size must not be too small (see `layout.too_small`)."""
+def classic_frame(model: TopModel, width: int, height: int) -> Frame:
+    """Draw the classic screen: all lines from top to bottom. The size must not be too small (see `layout.too_small`)."""
     layout, (cores, summary, details, bottom) = _machine_panes(model, width, height)
     blank = fit((), width)
-    blanks = [(blank,) * count for count in layout.blanks]
-    return Panes(
-        title=(title_line(model, width),),
-        cores=(*blanks[0], *cores),
-        cpu=(*blanks[1], *cpu_lines(model, width)),
-        summary=(*blanks[2], *summary),
-        details=(*blanks[3], *details),
-        bottom=bottom,
-    )
+    panes = zip(CLASSIC_PANES, layout.blanks, (cores, cpu_lines(model, width), summary, details), strict=True)
+    return {
+        "title": (title_line(model, width),),
+        **{name: (*(blank,) * blanks, *lines) for name, blanks, lines in panes},
+        "bottom": bottom,
+    }
 
 
 _Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
@@ -140,12 +126,9 @@ def text_screen(model: TopModel, width: int) -> str:
     """Return the dashboard as text of any length: every device, the whole tree as it is open, no tabs and keys."""
     width = max(width, MIN_WIDTH)
     height = text_lines(model)
-    shown = panes(model, width, height)
-    lines = [text_of(line).rstrip() for line in (*shown.title, *shown.cores, *shown.cpu, *shown.summary)]
-    details = [text_of(line).rstrip() for line in shown.details]
-    while details and not details[-1]:
-        details.pop()
-    return "\n".join([*lines, *details])
+    shown = classic_frame(model, width, height)
+    lines = [text_of(line).rstrip() for name in ("title", *CLASSIC_PANES) for line in shown[name]]
+    return "\n".join(lines).rstrip("\n")
 
 
 def text_lines(model: TopModel) -> int:
@@ -154,19 +137,7 @@ def text_lines(model: TopModel) -> int:
     return 64 + 2 * devices + 2 * len(model.tree.rows)
 
 
-CLASSIC_PANES = ("cores", "cpu", "summary", "details")
-"""The panes of the classic screen between title and bottom bar."""
-
-Frame = dict[str, "Sequence[Line]"]
-"""Lines by the id of their pane; other panes are empty."""
-
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
-
-
-def classic_frame(model: TopModel, width: int, height: int) -> Frame:
-    """Return the classic screen."""
-    drawn = panes(model, width, height)
-    return {name: getattr(drawn, name) for name in ("title", *CLASSIC_PANES, "bottom")}
 
 
 def page_frame(

@@ -23,6 +23,7 @@ OWN = {
     "neurontools",
     "neurontools.commands",
     "neurontools.commands.ls",
+    "neurontools.commands.ls.output",
     "neurontools.env",
     "neurontools.errors",
     "neurontools.machine",

@@ -18,7 +18,7 @@ from neurontools.tui.top.layout import (
     too_small,
 )
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.screen import panes, text_screen
+from neurontools.tui.top.screen import classic_frame, text_screen
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from neurontools.tui.widgets.lines import Role, dotted, text_of, width_of, wrapped
 
@@ -71,13 +71,13 @@ def test_every_line_fills_its_row(
     model.tree.move(moves)
     model.update(SourceProblem(trouble)) if trouble else None
     model.step_tab(moves % 3)
-    lines = panes(model, *size).lines
+    lines = [line for pane in classic_frame(model, *size).values() for line in pane]
     assert len(lines) == size[1]
     assert {sum(width_of(text) for text, _ in line) for line in lines} == {size[0]}
 
 
 def test_before_the_first_snapshot_the_screen_is_whole_too() -> None:
-    lines = panes(TopModel(), 80, 24).lines
+    lines = [line for pane in classic_frame(TopModel(), 80, 24).values() for line in pane]
     assert len(lines) == 24
     assert {len(text_of(line)) for line in lines} == {80}
 
@@ -124,10 +124,10 @@ def test_the_device_of_the_selected_row_is_in_view(ticks: Make) -> None:
         model.update(tick)
     for device in range(16):
         model.tree.select(device)
-        shown = [text_of(line) for line in panes(model, 60, 16).cores]
+        shown = [text_of(line) for line in classic_frame(model, 60, 16)["cores"]]
         assert any(re.match(rf" ND{device} ", line) for line in shown), device
         assert re.search(r"ND\d+-ND\d+ of 16", shown[0])
-        tree = [text_of(line) for line in panes(model, 60, 16).details]
+        tree = [text_of(line) for line in classic_frame(model, 60, 16)["details"]]
         assert any(f"[+] ND{device:2d} " in line for line in tree)
 
 

@@ -10,7 +10,7 @@ from neurontools.machine.memory_tree import NodeKind
 from neurontools.tui.top.page import Page
 from neurontools.tui.top.pages.memory import first_row
 from neurontools.tui.top.pages.rows import tab_at, visible_tabs
-from neurontools.tui.top.screen import layout_for, panes, text_lines
+from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, layout_for, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ class ClassicPage(Page):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return everything between title and bottom bar."""
-        shown = panes(model, width, height + 3)
-        return (*shown.cores, *shown.cpu, *shown.summary, *shown.details)
+        shown = classic_frame(model, width, height + 3)
+        return [line for name in CLASSIC_PANES for line in shown[name]]
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return the number of lines for every device and the opened tree."""

@@ -12,10 +12,10 @@ from neurontools.machine.snapshot import HardwareCounter, MemoryCategory
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.curves import braille, values_of
 from neurontools.tui.top.pages.memory import CATEGORY_NAMES
-from neurontools.tui.widgets.lines import Line, Role, fact_lines, fit, fixed, meter
+from neurontools.tui.widgets.lines import Line, Role, Span, fact_lines, fit, fixed, meter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel
@@ -82,28 +82,25 @@ def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Iterator
     return fact_lines(name, text, width, _LABEL_WIDTH, role)
 
 
+def _meter_line(model: TopModel, label: str, share: float, values: Iterable[Span], width: int) -> Line:
+    bar = meter(share, _METER_WIDTH, colour=model.colour)
+    return fit(((fixed(label, _LABEL_WIDTH), Role.HEAD), *bar, *values), width)
+
+
 def _cores(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     for place, core in enumerate(sorted(device.core_ids)):
         rate = model.shown.rates.get(core)
         share = rate.utilization if rate else 0.0
-        spans = [
-            (fixed(f" NC{place} (core {core})", _LABEL_WIDTH), Role.HEAD),
-            *meter(share, _METER_WIDTH, colour=model.colour),
-            (f" {percent(share):>8}  ", Role.VALUE if share else Role.DIM),
-            (braille(values_of(model.history.minute(("core", core)))), Role.GRAPH),
-        ]
-        yield fit(spans, width)
+        curve = braille(values_of(model.history.minute(("core", core))))
+        value = (f" {percent(share):>8}  ", Role.VALUE if share else Role.DIM)
+        yield _meter_line(model, f" NC{place} (core {core})", share, (value, (curve, Role.GRAPH)), width)
 
 
 def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     used, whole = device.memory_used_bytes, device.memory_bytes
     share = used / whole if whole else 0.0
-    spans = (
-        (fixed(" HBM in use", _LABEL_WIDTH), Role.HEAD),
-        *meter(share, _METER_WIDTH, colour=model.colour),
-        (f" {percent(share):>8}  {size(used)} of {size(whole)}", Role.VALUE if used else Role.DIM),
-    )
-    yield fit(spans, width)
+    value = (f" {percent(share):>8}  {size(used)} of {size(whole)}", Role.VALUE if used else Role.DIM)
+    yield _meter_line(model, " HBM in use", share, (value,), width)
     own = set(device.core_ids)
     snapshot = model.shown.snapshot
     uses = (
@@ -119,12 +116,8 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
         parts["Other"] = rest_bytes
     for name, count in parts.items():
         part = count / whole if whole else 0.0
-        spans = (
-            (fixed(f"   {name}", _LABEL_WIDTH), Role.HEAD),
-            *meter(part, _METER_WIDTH, colour=model.colour),
-            (f" {percent(part):>8}  {size(count)}", Role.PLAIN if count else Role.DIM),
-        )
-        yield fit(spans, width)
+        value = (f" {percent(part):>8}  {size(count)}", Role.PLAIN if count else Role.DIM)
+        yield _meter_line(model, f"   {name}", part, (value,), width)
 
 
 def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from neurontools import __version__
 from neurontools.base.text import plural, printable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.playback import PlaybackController
 
+T = TypeVar("T")
 _NAME_WIDTH = 18
 _LEAST_STATE = 18
 _STATE = "  STATE"
@@ -150,12 +151,13 @@ def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
     cores = sum(row.cores or 0 for row in known)
     busy = sum((row.utilization or 0.0) * (row.cores or 0) for row in known)
     missing = len(summaries) - len(known)
+    totals: dict[str, Any] = {name: sum(getattr(row, name) or 0 for row in known) for name in _COUNTS}
     return MachineSummary(
         name=plural(len(summaries), "machine"),
         source="",
         state=f"{missing} without data" if missing else "ok",
         utilization=busy / cores if cores else 0.0,
-        **{name: sum(getattr(row, name) or 0 for row in known) for name in _COUNTS},
+        **totals,
     )
 
 
@@ -181,19 +183,14 @@ class _Column:
 
 _COLUMNS = (
     _Column("TYPE", 16, 2, lambda summary: summary.instance_type),
-    _Column("DEV", 5, 6, lambda summary: _count(summary.devices)),
-    _Column("CORES", 7, 1, lambda summary: _count(summary.cores)),
-    _Column("USED", 6, 0, lambda summary: _count(summary.used_cores)),
-    _Column(
-        "UTIL",
-        6,
-        0,
-        lambda summary: "-" if summary.utilization is None else short_percent(summary.utilization),
-    ),
-    _Column("MEM", 9, 3, lambda summary: _size(summary.used_bytes)),
-    _Column("OF", 9, 7, lambda summary: _size(summary.memory_bytes)),
-    _Column("PROC", 6, 4, lambda summary: _count(summary.processes)),
-    _Column("ECC", 6, 5, lambda summary: _count(summary.ecc)),
+    _Column("DEV", 5, 6, lambda summary: _or_dash(summary.devices)),
+    _Column("CORES", 7, 1, lambda summary: _or_dash(summary.cores)),
+    _Column("USED", 6, 0, lambda summary: _or_dash(summary.used_cores)),
+    _Column("UTIL", 6, 0, lambda summary: _or_dash(summary.utilization, short_percent)),
+    _Column("MEM", 9, 3, lambda summary: _or_dash(summary.used_bytes, size)),
+    _Column("OF", 9, 7, lambda summary: _or_dash(summary.memory_bytes, size)),
+    _Column("PROC", 6, 4, lambda summary: _or_dash(summary.processes)),
+    _Column("ECC", 6, 5, lambda summary: _or_dash(summary.ecc)),
 )
 
 
@@ -225,9 +222,5 @@ def _row(summary: MachineSummary, width: int, *, selected: bool = False) -> Line
     return dotted([*spans, (f"  {printable(summary.state)}", state)], width, text if selected else Role.PLAIN)
 
 
-def _size(count: int | None) -> str:
-    return "-" if count is None else size(count)
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _or_dash(value: T | None, text: Callable[[T], str] = str) -> str:
+    return "-" if value is None else text(value)
