@@ -19,7 +19,7 @@ from neurontools.machine.machine_view import (
     machine_view,
     process_key,
 )
-from neurontools.tui.top.pages.memory import TreeCursor
+from neurontools.tui.top.pages.memory_tree import TreeCursor
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.snapshot import HardwareCounter, MemoryCategory
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.curves import braille, values_of
-from neurontools.tui.top.pages.memory import CATEGORY_NAMES
+from neurontools.tui.top.pages.memory_tree import CATEGORY_NAMES
 from neurontools.tui.widgets.lines import Line, Role, Span, fact_lines, fit, fixed, meter
 
 if TYPE_CHECKING:
