@@ -187,6 +187,6 @@ def test_neuron_ls_loads_yaml_for_a_settings_file_alone(config, text):
         assert new - own == {"_socket"}
         assert not read
     else:
-        assert read == {f"neurontools.config{part}" for part in ("", ".nodes", ".reader", ".settings")}
+        assert read == {f"neurontools.config{part}" for part in ("", ".reader", ".settings")}
         assert "yaml" in new
         assert not new & BANNED
