@@ -76,7 +76,7 @@ def test_pieces_repeat_from_one_of_them():
         *(0, 0, 90, 90, 3, 3, 90, 90, 3, 90)
     ]
     assert curve.integral(60) == 2 * (20 * 90 + 5 * 3)
-    assert curve.index(57) == 2
+    assert curve.value(57) == 3
 
 
 def test_the_last_of_pieces_that_do_not_repeat_lasts():
