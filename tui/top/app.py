@@ -14,11 +14,10 @@ from textual.geometry import Size
 
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
-from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, key_troubles
+from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_troubles
 from neurontools.tui.top.layout import too_small
-from neurontools.tui.top.machine_bar import MACHINE_KEYS, MachineActions
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.page_actions import PagePane
+from neurontools.tui.top.page_actions import MachineActions, PagePane
 from neurontools.tui.top.pages.classic import click_classic
 from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine, machines_title
 from neurontools.tui.top.pages.registry import make_pages

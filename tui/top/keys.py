@@ -8,7 +8,6 @@ from textual.binding import Binding
 
 from neurontools.base.text import suggest
 from neurontools.tui.names import PAGE_LETTERS, PAGE_NAMES, shown_key
-from neurontools.tui.top.machine_bar import MACHINE_KEYS
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.machines import MachinesPage
 from neurontools.tui.top.pages.registry import make_pages
@@ -46,6 +45,13 @@ ANYWHERE = [
     *TIME_KEYS,
 ]
 """Keys that work on every page."""
+
+MACHINE_KEYS = [
+    Binding("f6,m", "page('machines')", "all machines", id="page-machines"),
+    Binding("n", "turn_machine(1)", "next machine", id="next-machine"),
+    Binding("b", "turn_machine(-1)", "previous machine", id="previous-machine"),
+]
+"""Keys that are active if several machines are shown."""
 
 CLASSIC = [
     Binding("up", "tree('move', -1)", "select a row of the memory tree", id="overview.up"),

@@ -1,4 +1,4 @@
-"""Mixin of the app: switches pages and themes, and carries out the requests of pages."""
+"""Mixins of the app: switch pages, themes and machines, and carry out the requests of pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from textual.binding import Binding, BindingsMap
 
 from neurontools.tui.names import AUTO, THEME_NAMES
 from neurontools.tui.top.help import HelpScreen, help_lines
+from neurontools.tui.top.layout import MIN_HEIGHT
+from neurontools.tui.top.pages.machines import choice_at, format_machine_bar
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.page import Page
+    from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
+    from neurontools.tui.top.playback import PlaybackController
     from neurontools.tui.top.settings import TopSettings
     from neurontools.tui.widgets.lines import Line, Role
     from neurontools.tui.widgets.requests import Request
@@ -217,3 +221,51 @@ class PageActions(AdaptiveApp, App[int]):
     def _take(self, request: Request | None) -> None:
         self.carry_out(request)
         self.paint()
+
+
+class MachineActions(PageActions):
+    """Mixin of the app: switches between several machines."""
+
+    machines: tuple[MonitoredMachine, ...]
+    """All machines; empty if there is only one."""
+    machine = 0
+    """Index of the current machine."""
+    playback: PlaybackController
+
+    def turn_to_machine(self, index: int) -> None:
+        """Show a machine on the current page, or on the overview instead of the list."""
+        self.machine = index
+        self.model, self.playback = self.machines[index].model, self.machines[index].playback
+        self.machines_page.select(index)
+        if self.page is self.machines_page:
+            self.turn_to(self.pages[0])
+        self.paint()
+
+    def strip(self, width: int, height: int) -> tuple[Line, ...]:
+        """Return the machine bar; nothing for one machine, or in a terminal without a spare line."""
+        if not self.machines or height <= MIN_HEIGHT:
+            return ()
+        return (format_machine_bar(self.machines, self._shown_machine, width),)
+
+    def click_strip(self, x: int) -> None:
+        """Switch to the machine, or the list of all, at a column of the bar."""
+        match choice_at(self.machines, self._shown_machine, self.size.width, x):
+            case (None,):
+                self.turn_to(self.machines_page)
+            case (int(index),):
+                self.turn_to_machine(index)
+
+    @property
+    def _shown_machine(self) -> int | None:
+        return None if self.page is self.machines_page else self.machine
+
+    @property
+    def machines_page(self) -> MachinesPage:
+        """The page that lists them, the last one."""
+        page: MachinesPage = self.pages[-1]  # type: ignore[assignment]
+        return page
+
+    def action_turn_machine(self, steps: int) -> None:
+        """Show the next or previous machine, around the ends."""
+        if self.machines:
+            self.turn_to_machine((self.machine + steps) % len(self.machines))

@@ -16,7 +16,7 @@ from neurontools.machine.machine_config import StartOptions
 from neurontools.sources import open_source
 from neurontools.sources.retrying import MergedFeeds, RetryingSource, SourceProblem
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.machine_bar import choice_at, format_machine_bar
+from neurontools.tui.top.pages.machines import choice_at, format_machine_bar
 from neurontools.tui.top.source import MachineUpdate, SeveralSource, places_of
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of

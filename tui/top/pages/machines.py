@@ -1,4 +1,4 @@
-"""Several machines in neuron-top: their state, and the page that lists them."""
+"""Several machines in neuron-top: their state, the page that lists them, and the bar with their names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neurontools import __version__
 from neurontools.base.text import plural, printable
 from neurontools.tui.top.numbers import short_percent, size
 from neurontools.tui.top.page import ListPage, PageKey
-from neurontools.tui.top.pages.rows import section, section_heads
+from neurontools.tui.top.pages.rows import place_tabs, section, section_heads, tab_at, tabs_line
 from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed
 
 if TYPE_CHECKING:
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.pages.rows import PlacedTab
     from neurontools.tui.top.playback import PlaybackController
 
 T = TypeVar("T")
 _NAME_WIDTH = 18
 _LEAST_STATE = 18
+_BAR_HEAD = " Machines  "
 _STATE = "  STATE"
 
 
@@ -138,6 +140,40 @@ class MachinesPage(ListPage):
 
     def _move(self, model: TopModel, steps: int) -> None:  # noqa: ARG002  all machines
         self._cursor.move(steps, len(self._machines))
+
+
+def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None, width: int) -> Line:
+    """Return the machine bar; `!` marks a machine with alerts, `?` one without data.
+
+    Args:
+        machines: all of them.
+        current: index of the current machine, None for the list of all.
+        width: cells in the line.
+    """
+    return tabs_line(_BAR_HEAD, _tabs(machines, current, width), _position(current), width)
+
+
+def choice_at(
+    machines: Sequence[MonitoredMachine], current: int | None, width: int, x: int
+) -> tuple[int | None] | None:
+    """Return the index of the machine at a column, in a tuple: `(None,)` is the list; None if there is none."""
+    position = tab_at(_tabs(machines, current, width), x)
+    return None if position is None else (position - 1 if position else None,)
+
+
+def _tabs(machines: Sequence[MonitoredMachine], current: int | None, width: int) -> tuple[PlacedTab, ...]:
+    # The list of all comes first.
+    return place_tabs(["all", *map(_bar_name, machines)], _position(current), len(_BAR_HEAD), width)
+
+
+def _position(machine: int | None) -> int:
+    return 0 if machine is None else machine + 1
+
+
+def _bar_name(machine: MonitoredMachine) -> str:
+    model = machine.model
+    mark = "?" if model.trouble or model.shown.snapshot is None else "!" if model.monitor.alerts else ""
+    return fixed(printable(machine.name), _NAME_WIDTH).rstrip() + mark
 
 
 def machines_title(count: int, width: int) -> Line:
