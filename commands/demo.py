@@ -8,16 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neurontools import env, paths
 from neurontools.commands import console
 from neurontools.errors import NeuronToolsError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 INSTANCE = "trn1.32xlarge"
 MACHINE = "demo"
@@ -52,24 +47,18 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.epochs < 1:
         raise UsageError(f"--epochs {arguments.epochs} is less than 1", "use at least 1")
-    with _demo_run(keep=arguments.keep) as run:
-        run.play(arguments.epochs)
-    console.out("\n" + NEXT.rstrip())
-    return 0
-
-
-@contextmanager
-def _demo_run(*, keep: bool) -> Iterator[DemoRun]:
     root = Path(tempfile.mkdtemp(prefix="neurontools-demo-"))
     run = DemoRun(root)
     try:
-        yield run
+        run.play(arguments.epochs)
     finally:
         run.close()
-        if keep:
+        if arguments.keep:
             console.out(f"kept: {root}")
         else:
             shutil.rmtree(root, ignore_errors=True)
+    console.out("\n" + NEXT.rstrip())
+    return 0
 
 
 class DemoRun:

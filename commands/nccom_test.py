@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.commands import console
@@ -130,18 +130,18 @@ def _show(
 ) -> int:
     from neurontools.collectives import report
 
-    text = _json(benchmarks, tables, style, machine)
-    if found.json:
-        console.out(text)
-    else:
-        for benchmark, rows in zip(benchmarks, tables, strict=True):
-            console.out(report.table(rows, benchmark.stats, style))
-    _print_notes(benchmarks, tables)
-    if found.report_to_json_file:
-        _write(found.report_to_json_file, text)
     wrong = sum(not row.is_right for rows in tables for row in rows)
-    if wrong and not found.json:
-        console.out(report.errors_line(wrong))
+    lines = [
+        report.table(rows, benchmark.stats, style) for benchmark, rows in zip(benchmarks, tables, strict=True)
+    ]
+    lines += [report.errors_line(wrong)] if wrong else []
+    _print_results(
+        found,
+        lines,
+        [record for rows in tables for record in report.results(rows, style)],
+        report.config(benchmarks, None if machine is None else machine.name),
+    )
+    _print_notes(benchmarks, tables)
     return 1 if wrong else 0
 
 
@@ -155,35 +155,22 @@ def _could_not_run(
     descriptor, path = tempfile.mkstemp(prefix="nccom_test_log_", suffix=".log")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(reason)
-    if found.json:
-        console.out(_json(benchmarks, (), style, None))
-    else:
-        console.out(report.failed_table(benchmarks[0].stats, style, path))
-        console.out(report.errors_line(1))
+    lines = [report.failed_table(benchmarks[0].stats, style, path), report.errors_line(1)]
+    _print_results(found, lines, [], report.config(benchmarks, None))
     console.notice(reason.rstrip())
-    if found.report_to_json_file:
-        _write(found.report_to_json_file, _json(benchmarks, (), style, None))
     return 1
 
 
-def _json(
-    benchmarks: tuple[Benchmark, ...],
-    tables: tuple[tuple[Row, ...], ...],
-    style: TableStyle,
-    machine: TargetMachine | None,
-) -> str:
+def _print_results(found: argparse.Namespace, lines: list[str], results: list[Any], config: Any) -> None:
+    """Print the results as text or JSON, and write them to the file of `--report-to-json-file`."""
     import json
 
-    from neurontools.collectives import report
-
-    results = [record for rows in tables for record in report.results(rows, style)]
-    config = report.config(benchmarks, None if machine is None else machine.name)
-    return json.dumps({"results": results, "config": config}, indent=4)
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    document = json.dumps({"results": results, "config": config}, indent=4)
+    for text in [document] if found.json else lines:
+        console.out(text)
+    if found.report_to_json_file:
+        with open(found.report_to_json_file, "w", encoding="utf-8") as file:
+            file.write(document + "\n")
 
 
 def _print_notes(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...], ...]) -> None:

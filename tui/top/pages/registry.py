@@ -46,13 +46,10 @@ def page_text(page: Page, model: TopModel, width: int) -> str:
 def page_data(page: Page, model: TopModel) -> dict[str, Any]:
     """Return a page as JSON values: machine, time, and the page's data."""
     snapshot = model.shown.snapshot
+    names = ("machine", "source", "instance_id", "instance_type", "taken_unix_s")
     return {
         "page": page.name,
-        "machine": snapshot.machine if snapshot else None,
-        "source": snapshot.source if snapshot else None,
-        "instance_id": snapshot.instance_id if snapshot else None,
-        "instance_type": snapshot.instance_type if snapshot else None,
-        "taken_unix_s": snapshot.taken_unix_s if snapshot else None,
+        **{name: getattr(snapshot, name, None) for name in names},
         "trouble": model.trouble or None,
         **page.data(model),
     }
