@@ -6,7 +6,6 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from neurontools import env
 from neurontools.base.units import parse_duration
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_machine, add_verb
@@ -156,7 +155,7 @@ def _inject(arguments: argparse.Namespace) -> int:
 
     kind = parse_kind(arguments.kind)
     given = _given(arguments, kind)
-    with Client.connect(_machine(arguments)) as client:
+    with Client.connect(arguments.machine) as client:
         fault = client.inject(kind, **given)
     return _print(arguments, to_json(fault), describe(fault))
 
@@ -182,7 +181,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
     from neurontools.machine.faults.format import fault_table, to_json
 
-    with Client.connect(_machine(arguments)) as client:
+    with Client.connect(arguments.machine) as client:
         faults = client.faults()
     if not faults and not arguments.json:
         console.notice("no faults")
@@ -196,7 +195,7 @@ def _clear(arguments: argparse.Namespace) -> int:
     if bool(arguments.ids) == arguments.all:
         raise UsageError("give fault ids or --all", "`neurontools fault list` lists the faults")
     ids = [_whole("ID", text) for text in arguments.ids]
-    with Client.connect(_machine(arguments)) as client:
+    with Client.connect(arguments.machine) as client:
         cleared = client.clear_faults(*ids)
     text = f"cleared: {', '.join(map(str, cleared)) or 'nothing, there were no faults'}"
     return _print(arguments, {"cleared": list(cleared)}, text)
@@ -212,7 +211,7 @@ def _reset(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
 
     device = _whole("--device", arguments.device)
-    with Client.connect(_machine(arguments)) as client:
+    with Client.connect(arguments.machine) as client:
         client.reset_device(device, force=arguments.force)
     return _print(arguments, {"device": device}, f"device {device} was reset")
 
@@ -223,10 +222,6 @@ def _print(arguments: argparse.Namespace, value: object, text: str) -> int:
     else:
         console.out(text)
     return 0
-
-
-def _machine(arguments: argparse.Namespace) -> str:
-    return env.machine() if arguments.machine is None else str(arguments.machine)
 
 
 main = console.command(build_parser)

@@ -127,12 +127,6 @@ def _start(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _machine(arguments: argparse.Namespace) -> str:
-    from neurontools.machine.machine_names import check_name
-
-    return check_name(env.machine() if arguments.name is None else arguments.name)
-
-
 def _share(group: str | None, directory: str | None) -> None:
     if group is None and directory is None:
         return
@@ -150,8 +144,9 @@ def _share(group: str | None, directory: str | None) -> None:
 def _status(arguments: argparse.Namespace) -> int:
     from neurontools.machine import launch
     from neurontools.machine.client import Client
+    from neurontools.machine.machine_names import check_name
 
-    info = launch.find(_machine(arguments))
+    info = launch.find(check_name(env.machine() if arguments.name is None else arguments.name))
     with Client.connect(info.machine) as client:
         snapshot = client.snapshot()
     if arguments.json:
