@@ -144,22 +144,18 @@ def _run(arguments: argparse.Namespace) -> int:
         for value in values_of(arguments.values):
             console.out(value)
         return 0
-    shtab = _shtab()
+    try:
+        shtab = import_module("shtab")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "shell completion needs shtab", "pip install 'neurontools[completion]'"
+        ) from error
     parsers = [_parser_of(module) for module, program, _ in COMMANDS.values() if program]
     for parser in [*parsers, umbrella_parser()]:
         for subparser in parsing.family(parser):
             _set_completers(subparser, shtab)
         console.out(shtab.complete(parser, shell=arguments.shell))
     return 0
-
-
-def _shtab() -> ModuleType:
-    try:
-        return import_module("shtab")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "shell completion needs shtab", "pip install 'neurontools[completion]'"
-        ) from error
 
 
 main = console.command(build_parser, _run)

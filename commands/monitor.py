@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from neurontools.monitor.scrape_server import ScrapeAddress
     from neurontools.sources.retrying import RetryingSource
     from neurontools.sources.source import Source
+
+    Log = Callable[[int, str], None]
 
 EXAMPLES = """examples:
   neuron-monitor                              every metric group of every process, every 5 seconds
@@ -77,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 1:
         raise UsageError(f"--count {arguments.count} is less than 1", "use at least 1")
     address = _address(arguments)
-    log = _Log(arguments.verbose)
+    log = partial(_log, arguments.verbose)
     config = _config(arguments.config_file, log)
     found = _reports(arguments, config, log)
     if address is not None:
@@ -87,38 +90,29 @@ def _run(arguments: argparse.Namespace) -> int:
     for report in found:
         line = format_line(report)
         console.out_now(line)
-        log.write(_EVERYTHING, f"wrote {len(line)} characters, {len(report.runtimes)} processes")
+        log(_EVERYTHING, f"wrote {len(line)} characters, {len(report.runtimes)} processes")
     return 0
 
 
-class _Log:
-    """Log lines on stderr, at the level of `--verbose`."""
-
-    def __init__(self, level: int) -> None:
-        self._level = level
-
-    def write(self, level: int, text: str) -> None:
-        """Write a line of this level."""
-        if level <= self._level:
-            sys.stderr.write(f"neuron-monitor: {text}\n")
-            sys.stderr.flush()
+def _log(verbosity: int, level: int, text: str) -> None:
+    if level <= verbosity:
+        sys.stderr.write(f"neuron-monitor: {text}\n")
+        sys.stderr.flush()
 
 
-def _config(path: str | None, log: _Log) -> MonitorConfig:
-    from neurontools.monitor.config import default_config
+def _config(path: str | None, log: Log) -> MonitorConfig:
+    from neurontools.monitor.config import default_config, load_config
 
     if path is None:
         return default_config()
-    from neurontools.monitor.config import load_config
-
     config, problems = load_config(path)
     for problem in problems:
         console.warn(problem.located(path))
-    log.write(_INFORMATION, f"{path}: {len(config.periods())} metric groups")
+    log(_INFORMATION, f"{path}: {len(config.periods())} metric groups")
     return config
 
 
-def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: _Log) -> Iterator[MonitorReport]:
+def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: Log) -> Iterator[MonitorReport]:
     from itertools import islice
 
     from neurontools.monitor.sampling import recorded_reports, reports
@@ -132,13 +126,13 @@ def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: _Log) ->
     from neurontools.sources import open_source
 
     recorded = open_source(arguments.source, machine=arguments.machine)
-    log.write(_ERRORS, f"source: {recorded.name}")
+    log(_ERRORS, f"source: {recorded.name}")
     found = recorded_reports(config, recorded.watch(config.period_s))
     return islice(_with_notices(found, recorded), arguments.count)
 
 
 def _sampled_source(
-    arguments: argparse.Namespace, config: MonitorConfig, log: _Log, wait: Callable[[float], None]
+    arguments: argparse.Namespace, config: MonitorConfig, log: Log, wait: Callable[[float], None]
 ) -> RetryingSource:
     from neurontools.sources.retrying import RetryingSource
 
@@ -148,7 +142,7 @@ def _sampled_source(
         machine=arguments.machine,
         looker="neuron-monitor",
         on_notice=console.notice,
-        on_open=lambda name: log.write(_ERRORS, f"source: {name}"),
+        on_open=lambda name: log(_ERRORS, f"source: {name}"),
         wait=wait,
     )
 

@@ -98,15 +98,10 @@ def _dispatch(words: list[str]) -> int:
         case [name, *rest] if name in COMMANDS:
             code: int = import_module(f"neurontools.commands.{COMMANDS[name][0]}").main(rest)
             return code
-    raise UsageError(f"unknown command {words[0]!r}", _suggestion(words[0]))
-
-
-def _suggestion(word: str) -> str:
-    return did_you_mean(
-        word,
-        [*COMMANDS, "help"],
-        cutoff=SIMILAR,
-        otherwise="see 'neurontools --help' for the commands",
+    hint = "see 'neurontools --help' for the commands"
+    raise UsageError(
+        f"unknown command {words[0]!r}",
+        did_you_mean(words[0], [*COMMANDS, "help"], cutoff=SIMILAR, otherwise=hint),
     )
 
 

@@ -62,15 +62,14 @@ class CorePlacement:
 
     def occupy(
         self, value: Value, process: str, cores: tuple[int, ...], start_s: float, stop_s: float
-    ) -> bool:
-        """Assign cores to a process for a time; return False after noting that they are assigned to another."""
+    ) -> None:
+        """Assign cores to a process for a time; note a core that is assigned to another process."""
         for core in cores:
             for begins_s, ends_s, owner in self._taken.setdefault(core, []):
                 if start_s < ends_s and begins_s < stop_s:
                     value.fail(f"core {core} belongs to {owner} at that time")
-                    return False
+                    return
             self._taken[core].append((start_s, stop_s, process))
-        return True
 
 
 class GroupReader:

@@ -197,7 +197,7 @@ class LineTimer:
         self._collected: dict[tuple[object, str], float] = {}
         self._time_s = 0.0
         self._interval_s = _DEFAULT_PERIOD_S
-        self._first = True
+        self._has_begun = False
 
     @property
     def interval_s(self) -> float:
@@ -211,10 +211,9 @@ class LineTimer:
             report: the line's JSON value.
         """
         periods = _periods(report)
-        if self._first:
-            self._first = False
-        else:
+        if self._has_begun:
             self._advance(periods)
+        self._has_begun = True
         for key in periods:
             self._collected[key] = self._time_s
         return self._time_s

@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from neurontools.base import units
 from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, TraceTimeline, Viewport, format_tick, tick_step
+from neurontools.tui.widgets.lines import BLOCKS
 
 if TYPE_CHECKING:
     from textual import events
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.timeline import Cells, TimelineRow
     from neurontools.profiler.trace import Trace
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = f" {BLOCKS}"
 PLAIN = Style()
 _SELECTED_BLOCK = Style(reverse=True, bold=True)
 _SELECTED_NAME = Style(bold=True, underline=True)
@@ -80,14 +81,14 @@ def _run(
     block, named = _styles(name, selected=event == selected, found=action in found, colours=colours)
     full = _full_stretch(eighths)
     if full is None:
-        return [Segment("".join(BLOCKS[share] for share in eighths), block)]
+        return [Segment("".join(_EIGHTHS[share] for share in eighths), block)]
     first, last = full
     short = name.removeprefix("aten.").removesuffix(".default")
     text = short[: last - first].ljust(last - first)
     return [
-        Segment("".join(BLOCKS[share] for share in eighths[:first]), block),
+        Segment("".join(_EIGHTHS[share] for share in eighths[:first]), block),
         Segment(text, named),
-        Segment("".join(BLOCKS[share] for share in eighths[last:]), block),
+        Segment("".join(_EIGHTHS[share] for share in eighths[last:]), block),
     ]
 
 

@@ -91,30 +91,26 @@ def core_grid(width: int, most_lines: int, devices: int, cores: int, values: Val
 
     If no layout shows all devices, there is one device per line and the pane scrolls.
     """
-    for style, narrowest in (
-        (CellStyle.FULL, values.full + _SMALLEST_BAR + 1),
-        (CellStyle.COMPACT, values.short + _SMALLEST_BAR),
-    ):
+    narrowest_cells = {
+        CellStyle.FULL: values.full + _SMALLEST_BAR + 1,
+        CellStyle.COMPACT: values.short + _SMALLEST_BAR,
+        CellStyle.VALUE: values.short + 1,
+        CellStyle.METER: 0,
+    }
+    for style in (CellStyle.FULL, CellStyle.COMPACT):
         columns = 1
-        while (cell := _cell_width(width, columns, cores)) >= narrowest:
+        while (cell := _cell_width(width, columns, cores)) >= narrowest_cells[style]:
             lines = -(-devices // columns)
             if lines <= most_lines:
                 return CoreGrid(columns, lines, cell, style)
             columns += 1
     cell = _cell_width(width, 1, cores)
-    return CoreGrid(1, min(devices, most_lines), cell, _style_for(cell, values))
+    style = next(
+        (style for style, narrowest in narrowest_cells.items() if cell >= narrowest), CellStyle.METER
+    )
+    return CoreGrid(1, min(devices, most_lines), cell, style)
 
 
 def _cell_width(width: int, columns: int, cores: int) -> int:
     column = (width - (columns - 1)) // columns
     return (column - DEVICE_LABEL_WIDTH) // max(1, cores)
-
-
-def _style_for(cell: int, values: ValueWidths) -> CellStyle:
-    if cell >= values.full + _SMALLEST_BAR + 1:
-        return CellStyle.FULL
-    if cell >= values.short + _SMALLEST_BAR:
-        return CellStyle.COMPACT
-    if cell > values.short:
-        return CellStyle.VALUE
-    return CellStyle.METER

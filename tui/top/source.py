@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -200,14 +201,12 @@ def recording_of(record: str, name: str) -> str:
 def _recorders(places: Sequence[MachineAddress], record: str) -> list[SnapshotRecorder]:
     from neurontools.dashboard.recorder import SnapshotRecorder
 
-    made: list[SnapshotRecorder] = []
-    try:
-        for place in places:
-            made += [SnapshotRecorder(recording_of(record, place.name))]
-    except BaseException:
-        for recorder in made:
-            recorder.close()
-        raise
+    with ExitStack() as stack:
+        made = [
+            stack.enter_context(closing(SnapshotRecorder(recording_of(record, place.name))))
+            for place in places
+        ]
+        stack.pop_all()
     return made
 
 

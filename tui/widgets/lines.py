@@ -181,7 +181,8 @@ def _bar(
 
 _ERRORS = "neurontools-ascii"
 _HEIGHTS = ".:+#"
-_BLOCKS = "▁▂▃▄▅▆▇█"
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""Eight heights of a cell."""
 _BRAILLE = range(0x2800, 0x2900)
 _LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
 _OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-", "▔": "-"}
@@ -202,8 +203,8 @@ def _plain(character: str) -> str:
         dots = ord(character) - _BRAILLE.start
         height = max((dots & _LEFT_DOTS).bit_count(), (dots & _RIGHT_DOTS).bit_count())
         return _HEIGHTS[height - 1] if height else " "
-    if character in _BLOCKS:
-        return _HEIGHTS[_BLOCKS.index(character) // 2]
+    if character in BLOCKS:
+        return _HEIGHTS[BLOCKS.index(character) // 2]
     return _OTHERS.get(character) or "?" * cell_len(character)
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from neurontools.dashboard.history import summary
 from neurontools.tui.top.numbers import short_latency, short_rate
 from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, Span, fit
+from neurontools.tui.widgets.lines import BLOCKS, Line, Role, Span, fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.dashboard.history import HistorySlot
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _BRAILLE = 0x2800
 _LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
 _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
@@ -30,9 +29,9 @@ def values_of(slots: Sequence[HistorySlot | None], *, peaks: bool = False) -> tu
 
 def blocks(values: Sequence[float | None]) -> str:
     """Draw shares (0..1) as blocks, one a cell; a gap is a blank."""
-    last = len(_BLOCKS) - 1
+    last = len(BLOCKS) - 1
     return "".join(
-        " " if value is None else _BLOCKS[min(last, int(max(0.0, value) * len(_BLOCKS)))] for value in values
+        " " if value is None else BLOCKS[min(last, int(max(0.0, value) * len(BLOCKS)))] for value in values
     )
 
 
