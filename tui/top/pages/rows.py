@@ -62,9 +62,8 @@ def title_line(model: TopModel, width: int) -> Line:
     text = f"neuron-top {__version__}"
     if snapshot is not None:
         text += f" running on {printable(snapshot.instance_id)} ({printable(snapshot.instance_type)})"
-    problems = ", ".join(printable(text) for text in (model.position, model.trouble) if text) or _alerts(
-        model
-    )
+    notes = map(printable, filter(None, (model.position, model.trouble)))
+    problems = ", ".join(notes) or _alerts(model)
     trouble = f" {problems} " if problems else ""
     room = width - width_of(trouble)
     if trouble and room < width_of(text) + 2:
