@@ -140,10 +140,10 @@ def test_other_tools_name_it_on_a_terminal_only(config, command):
         terminal, end = pty.openpty()
         loud = subprocess.run(program, stdout=subprocess.PIPE, stderr=end, text=True, check=True)
         os.close(end)
-        said = os.read(terminal, 4096).decode()
+        shown = os.read(terminal, 4096).decode()
         os.close(terminal)
     assert loud.stdout.splitlines()[0] == quiet.stdout.splitlines()[0]
-    assert said.replace("\r", "") == f"warning: {path}:1: machin: unknown setting; did you mean 'machine'?\n"
+    assert shown.replace("\r", "") == f"warning: {path}:1: machin: unknown setting; did you mean 'machine'?\n"
 
 
 def test_show_says_it_once_on_a_terminal(config):
@@ -153,9 +153,9 @@ def test_show_says_it_once_on_a_terminal(config):
         [str(BIN / "neurontools"), "config", "show"], stdout=subprocess.DEVNULL, stderr=end, check=False
     )
     os.close(end)
-    said = os.read(terminal, 4096).decode()
+    shown = os.read(terminal, 4096).decode()
     os.close(terminal)
-    assert said.count("unknown setting") == 1
+    assert shown.count("unknown setting") == 1
 
 
 BANNED = {"argparse", "dataclasses", "importlib.metadata", "json", "logging", "pathlib", "socket", "typing"}

@@ -303,18 +303,18 @@ def test_a_recording_is_replayed_until_it_is_cut_off(program, tool, worker, conf
     (home / "rec.jsonl").write_text("".join(lines) + lines[0][:200])
     run = tool("neuron-monitor", "-c", path, "--source", "rec.jsonl", "--verbose", "1")
     assert run.returncode == 0
-    told = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(told) == 5
+    reports = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(reports) == 5
     errors = [
         entry_of(report, job.pid)["report"]["execution_stats"]["error_summary"]["hardware"]
-        for report in told[1:]
+        for report in reports[1:]
     ]
     assert sum(errors) == sum(
         entry_of(json.loads(line), job.pid)["report"]["execution_stats"]["error_summary"]["hardware"]
         for line in lines[1:]
     )
     assert sum(errors) > 0
-    assert {report["instance_info"]["instance_type"] for report in told} == {"trn1.32xlarge"}
+    assert {report["instance_info"]["instance_type"] for report in reports} == {"trn1.32xlarge"}
     assert run.stderr.splitlines()[0] == "neuron-monitor: source: file:rec.jsonl"
     assert re.search(r"rec.jsonl.*line 6.*cut off", run.stderr)
 

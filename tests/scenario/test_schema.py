@@ -1,4 +1,4 @@
-"""What a scenario file may say, and how its mistakes are told: all at once, each with its line and key."""
+"""What a scenario file may say, and how its mistakes are reported: all at once, each with its line and key."""
 
 from __future__ import annotations
 

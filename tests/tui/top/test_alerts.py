@@ -64,27 +64,27 @@ def playing(machine: object, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]
     process.wait(timeout=30)
 
 
-def told(said: Path, count: int) -> list[list[str]]:
+def read_alerts(output: Path, count: int) -> list[list[str]]:
     until = time.monotonic() + 60
-    while not said.exists() or said.read_text().count("\n") < count:
-        assert time.monotonic() < until, said.exists() and said.read_text()
+    while not output.exists() or output.read_text().count("\n") < count:
+        assert time.monotonic() < until, output.exists() and output.read_text()
         time.sleep(0.05)
-    return [line.split("|") for line in said.read_text().splitlines()]
+    return [line.split("|") for line in output.read_text().splitlines()]
 
 
 def test_every_alert_begins_is_marked_runs_the_command_once_and_ends(
     terminal: Open, tool: Tool, rules: None, playing: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    said, script = tmp_path / "said", tmp_path / "alert"
+    output, script = tmp_path / "output", tmp_path / "alert"
     names = "|".join(f"$NEURONTOOLS_ALERT{end}" for end in ("", "_PID", "_DEVICE", "_TEXT"))
-    script.write_text(f'#!/bin/sh\necho "{names}" >> {said}\n')
+    script.write_text(f'#!/bin/sh\necho "{names}" >> {output}\n')
     script.chmod(0o755)
     shown = terminal("--interval", "0.5", "--page", "events", "--exec-on-alert", str(script), size=(160, 50))
     shown.read_until("straggler: process")
     for fault in (("ecc", "--type", "mem-uncorrected", "--device", "9"), ("device-lost", "--device", "15")):
         assert tool("neurontools", "fault", "inject", *fault).returncode == 0
     shown.read_until("lost-device: ND15 is lost")
-    lines = told(said, 6)
+    lines = read_alerts(output, 6)
     assert sorted(line[0] for line in lines) == sorted(OF_PROCESSES | OF_DEVICES)
     for condition, pid, device, text in lines:
         assert bool(pid) == (condition in OF_PROCESSES)
@@ -108,4 +108,4 @@ def test_every_alert_begins_is_marked_runs_the_command_once_and_ends(
         assert f"{condition}: " in text
     shown.press("q")
     assert shown.exit_code() == 0
-    assert len(said.read_text().splitlines()) == 6
+    assert len(output.read_text().splitlines()) == 6

@@ -329,18 +329,18 @@ async def test_tags_cannot_write_to_the_terminal(
 async def test_only_rows_that_changed_are_painted(opened: Open, training: Ticks) -> None:
     async with opened(*training) as (app, pilot):
         pane = app.query_one("#cores", LinePane)
-        told: list[Region] = []
+        painted: list[Region] = []
         refresh = pane.refresh
-        pane.refresh = lambda *regions: told.extend(regions) or refresh(*regions)  # type: ignore[assignment, func-returns-value]
+        pane.refresh = lambda *regions: painted.extend(regions) or refresh(*regions)  # type: ignore[assignment, func-returns-value]
         before = [pane.render_line(y) for y in range(len(pane.lines))]
         pane.show(pane.lines)
         await pilot.pause()
-        assert told == []
+        assert painted == []
         changed = list(pane.lines)
         changed[5] = ((" " * 120, Role.PLAIN),)
         pane.show(changed)
         await pilot.pause()
-        assert told == [Region(0, 5, 120, 1)]
+        assert painted == [Region(0, 5, 120, 1)]
         after = [pane.render_line(y) for y in range(len(pane.lines))]
         assert [y for y, strip in enumerate(after) if strip is not before[y]] == [5]
 
