@@ -30,8 +30,10 @@ settings.load_profile("neurontools")
 # The checkout comes last, so that the installed package is what is tested.
 sys.path.append(str(Path(__file__).parents[1]))
 
-# A shell lets what it starts in the background ignore Ctrl-C; so would everything that the tests start.
+# A shell lets what it starts in the background ignore Ctrl-C, nohup the end of a session; the programs that the tests
+# start would inherit both.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -180,6 +180,7 @@ MONITOR = """
 """
 
 
+@pytest.mark.torch
 def test_gpsimd_time_is_in_monitor_top_and_profile(
     tool: Tool, scratch: Path, library: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

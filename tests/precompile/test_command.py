@@ -97,6 +97,7 @@ def test_a_run_after_it_compiles_nothing_and_computes_the_same(home: Path, tool:
     assert (stats["hits"], stats["misses"]) == (2, 0)
 
 
+@pytest.mark.torch
 def test_the_phases_work_one_by_one(home: Path, tool: Tool) -> None:
     script = program(home, TRAIN)
     collected = tool(TOOL, "--command", "collect", "python", script)
@@ -133,6 +134,7 @@ def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: To
     assert "Call compiler with cmd" in retried.stderr
 
 
+@pytest.mark.torch
 def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(home: Path, tool: Tool) -> None:
     script = program(home, TRAIN + "\n    raise SystemExit(7)\n")
     failed = tool(TOOL, "python", script)
@@ -147,6 +149,7 @@ def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(home: Pa
     assert "warning: the program ended with exit code 7" in ignored.stderr
 
 
+@pytest.mark.torch
 def test_a_program_may_name_the_cache_itself(home: Path, tool: Tool) -> None:
     own = home / "own"
     script = program(
@@ -176,6 +179,7 @@ def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool) -> No
     assert all("opGraph" not in item for item in json.loads(brief.stdout)["unsupported_operators"]["aten"])
 
 
+@pytest.mark.torch
 def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: Tool) -> None:
     shutil.copytree(Path(__file__).parents[2] / "fixtures" / "customops" / "relu_element", home / "relu")
     built = tool("neuron-customop", "build", cwd=home / "relu")
@@ -224,6 +228,7 @@ def test_what_cannot_be_done_is_one_line(
     assert words in done.stderr
 
 
+@pytest.mark.torch
 def test_a_cache_that_cannot_be_written_to_stops_the_collecting(home: Path, tool: Tool) -> None:
     (home / "compile-cache").write_text("a file")
     done = tool(TOOL, "python", program(home, TRAIN))

@@ -116,6 +116,7 @@ def test_the_death_of_the_tool_ends_its_processes(
     assert states(root.parent) == ["done"] * MANY
 
 
+@pytest.mark.torch
 def test_a_cache_whose_path_has_blanks(home: Path, tool: Tool) -> None:
     waiting(home, 2)
     (home / "compile-cache").rename(home / "a b")
@@ -125,6 +126,7 @@ def test_a_cache_whose_path_has_blanks(home: Path, tool: Tool) -> None:
     assert tool(TOOL, "--command", "scan", env=variables).stdout.startswith("todo[0]\nlocked[0]\ndone[2]")
 
 
+@pytest.mark.torch
 def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
     first = min(waiting(home, 2))
     graph = json.loads((first / layouts.GRAPH).read_bytes())
@@ -139,6 +141,7 @@ def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> No
     assert "Total successful compilations: 1" in done.stdout
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
@@ -164,6 +167,7 @@ def test_a_damaged_entry_fails_with_its_reason(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.torch
 def test_a_failure_is_logged_with_the_number_of_its_retries(home: Path, tool: Tool) -> None:
     graph = mlp(dtype="complex64")
     (entry,) = waiting(home, 1)
@@ -174,6 +178,7 @@ def test_a_failure_is_logged_with_the_number_of_its_retries(home: Path, tool: To
     assert '"retry": 2' in done.stdout
 
 
+@pytest.mark.torch
 def test_neffs_are_cleared_and_made_again(home: Path, tool: Tool) -> None:
     entries = waiting(home, 2)
     assert tool(TOOL, "--command", "compile").returncode == 0
