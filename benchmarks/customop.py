@@ -259,7 +259,7 @@ def _load(style: str) -> Callable[[Any], Any]:
 
 def _worker_mib() -> float:
     from neurontools.customop.executors import WorkerExecutor
-    from neurontools.customop.ops import operation
+    from neurontools.customop.torch_operators import operation
 
     largest = 0.0
     for style in STYLES:

@@ -131,7 +131,7 @@ def _compile_roots(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
     from neurontools.commands.progress import ProgressCounter
-    from neurontools.precompile import compilation, report
+    from neurontools.precompile import compilation
 
     environ = _environment(arguments)
     share = compilation.NodeShare(arguments.node_id, arguments.world_size)
@@ -140,17 +140,17 @@ def _compile_roots(
     tasks = [compilation.plan_task(root, environ, share, collected) for root in roots]
     for task in tasks:
         _log(arguments, compilation.format_remaining(task.groups), tag="NEURON_CACHE")
-        _log(arguments, report.format_grab(task.entries))
+        _log(arguments, compilation.format_grab(task.entries))
     with ProgressCounter("compiled", "graphs") as progress:
         parallel = arguments.num_parallel or compilation.default_parallel()
         found = compilation.compile_tasks(tasks, parallel, environ, progress)
     for result in found.failed:
         console.warn(f"{result.entry}: {result.error}")
     if arguments.json:
-        console.print_json(report.report_json(found))
+        console.print_json(compilation.report_json(found))
     else:
-        _log(arguments, report.format_report(found))
-        for line in report.format_totals(found):
+        _log(arguments, compilation.format_report(found))
+        for line in compilation.format_totals(found):
             _log(arguments, line)
     return found.exit_code
 
@@ -257,7 +257,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _log(arguments: argparse.Namespace, text: str, tag: str = "NEURON_PARALLEL_COMPILE") -> None:
-    from neurontools.precompile.report import format_log_line
+    from neurontools.precompile.compilation import format_log_line
 
     if not arguments.json and arguments.log_level in {None, "INFO"}:
         console.out_now(format_log_line(tag, text))

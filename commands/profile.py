@@ -96,7 +96,7 @@ def _positive(text: str) -> int:
 def _load(arguments: argparse.Namespace) -> Trace:
     from neurontools.base.units import parse_duration_ns
     from neurontools.errors import UsageError
-    from neurontools.profiler.records import require_numpy
+    from neurontools.profiler.capture_format import require_numpy
 
     require_numpy()
     from neurontools.profiler.settings import parse_numbers
@@ -164,7 +164,7 @@ def _top(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from neurontools.errors import NeuronToolsError
-    from neurontools.profiler.operators import top_operators
+    from neurontools.profiler.summary import top_operators
     from neurontools.profiler.summary_text import operators_text
 
     operators = top_operators(_load(arguments), arguments.k)

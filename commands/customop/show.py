@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.customop.inspection import Inspection, Opened
-    from neurontools.customop.manifest import Manifest, OperatorEntry
+    from neurontools.customop.package import Manifest, OperatorEntry
 
 
 def run_inspect(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from neurontools.cache.walk import (
     with_progress,
 )
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
-from neurontools.compiler.version import COMMIT_PREFIX
+from neurontools.compiler.options import COMMIT_PREFIX
 
 if TYPE_CHECKING:
     import os

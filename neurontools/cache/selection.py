@@ -12,8 +12,7 @@ from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import is_remote
 from neurontools.cache.tree import exists, open_tree
 from neurontools.cache.walk import HINT, EntryRef, parse_entry_path, walk
-from neurontools.compiler.options import names_flag
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION, names_flag
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, CacheRoot, CompileRequest, LockWaitTimeoutError, Lookup
 from neurontools.cache.pruning.policy import read_setting
 from neurontools.compiler.graph import module_hash_of
-from neurontools.compiler.options import names_flag, target_of
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION, names_flag, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from neurontools.compiler.cost import estimate
 from neurontools.compiler.graph import reads
 from neurontools.compiler.neff import NativePart, pack
-from neurontools.compiler.options import CompileError, read_flags
-from neurontools.compiler.traffic import written
-from neurontools.compiler.version import BUILD_VERSION, COMPILER_VERSION
+from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags
+from neurontools.compiler.work import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

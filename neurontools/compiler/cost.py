@@ -21,9 +21,8 @@ from neurontools.compiler.engines import (
     has_instruction,
     place,
 )
-from neurontools.compiler.flops import PARTITIONS, flops, products
 from neurontools.compiler.graph import reads
-from neurontools.compiler.traffic import elements, read_bytes, write_bytes, written
+from neurontools.compiler.work import PARTITIONS, elements, flops, products, read_bytes, write_bytes, written
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:

@@ -1,6 +1,10 @@
-"""Compiler flags: documented ones are checked and applied, others are kept and ignored.
+"""The compiler's version and flags: documented flags are checked and applied, others are kept and ignored.
 
 Source: AWS Neuron documentation, "Neuron Compiler CLI Reference Guide (neuronx-cc)".
+
+The version has the format of the real compiler. The part before the plus sign names the release whose interface is
+followed (flags, cache layout). The part after it is a git hash in the real compiler; here it is `5eed` and a revision,
+which changes whenever equal graphs get other NEFFs, so such NEFFs are never in the same cache directory.
 """
 
 from __future__ import annotations
@@ -14,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.machine.instances.catalogue import DeviceType
+
+INTERFACE_VERSION = "2.16.372.0"
+REVISION = 1
+COMMIT_PREFIX = "5eed"
+COMPILER_VERSION = f"{INTERFACE_VERSION}+{COMMIT_PREFIX}{REVISION:04x}"
+BUILD_VERSION = f"neurontools simulated compiler {COMPILER_VERSION}"
 
 
 class CompileError(NeuronToolsError):

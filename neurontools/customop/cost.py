@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
-from neurontools.customop.manifest import Access
+from neurontools.customop.package import Access
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from neurontools.customop.package import Package, executable_file, read_package
 from neurontools.customop.signature import parse_description
 
 if TYPE_CHECKING:
-    from neurontools.customop.manifest import OperatorEntry
+    from neurontools.customop.package import OperatorEntry
 
 _TIMEOUT_S = 60.0
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.ops import LoadedLibrary, register
 from neurontools.customop.package import read_package
+from neurontools.customop.torch_operators import LoadedLibrary, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

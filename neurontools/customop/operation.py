@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.customop.calls import Failure
-    from neurontools.customop.manifest import OperatorEntry
-    from neurontools.customop.package import Package
+    from neurontools.customop.package import OperatorEntry, Package
 
 Value = TensorMeta | float | int
 _SHAPES_MAX = 1024

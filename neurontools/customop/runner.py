@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
-from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import CustomOperator, new_executor
-from neurontools.customop.package import Package, find_operator, read_package
+from neurontools.customop.package import Access, Package, find_operator, read_package
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

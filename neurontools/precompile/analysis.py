@@ -13,8 +13,7 @@ from neurontools.cache import layouts
 from neurontools.cache.entry_io import read_failure
 from neurontools.compiler.compile import check_supported
 from neurontools.compiler.graph import GraphError, graph_from_bytes
-from neurontools.compiler.options import CompileError
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION, CompileError
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:

@@ -1,12 +1,16 @@
-"""The second phase: which entries of a cache to compile, in what order, by which node; compiling them; removing NEFFs."""
+"""The second phase of neuron_parallel_compile: select entries of a cache, compile them, report on them, remove NEFFs.
+
+Log lines and JSON keys are the real tool's (AWS Neuron documentation, PyTorch NeuronX neuron_parallel_compile).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import remove_quietly
 from neurontools.cache import layouts
@@ -17,9 +21,8 @@ from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.precompile.report import CompileReport, now
 from neurontools.precompile.worker_pool import (
     CompileResult,
     PoolOptions,
@@ -282,3 +285,80 @@ def _clear(root: str, entry: str) -> str:
     finally:
         lock.release()
     return ""
+
+
+MAX_EXIT_CODE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """The results of a parallel compile, with its start (Unix seconds) and duration."""
+
+    results: tuple[CompileResult, ...]
+    started_unix_s: float
+    seconds: float
+
+    @property
+    def failed(self) -> tuple[CompileResult, ...]:
+        """The graphs without a NEFF."""
+        return tuple(result for result in self.results if result.error)
+
+    @property
+    def exit_code(self) -> int:
+        """The number of failed graphs, at most 255."""
+        return min(len(self.failed), MAX_EXIT_CODE)
+
+
+def report_json(report: CompileReport) -> dict[str, Any]:
+    """Return the report with the real tool's keys; `false` is present only if something failed."""
+    failed = len(report.failed)
+    summary = {"true": len(report.results) - failed, **({"false": failed} if failed else {})}
+    return {
+        "compilation_summary": summary,
+        "compilation_report": {
+            f"{result.entry}/{layouts.GRAPH}": {
+                "status": not result.error,
+                "retry": result.retries,
+                "compile_time": round(result.seconds, 6),
+            }
+            for result in report.results
+        },
+        "start_time": report.started_unix_s,
+        "compilation_time": round(report.seconds, 6),
+    }
+
+
+def format_report(report: CompileReport) -> str:
+    """Return the report as the real tool prints it."""
+    return json.dumps(report_json(report), indent=4)
+
+
+def format_totals(report: CompileReport) -> tuple[str, ...]:
+    """Return the three lines of totals that scripts parse."""
+    failed = len(report.failed)
+    return (
+        f"Total graphs: {len(report.results)}",
+        f"Total successful compilations: {len(report.results) - failed}",
+        f"Total failed compilations: {failed}",
+    )
+
+
+def format_grab(paths: Sequence[str]) -> str:
+    """Return the line that names the graphs to compile."""
+    return f"master grab hlos to compile: {[f'{path}/{layouts.GRAPH}' for path in paths]}"
+
+
+def format_log_line(tag: str, text: str) -> str:
+    """Return a line as the real tools log it."""
+    import logging
+
+    from neurontools.cache.logs import WrapperFormatter
+
+    record = logging.LogRecord(tag, logging.INFO, "", 0, text, None, None)
+    record.tag = tag
+    return WrapperFormatter().format(record)
+
+
+def now() -> float:
+    """Return the time, in Unix seconds, to the millisecond."""
+    return round(time.time(), 3)

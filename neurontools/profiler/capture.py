@@ -16,21 +16,24 @@ from neurontools.base.files import write_atomic
 from neurontools.base.procfs import read_boot_id
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_names import instance_id
-from neurontools.profiler import records
-from neurontools.profiler.meta import Meta, Peaks, ProfileError
-from neurontools.profiler.model import (
+from neurontools.profiler.capture_format import (
+    EVENTS_FILE,
+    MODELS_FILE,
+    NC_EXEC_RUNNING,
+    NRT_EXECUTE,
+    NRT_LOAD,
+    RECORD,
+    TRACK_OF_LABEL,
     LoadedModel,
+    Meta,
     NeffProgram,
+    Peaks,
+    ProfileError,
+    Track,
     model_line,
     pairing_hash,
     program_line,
     program_of_neff,
-)
-from neurontools.profiler.records import (
-    EVENTS_FILE,
-    MODELS_FILE,
-    TRACK_OF_LABEL,
-    Track,
     record_dtype,
     require_numpy,
 )
@@ -271,7 +274,7 @@ class Capture:
     ) -> None:
         options = options or CaptureOptions()
         if options.device is not DeviceProfile.OFF:
-            records.record_dtype()
+            record_dtype()
         self._options = options
         self._read_program = read_program
         self._warn = on_warning or logging.getLogger("neurontools.profiler").warning
@@ -307,7 +310,7 @@ class Capture:
             self._files.append_model(model_line(value))
             template = None if program is None else DeviceTemplate(program, value)
             self._loaded[model.model_id] = _Loaded(value, template)
-            self._files.append_events(self._system(value, records.NRT_LOAD, 0, start_ns, end_ns, 0), end_ns)
+            self._files.append_events(self._system(value, NRT_LOAD, 0, start_ns, end_ns, 0), end_ns)
 
     def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: Status) -> None:
         """Append the events of one execution."""
@@ -316,8 +319,8 @@ class Capture:
             if loaded is None or not self._files.writable:
                 return
             code = int(status)
-            events = self._system(loaded.value, records.NRT_EXECUTE, execution, start_ns, end_ns, code)
-            events += self._system(loaded.value, records.NC_EXEC_RUNNING, execution, start_ns, end_ns, code)
+            events = self._system(loaded.value, NRT_EXECUTE, execution, start_ns, end_ns, code)
+            events += self._system(loaded.value, NC_EXEC_RUNNING, execution, start_ns, end_ns, code)
             if loaded.template is not None and code in _COMPLETED:
                 events += self._device(loaded, loaded.template, execution, start_ns, code)
             self._files.append_events(events, end_ns)
@@ -368,8 +371,8 @@ class Capture:
                 self._over_limit(model.nc, "system events")
             return b""
         core.system_events += 1
-        track = records.Track.HARDWARE if event == records.NC_EXEC_RUNNING else records.Track.RUNTIME
-        return records.RECORD.pack(
+        track = Track.HARDWARE if event == NC_EXEC_RUNNING else Track.RUNTIME
+        return RECORD.pack(
             start_ns, end_ns - start_ns, model.model, event, execution & 0xFFFFFFFF, status, model.nc, track
         )
 

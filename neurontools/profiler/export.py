@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.base.files import atomic_file
-from neurontools.profiler.meta import ProfileError
+from neurontools.profiler.capture_format import ProfileError
 from neurontools.profiler.summary_text import report, to_json
 
 if TYPE_CHECKING:

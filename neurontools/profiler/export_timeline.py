@@ -18,9 +18,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.base.protowire import encode_message, encode_number, encode_text, encode_varint
+from neurontools.profiler.capture_format import CLOCKS, Track
 from neurontools.profiler.intervals import lanes
-from neurontools.profiler.meta import CLOCKS
-from neurontools.profiler.records import Track
 
 if TYPE_CHECKING:
     from collections.abc import Callable

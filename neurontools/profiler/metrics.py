@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.profiler.capture_format import ENGINES, Track
 from neurontools.profiler.intervals import busy_ns
-from neurontools.profiler.records import ENGINES, Track
 
 if TYPE_CHECKING:
+    from neurontools.profiler.capture_format import Peaks
     from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.meta import Peaks
     from neurontools.profiler.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(

@@ -6,14 +6,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.profiler.meta import Meta, ProfileError, read_meta
-from neurontools.profiler.model import LoadedModel, NeffProgram, read_models
-from neurontools.profiler.records import (
+from neurontools.profiler.capture_format import (
     EVENTS_FILE,
     META_FILE,
     RECORD,
     SYSTEM_EVENTS,
+    LoadedModel,
+    Meta,
+    NeffProgram,
+    ProfileError,
     Track,
+    read_meta,
+    read_models,
     record_dtype,
     require_numpy,
 )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
-from neurontools.profiler.records import NC_EXEC_RUNNING, SYSTEM_EVENTS
+from neurontools.profiler.capture_format import NC_EXEC_RUNNING, SYSTEM_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

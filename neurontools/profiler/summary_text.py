@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base import units
 from neurontools.base.text import plural, shorten, table
-from neurontools.profiler.operators import engine_totals, top_operators
-from neurontools.profiler.summary import summarise
+from neurontools.profiler.summary import engine_totals, summarise, top_operators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.profiler.metrics import ProfileMetric
-    from neurontools.profiler.operators import EngineTotal, OperatorTotal
-    from neurontools.profiler.summary import CoreSummary, ModelSummary, Summary
+    from neurontools.profiler.summary import CoreSummary, EngineTotal, ModelSummary, OperatorTotal, Summary
     from neurontools.profiler.trace import Trace
 
 JSON_SCHEMA = 1

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.profiler.meta import ProfileError
-from neurontools.profiler.model import pairing_hash
+from neurontools.profiler.capture_format import (
+    NRT_LOAD,
+    SYSTEM_EVENTS,
+    TRACK_OF_LABEL,
+    ProfileError,
+    Track,
+    pairing_hash,
+)
 from neurontools.profiler.reader import ProcessCapture, open_captures
-from neurontools.profiler.records import NRT_LOAD, SYSTEM_EVENTS, TRACK_OF_LABEL, Track
 
 if TYPE_CHECKING:
+    from neurontools.profiler.capture_format import LoadedModel, Meta
     from neurontools.profiler.intervals import Codes, Int64s, Mask
-    from neurontools.profiler.meta import Meta
-    from neurontools.profiler.model import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
-    from neurontools.xla.pycore import PythonEngine
+    from neurontools.xla.engine import PythonEngine
 
 _lock = threading.Lock()
 _engine: PythonEngine | None = None
@@ -63,7 +63,7 @@ def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | No
             return
         if name != "xla":
             raise DeviceError(f"unsupported device name {name!r}", "use 'xla'")
-        from neurontools.xla.pycore import PythonEngine
+        from neurontools.xla.engine import PythonEngine
         from neurontools.xla.registry import Registry
 
         device.check_torch()

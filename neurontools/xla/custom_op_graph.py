@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.compiler.graph import Graph, Node
-    from neurontools.customop.ops import LoadedLibrary
+    from neurontools.customop.torch_operators import LoadedLibrary
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], 
 
 
 def _loaded() -> tuple[LoadedLibrary, ...]:
-    module = sys.modules.get("neurontools.customop.ops")  # without it no library is loaded
+    module = sys.modules.get("neurontools.customop.torch_operators")  # without it no library is loaded
     if module is None:
         return ()
     found: tuple[LoadedLibrary, ...] = module.loaded_libraries()

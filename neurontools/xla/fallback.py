@@ -14,7 +14,7 @@ from neurontools.xla import metrics
 from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
 from neurontools.xla.call_capture import call_arguments
 from neurontools.xla.compile_log import current_source
-from neurontools.xla.interp import host_execution
+from neurontools.xla.execution import host_execution
 from neurontools.xla.operators import Kind, Operator, Parameter
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from neurontools.xla.accelerator import Program
 from neurontools.xla.buffers import layout_bytes
 from neurontools.xla.compile_log import announce_compilation, current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
-from neurontools.xla.interp import generate, overload_of
+from neurontools.xla.execution import generate, overload_of
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:

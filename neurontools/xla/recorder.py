@@ -32,7 +32,7 @@ from neurontools.xla.buffers import (
 )
 from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
-from neurontools.xla.interp import host_execution, run_call
+from neurontools.xla.execution import host_execution, run_call
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.program import ProgramStore
 from neurontools.xla.rng import DeviceGenerator
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from neurontools.xla.accelerator import Program
-    from neurontools.xla.host_memory import HostBudget
+    from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000

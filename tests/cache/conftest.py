@@ -11,7 +11,7 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 

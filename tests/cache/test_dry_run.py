@@ -16,7 +16,7 @@ from neurontools.cache import layouts
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.commands.cache import main
 from neurontools.commands.parallel_compile import main as parallel_compile
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from tests.cache.conftest import Tree  # noqa: TC001  needed by pytest
 
 if TYPE_CHECKING:

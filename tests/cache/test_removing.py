@@ -21,7 +21,7 @@ from neurontools.cache.pruning import policy
 from neurontools.cache.pruning.policy import read_policy
 from neurontools.cache.pruning.rules import PruneRules, current_compilers, make_plan
 from neurontools.commands.cache import main
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.conftest import DAY, NOW, Tree

@@ -46,7 +46,7 @@ def neff(tmp_path, monkeypatch):
 
 def test_info_has_the_recorded_titles(neff, capsys):
     from neurontools.compiler.neff import parse
-    from neurontools.compiler.version import COMPILER_VERSION
+    from neurontools.compiler.options import COMPILER_VERSION
 
     header = parse(neff).header
     assert packager.main(["info", "m.neff"]) == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import NativePart
-from neurontools.compiler.traffic import item_bytes
+from neurontools.compiler.work import item_bytes
 
 
 def tensor(slot: int, *shape: int, dtype: str = "float32") -> View:

@@ -14,7 +14,7 @@ from neurontools.compiler.cost import (
     estimate,
 )
 from neurontools.compiler.graph import Graph, Node, reads
-from neurontools.compiler.traffic import written
+from neurontools.compiler.work import written
 from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from tests.compiler.graphs import custom_graph, graph_of, graphs, mlp, tensor
@@ -155,14 +155,14 @@ def test_independent_work_of_two_engines_overlaps() -> None:
 
 def test_an_expanded_operand_is_read_once() -> None:
     from neurontools.compiler.graph import View
-    from neurontools.compiler.traffic import read_bytes
+    from neurontools.compiler.work import read_bytes
 
     expanded = View(0, "float32", (1000, 8), (0, 1), 0)
     assert read_bytes(Node("aten.exp.default", (expanded,), (), (tensor(1, 1000, 8),))) == 8 * 4
 
 
 def test_overwriting_does_not_read_the_target() -> None:
-    from neurontools.compiler.traffic import read_bytes, write_bytes
+    from neurontools.compiler.work import read_bytes, write_bytes
 
     copy = Node("aten.copy_.default", (tensor(0, 10), tensor(1, 10)), (), (tensor(0, 10),))
     assert (read_bytes(copy), write_bytes(copy)) == (40, 40)

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from neurontools.compiler.cost import estimate
-from neurontools.compiler.flops import MatMul, products
 from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.work import MatMul, products
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import tensor
 
@@ -111,7 +111,7 @@ def test_a_whole_training_step_has_a_schedule() -> None:
 
 
 def test_a_list_operator_counts_every_tensor() -> None:
-    from neurontools.compiler.flops import flops
+    from neurontools.compiler.work import flops
 
     pairs = (tensor(0, 10), tensor(1, 20)), (tensor(2, 10), tensor(3, 20))
     assert flops(Node("aten._foreach_add_.List", pairs, (), ())) == 30

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from neurontools.commands.customop import main
-from neurontools.customop.checking.check import check
+from neurontools.customop.checking.check import TOLERANCES, check, first_difference
 from neurontools.customop.checking.inputs import Pattern, cases, parse_pattern
-from neurontools.customop.checking.reference import TOLERANCES, first_difference
 from neurontools.customop.checking.report import CheckReport, CheckSettings
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, parse_input

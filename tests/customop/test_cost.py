@@ -17,9 +17,9 @@ from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.customop.calls import CoreWork
 from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_ns
 from neurontools.customop.load import load_library
-from neurontools.customop.manifest import Access
 from neurontools.customop.marshalling import Codes, execute
 from neurontools.customop.operation import CustomOperator
+from neurontools.customop.package import Access
 from neurontools.customop.probe import operator_ns
 from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_type

@@ -14,7 +14,7 @@ from neurontools import env
 from neurontools.commands.customop import main
 from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import UnsupportedInstanceError
-from neurontools.customop.ops import register
+from neurontools.customop.torch_operators import register
 from neurontools.machine import launch
 from neurontools.machine.machine_config import StartOptions
 

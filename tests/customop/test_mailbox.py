@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from neurontools.customop.caller import Caller
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
 from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import CustomOperator
+from neurontools.customop.torch_operators import Caller
 
 Find = Callable[[str], CustomOperator]
 Call = Callable[..., torch.Tensor]

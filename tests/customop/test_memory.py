@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from neurontools.customop import arena
-from neurontools.customop.caller import Caller
 from neurontools.customop.device_resident import device_resident, is_device_resident
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import CustomOperator
+from neurontools.customop.torch_operators import Caller
 
 Find = Callable[[str], CustomOperator]
 

@@ -12,8 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.manifest import manifest_from_bytes
-from neurontools.customop.package import Package, read_package, shared_library_problem, write_package
+from neurontools.customop.package import (
+    Package,
+    manifest_from_bytes,
+    read_package,
+    shared_library_problem,
+    write_package,
+)
 
 Read = Callable[[str], Package]
 

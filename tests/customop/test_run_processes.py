@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from neurontools.customop import ops as registered
+from neurontools.customop import torch_operators as registered
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
 
@@ -70,12 +70,12 @@ def script(body: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     head = """
         import os, signal, sys, threading, time
         import torch
-        from neurontools.customop import ops
+        from neurontools.customop import torch_operators
         from neurontools.customop.load import load_library
         load_library(sys.argv[1])
         x = torch.rand(8)
         def worker():
-            return ops._registry.operations["faults::copy"].executor.pid
+            return torch_operators._registry.operations["faults::copy"].executor.pid
     """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body), *arguments],
@@ -183,7 +183,7 @@ def test_a_fork_while_a_kernel_runs_waits_for_nothing(faults: Any) -> None:
 def test_a_fork_of_a_process_without_workers_waits_for_nothing(library: Callable[[str], Path]) -> None:
     program = script(
         """
-        executor = ops._registry.operations["faults::nap"].executor
+        executor = torch_operators._registry.operations["faults::nap"].executor
         thread = threading.Thread(target=torch.ops.faults.nap, args=(x, 0.5))
         thread.start()
         while not executor._lock.locked():
@@ -266,7 +266,7 @@ def test_the_end_of_the_interpreter_waits_for_no_kernel(library: Callable[[str],
         """
         torch.ops.faults.copy(x)
         print(worker(), flush=True)
-        executor = ops._registry.operations["faults::nap"].executor
+        executor = torch_operators._registry.operations["faults::nap"].executor
         threading.Thread(target=torch.ops.faults.nap, args=(x, 600.0), daemon=True).start()
         while not executor._lock.locked():
             time.sleep(0.01)
@@ -286,7 +286,7 @@ def test_an_interrupt_ends_the_call_and_the_next_one_starts_anew(library: Callab
             threading.Thread(target=tell).start()
             torch.ops.faults.nap(x, 600.0)
         def tell():
-            while not ops._registry.operations["faults::nap"].executor._lock.locked():
+            while not torch_operators._registry.operations["faults::nap"].executor._lock.locked():
                 time.sleep(0.01)
             print(worker(), flush=True)
         try:

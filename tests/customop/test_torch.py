@@ -16,7 +16,7 @@ from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.load import load, load_library
-from neurontools.customop.ops import loaded_libraries, operation
+from neurontools.customop.torch_operators import loaded_libraries, operation
 
 Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
@@ -173,7 +173,7 @@ def test_a_second_library_is_a_warning(library: Library, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "neurontools.customop"):
         load_library(library("relu_element"))
     assert caplog.text == ""
-    from neurontools.customop.ops import _registry
+    from neurontools.customop.torch_operators import _registry
 
     _registry.owners.pop("multicore_faults::fault", None)
     with caplog.at_level(logging.WARNING, "neurontools.customop"):

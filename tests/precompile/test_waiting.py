@@ -18,7 +18,7 @@ from neurontools.cache.entry_io import hold
 from neurontools.cache.location import copy_dir
 from neurontools.cache.lock_list import list_locks
 from neurontools.cache.walk import walk
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:

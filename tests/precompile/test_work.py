@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from neurontools import env
 from neurontools.errors import UsageError
-from neurontools.precompile import report, trial_run
-from neurontools.precompile.compilation import MAX_NEIGHBOURS, NodeShare, schedule
-from neurontools.precompile.report import CompileReport
+from neurontools.precompile import compilation, trial_run
+from neurontools.precompile.compilation import MAX_NEIGHBOURS, CompileReport, NodeShare, schedule
 from neurontools.precompile.worker_pool import CompileResult
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def test_the_report_has_the_keys_of_the_real_one() -> None:
     outcome = CompileReport(
         (CompileResult("/c/a", "", 0, 0.25), CompileResult("/c/b", "killed", 2, 1.5)), 1000.0, 1.75
     )
-    assert json.loads(report.format_report(outcome)) == {
+    assert json.loads(compilation.format_report(outcome)) == {
         "compilation_summary": {"true": 1, "false": 1},
         "compilation_report": {
             "/c/a/model.hlo_module.pb": {"status": True, "retry": 0, "compile_time": 0.25},
@@ -61,7 +60,7 @@ def test_the_report_has_the_keys_of_the_real_one() -> None:
         "start_time": 1000.0,
         "compilation_time": 1.75,
     }
-    assert report.format_totals(outcome) == (
+    assert compilation.format_totals(outcome) == (
         "Total graphs: 2",
         "Total successful compilations: 1",
         "Total failed compilations: 1",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.profiler.capture import Capture, CaptureMachine
-from neurontools.profiler.meta import Peaks
-from neurontools.profiler.model import NeffProgram, ScheduledOperation, pairing_hash
+from neurontools.profiler.capture_format import NeffProgram, Peaks, ScheduledOperation, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace import Trace, load
 

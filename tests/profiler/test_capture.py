@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.profiler import records
-from neurontools.profiler.meta import ProfileError
+from neurontools.profiler import capture_format
+from neurontools.profiler.capture_format import ProfileError, Track
 from neurontools.profiler.reader import open_captures
-from neurontools.profiler.records import Track
 from neurontools.profiler.settings import (
     CaptureOptions,
     DeviceProfile,
@@ -30,7 +29,7 @@ from neurontools.profiler.trace import load
 if TYPE_CHECKING:
     from conftest import Maker
 
-    from neurontools.profiler.model import NeffProgram
+    from neurontools.profiler.capture_format import NeffProgram
 
 INSPECT = "NEURON_RT_INSPECT_"
 
@@ -41,9 +40,9 @@ def only(directory: Path) -> Path:
 
 
 def test_a_record_has_the_layout_that_numpy_maps() -> None:
-    packed = records.RECORD.pack(2**62, 5, 1, 2, 3, 1003, 7, Track.DMA)
-    (record,) = np.frombuffer(packed, dtype=records.record_dtype())
-    assert records.RECORD.size == records.record_dtype().itemsize == 32
+    packed = capture_format.RECORD.pack(2**62, 5, 1, 2, 3, 1003, 7, Track.DMA)
+    (record,) = np.frombuffer(packed, dtype=capture_format.record_dtype())
+    assert capture_format.RECORD.size == capture_format.record_dtype().itemsize == 32
     assert record.tolist() == (2**62, 5, 1, 2, 3, 1003, 7, Track.DMA)
 
 
@@ -233,7 +232,7 @@ def test_every_cut_of_the_event_file_opens(home: Path, maker: Maker) -> None:
     whole = path.read_bytes()
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        assert load(str(home / "p")).event_count == size // records.RECORD.size
+        assert load(str(home / "p")).event_count == size // capture_format.RECORD.size
 
 
 def test_a_forked_child_writes_nothing(home: Path, maker: Maker) -> None:

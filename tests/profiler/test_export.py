@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neurontools.profiler.capture_format import ProfileError
 from neurontools.profiler.export import TraceFormat, export, write_json
 from neurontools.profiler.export_timeline import write_chrome, write_perfetto
-from neurontools.profiler.meta import ProfileError
-from neurontools.profiler.operators import engine_totals, top_operators
+from neurontools.profiler.summary import engine_totals, top_operators
 from neurontools.profiler.summary_text import report, to_json
 
 if TYPE_CHECKING:

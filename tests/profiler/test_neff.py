@@ -11,8 +11,7 @@ from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.capture import describe_machine
-from neurontools.profiler.model import program_of_neff
-from neurontools.profiler.records import Track
+from neurontools.profiler.capture_format import Track, program_of_neff
 from neurontools.profiler.summary import summarise
 from neurontools.profiler.trace import load
 

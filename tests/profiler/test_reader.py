@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from neurontools.profiler import records
-from neurontools.profiler.meta import ProfileError, read_meta
+from neurontools.profiler import capture_format
+from neurontools.profiler.capture_format import ProfileError, read_meta
 from neurontools.profiler.reader import open_captures
 from neurontools.profiler.trace import load
 
@@ -65,7 +65,7 @@ def test_a_bad_description_is_explained(profile_dir: Path, content: str, reason:
 )
 def test_a_record_that_points_nowhere_is_damage(profile_dir: Path, field: str, value: int) -> None:
     path = next(profile_dir.glob("*/events.bin"))
-    events = np.fromfile(path, dtype=records.record_dtype())
+    events = np.fromfile(path, dtype=capture_format.record_dtype())
     events[field][3] = value
     events.tofile(path)
     assert "record 3 of" in refused(profile_dir)
@@ -89,7 +89,7 @@ def test_an_unfinished_model_line_is_ignored(profile_dir: Path) -> None:
 def test_a_tail_of_zeros_after_a_power_cut_is_ignored(profile_dir: Path) -> None:
     path = next(profile_dir.glob("*/events.bin"))
     before = load(str(profile_dir)).event_count
-    path.write_bytes(path.read_bytes() + bytes(10 * records.RECORD.size + 5))
+    path.write_bytes(path.read_bytes() + bytes(10 * capture_format.RECORD.size + 5))
     assert load(str(profile_dir)).event_count == before
 
 
@@ -110,7 +110,9 @@ def test_processes_of_one_boot_share_the_monotonic_clock_others_meet_in_unix_tim
     replace(one, pid=3, boot_id="other", started_unix_ns=one.started_unix_ns + 10**9).write(str(third))
     found = load(str(home / "p"))
     starts = {
-        row.pid: int(found.start[row.first]) for row in found.rows if row.track is records.Track.RUNTIME
+        row.pid: int(found.start[row.first])
+        for row in found.rows
+        if row.track is capture_format.Track.RUNTIME
     }
     assert starts == {one.pid: 0, 2: 0, 3: 10**9}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.profiler.records import Track
+from neurontools.profiler.capture_format import Track
 from neurontools.profiler.summary import summarise
 from neurontools.profiler.trace import load
 

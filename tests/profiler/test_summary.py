@@ -7,11 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.profiler.meta import Peaks, ProfileError
+from neurontools.profiler.capture_format import ENGINES, Peaks, ProfileError, Track
 from neurontools.profiler.metrics import core_metrics
-from neurontools.profiler.operators import engine_totals, top_operators
-from neurontools.profiler.records import ENGINES, Track
-from neurontools.profiler.summary import summarise
+from neurontools.profiler.summary import engine_totals, summarise, top_operators
 from neurontools.profiler.summary_text import report, to_json, to_text
 from neurontools.profiler.trace import Selection, load, select
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neurontools.base import units
 from neurontools.errors import UsageError
-from neurontools.profiler.records import Track
+from neurontools.profiler.capture_format import Track
 from neurontools.profiler.timeline import (
     NO_EVENT,
     TimelineRow,

@@ -19,9 +19,8 @@ from neurontools.xla import metrics
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.buffers import default_strides, intern_layout, view_of
 from neurontools.xla.compile_log import compilation_text, debug_level, show_cache_lines
-from neurontools.xla.host_memory import HostBudget, HostMemoryError, host_limit
-from neurontools.xla.interp import generate
-from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.execution import generate
+from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.program import scratch_bytes
 from neurontools.xla.rng import DeviceGenerator
 

@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 
 from neurontools.base import units
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.operators import event_details, top_operators
+from neurontools.profiler.summary import event_details, top_operators
 from neurontools.profiler.summary_text import report, to_text
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.screens import TextScreen

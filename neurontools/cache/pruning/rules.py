@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.lock_owner import Liveness
-from neurontools.compiler.version import COMMIT_PREFIX, COMPILER_VERSION
+from neurontools.compiler.options import COMMIT_PREFIX, COMPILER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

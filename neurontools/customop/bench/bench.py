@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.bench.inputs import Template
     from neurontools.customop.calls import Executor
-    from neurontools.customop.manifest import OperatorEntry
-    from neurontools.customop.package import Package
+    from neurontools.customop.package import OperatorEntry, Package
 
 DEFAULT_CALLS = 50
 DEFAULT_WARM_UP = 3

@@ -16,7 +16,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.customop.manifest import OperatorEntry
+    from neurontools.customop.package import OperatorEntry
 
 Template = TensorInput | Pattern | float | int
 Sizes = tuple[int, ...]

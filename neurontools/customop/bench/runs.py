@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from neurontools.customop import abi, cost
 from neurontools.customop.backtrace import user_location
 from neurontools.customop.bench.report import AccessSite, CoreCount, Measured, Way
-from neurontools.customop.caller import Caller
 from neurontools.customop.calls import new_request
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
+from neurontools.customop.torch_operators import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from neurontools.customop.building.toolchain import find_compiler, home
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.customop.manifest import Manifest
+    from neurontools.customop.package import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from neurontools.customop.building.translation_units import (
     shape_unit,
 )
 from neurontools.customop.errors import CustomOpBuildError
-from neurontools.customop.manifest import Manifest, OperatorEntry, SourceEntry
-from neurontools.customop.package import Parts
+from neurontools.customop.package import Manifest, OperatorEntry, Parts, SourceEntry
 from neurontools.customop.signature import (
     ABI_VERSION,
     DescribedKernel,

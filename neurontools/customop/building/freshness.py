@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
     from neurontools.customop.building.request import BuildRequest
     from neurontools.customop.building.toolchain import Compiler
-    from neurontools.customop.manifest import Manifest, SourceEntry
+    from neurontools.customop.package import Manifest, SourceEntry
 
 _DECISIVE = (
     "building/compilation",
     "building/build_steps",
-    "manifest",
     "package",
     "signature",
     "building/toolchain",

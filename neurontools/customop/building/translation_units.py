@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.customop.manifest import Access
+from neurontools.customop.package import Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.checking.inputs import Case
     from neurontools.customop.executors import WorkerExecutor
-    from neurontools.customop.manifest import OperatorEntry
-    from neurontools.customop.package import Package
+    from neurontools.customop.package import OperatorEntry, Package
 
 _NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?")  # not in a location such as relu.cpp:12
 

@@ -25,7 +25,7 @@ from neurontools.cache.entry_files import State
 from neurontools.cache.locks import hold, release, try_lock
 from neurontools.commands.cache import main
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.version import COMPILER_VERSION
+from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.trees import lay_out
 from tests.compiler.graphs import mlp

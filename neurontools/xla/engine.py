@@ -1,4 +1,4 @@
-"""The engine in pure Python: one recorder per core, opened on first use."""
+"""The engine of the lazy device: one recorder per core, opened on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
-from neurontools.xla.host_memory import HostBudget, host_limit
+from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.recorder import Recorder
 from neurontools.xla.tensor_kernels import handle_maker
 from neurontools.xla.trie import new_root

@@ -1,0 +1,350 @@
+"""The capture format: one directory per process, fixed records that numpy maps as they are.
+
+<out>/<instance-id>_pid_<pid>/
+    meta.json        what ran, on what, with which clocks and peaks (`Meta`)
+    models.jsonl     one line per program (a NEFF's operations) and one per loaded model, each before its first event
+    events.bin       32-byte little-endian records, appended
+    neff_<hash>.neff a copy of every loaded NEFF, once
+
+Times are CLOCK_MONOTONIC nanoseconds. Rows of the wall clock are measured on this computer; rows of the device clock
+come from the cost model of the NEFF and are put where the execution started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from neurontools.base.files import write_atomic
+from neurontools.errors import MissingDependencyError, NeuronToolsError
+
+if TYPE_CHECKING:
+    from neurontools.compiler.cost import GraphCost
+
+
+FORMAT = "neurontools-profile"
+SCHEMA = 1
+
+META_FILE = "meta.json"
+MODELS_FILE = "models.jsonl"
+EVENTS_FILE = "events.bin"
+
+RECORD = struct.Struct("<qqIIIHBB")
+RECORD_FIELDS = (
+    ("start_ns", "<i8"),
+    ("duration_ns", "<i8"),
+    ("model", "<u4"),
+    ("operation", "<u4"),
+    ("execution", "<u4"),
+    ("status", "<u2"),
+    ("nc", "u1"),
+    ("track", "u1"),
+)
+
+SYSTEM_EVENTS = ("nrt_load", "nrt_execute", "nc_exec_running")
+NRT_LOAD, NRT_EXECUTE, NC_EXEC_RUNNING = range(3)
+
+
+class Track(IntEnum):
+    """The rows of one NeuronCore; the numbers are those of the file.
+
+    RUNTIME and HARDWARE are measured (wall clock); the others are modelled (device clock). MODEL holds one interval
+    per execution: the model running on the core, idle engines included.
+    """
+
+    RUNTIME = 0
+    HARDWARE = 1
+    MODEL = 2
+    TENSOR = 3
+    VECTOR = 4
+    SCALAR = 5
+    GPSIMD = 6
+    SYNC = 7
+    DMA = 8
+
+    @property
+    def label(self) -> str:
+        """The name that the vendor's tools use (AWS Neuron documentation, neuron-profile user guide)."""
+        return _LABELS[self]
+
+    @property
+    def measured(self) -> bool:
+        """Whether times of this row are wall times; else they are modelled device times."""
+        return self <= Track.HARDWARE
+
+
+_LABELS = ("neuron_rt", "neuron_hw", "Model", "Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA")
+ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
+TRACK_OF_LABEL = {track.label: track for track in Track}
+
+
+def record_dtype() -> Any:
+    """Return the numpy dtype of a record."""
+    return require_numpy().dtype(list(RECORD_FIELDS))
+
+
+def require_numpy() -> Any:
+    """Return the numpy module.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise MissingDependencyError(
+            "profiles need numpy, which is not installed", "pip install 'neurontools[profile]'"
+        ) from error
+    return np
+
+
+CLOCKS = {
+    "wall": "measured on this computer, CLOCK_MONOTONIC nanoseconds",
+    "device": "modelled by the cost model of the NEFF; an execution is placed at its wall start, or at the end of "
+    "the previous one on that core when that is later",
+}
+
+
+class ProfileError(NeuronToolsError):
+    """A directory or file is not a capture, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What one logical NeuronCore can do at best, from the catalogue: the denominators of MFU and MBU."""
+
+    tensor_flops_s: float = 0.0
+    hbm_bytes_s: float = 0.0
+    clock_hz: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """A capture's own description.
+
+    `dropped` counts by NeuronCore what went over the limit: (nc, system events, device executions). `ended_ns` is 0
+    when the process did not end in order. `clean` is derived from it.
+    """
+
+    instance_type: str
+    instance_id: str
+    lnc: int
+    cores: tuple[int, ...]
+    pid: int
+    command: tuple[str, ...]
+    boot_id: str
+    started_ns: int
+    started_unix_ns: int
+    device_profile: str
+    max_events_per_nc: int
+    peaks: Peaks = field(default=Peaks())
+    version: str = ""
+    ended_ns: int = 0
+    dropped: tuple[tuple[int, int, int], ...] = ()
+
+    def finished(self, ended_ns: int, dropped: tuple[tuple[int, int, int], ...]) -> Meta:
+        """Return the description with its end and the number of dropped events."""
+        return replace(self, ended_ns=ended_ns, dropped=dropped)
+
+    def write(self, directory: str) -> None:
+        """Write meta.json aside and rename it, so that a reader never sees half of it."""
+        stored = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "is_simulation": True,
+            "record_bytes": RECORD.size,
+            "system_events": list(SYSTEM_EVENTS),
+            "clocks": CLOCKS,
+            **asdict(self),
+        }
+        path = os.path.join(directory, META_FILE)
+        write_atomic(path, json.dumps(stored, indent=1) + "\n", sync=False)
+
+
+def read_meta(directory: str) -> Meta:
+    """Return the description of a capture.
+
+    Raises:
+        ProfileError: it is not there, damaged, of another program or of another schema.
+    """
+    path = os.path.join(directory, META_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+        if stored["format"] != FORMAT:
+            raise ProfileError(
+                f"{path} is not part of a neurontools profile", "give the directory of a capture"
+            )
+        if stored["schema"] != SCHEMA or stored["record_bytes"] != RECORD.size:
+            raise ProfileError(
+                f"{path} has profile schema {stored['schema']}, supported is {SCHEMA}",
+                "use the neurontools version that captured it",
+            )
+        return _meta(stored)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProfileError(
+            f"{path} is damaged: {type(error).__name__}: {error}", "capture the run again"
+        ) from error
+
+
+def _meta(stored: dict[str, Any]) -> Meta:
+    known = {name: stored[name] for name in (entry.name for entry in fields(Meta))}
+    known["cores"] = tuple(int(core) for core in stored["cores"])
+    known["command"] = tuple(str(word) for word in stored["command"])
+    known["peaks"] = Peaks(**{name: float(value) for name, value in stored["peaks"].items()})
+    known["dropped"] = tuple((int(nc), int(system), int(device)) for nc, system, device in stored["dropped"])
+    for name in ("lnc", "pid", "started_ns", "started_unix_ns", "ended_ns", "max_events_per_nc"):
+        known[name] = int(stored[name])
+    return Meta(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledOperation:
+    """One scheduled operation of a program; times are modelled, bytes are those of device memory (HBM)."""
+
+    name: str
+    opcode: str
+    engine: str
+    start_ns: int
+    duration_ns: int
+    flops: int
+    read_bytes: int
+    write_bytes: int
+    shape: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeffProgram:
+    """The operations of one NEFF in schedule order; `neff_hash` is the decimal number in `neff_<hash>.neff`."""
+
+    neff_hash: str
+    total_ns: int
+    operations: tuple[ScheduledOperation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model on a core. `model` is its number in the event records, `nc` the process-local core."""
+
+    model: int
+    model_id: int
+    name: str
+    uuid: str
+    nc: int
+    core: int
+    neff_hash: str
+
+
+def program_line(program: NeffProgram) -> bytes:
+    """Return the line that stores a program."""
+    rows = [list(asdict(operation).values()) for operation in program.operations]
+    return _line({"program": program.neff_hash, "total_ns": program.total_ns, "operations": rows})
+
+
+def model_line(model: LoadedModel) -> bytes:
+    """Return the line that stores a loaded model."""
+    return _line(asdict(model))
+
+
+def read_models(directory: str) -> tuple[dict[str, NeffProgram], tuple[LoadedModel, ...]]:
+    """Return the programs by hash and the models by number; an unfinished last line is ignored.
+
+    Raises:
+        ProfileError: a finished line is damaged.
+    """
+    path = os.path.join(directory, MODELS_FILE)
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")[:-1]
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
+    programs: dict[str, NeffProgram] = {}
+    models: list[LoadedModel] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            stored = json.loads(line)
+            if "program" in stored:
+                program = _program(stored)
+                programs[program.neff_hash] = program
+            else:
+                models.append(_model(stored, len(models), programs))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{path}, line {number}, is damaged: {type(error).__name__}: {error}"
+            raise ProfileError(reason, "capture the run again") from error
+    return programs, tuple(models)
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _program(stored: dict[str, Any]) -> NeffProgram:
+    operations = []
+    for name, opcode, engine, start, duration, flops, read, write, shape, source in stored["operations"]:
+        if engine not in TRACK_OF_LABEL:
+            raise ValueError(f"unknown engine {engine!r}")
+        times = (int(start), int(duration), int(flops), int(read), int(write))
+        if min(times) < 0:
+            raise ValueError(f"operation {name!r} has a negative cost")
+        operations.append(
+            ScheduledOperation(str(name), str(opcode), str(engine), *times, str(shape), str(source))
+        )
+    return NeffProgram(str(stored["program"]), int(stored["total_ns"]), tuple(operations))
+
+
+def _model(stored: dict[str, Any], expected: int, programs: dict[str, NeffProgram]) -> LoadedModel:
+    if stored["model"] != expected or stored["neff_hash"] not in programs:
+        raise ValueError(f"model {stored['model']!r} is out of order")
+    return LoadedModel(
+        model=expected,
+        model_id=int(stored["model_id"]),
+        name=str(stored["name"]),
+        uuid=str(stored["uuid"]),
+        nc=int(stored["nc"]),
+        core=int(stored["core"]),
+        neff_hash=str(stored["neff_hash"]),
+    )
+
+
+def pairing_hash(neff: bytes) -> str:
+    """Return the decimal number that pairs a NEFF with its records, as in the vendor's `neff_<hash>.neff`."""
+    return str(int.from_bytes(hashlib.sha256(neff).digest()[:8], "big"))
+
+
+def program_of_neff(neff: bytes) -> NeffProgram:
+    """Return the operations of a NEFF as its cost model scheduled them.
+
+    Raises:
+        NeffError: the bytes are not a NEFF of this simulator.
+    """
+    from neurontools.compiler.neff import parse
+
+    return program_of_cost(pairing_hash(neff), parse(neff).cost)
+
+
+def program_of_cost(neff_hash: str, cost: GraphCost) -> NeffProgram:
+    """Return the operations of a cost model."""
+    operations = tuple(
+        ScheduledOperation(
+            name=op.name,
+            opcode=op.opcode,
+            engine=op.engine.value,
+            start_ns=op.start_ns,
+            duration_ns=op.duration_ns,
+            flops=op.flops,
+            read_bytes=op.read_bytes,
+            write_bytes=op.write_bytes,
+            shape=op.shape,
+            source=op.source,
+        )
+        for op in cost.ops
+    )
+    return NeffProgram(neff_hash, cost.total_ns, operations)
