@@ -58,13 +58,14 @@ def _run(argv: list[str]) -> int:
         console.out(NO_DRIVER)
         console.notice(f"hint: {error.remedy}")
         return 1
-    from neurontools.collectives.machine_ranks import CollectiveFailedError, claim_ranks
+    from neurontools.collectives.machine_ranks import claim_ranks
     from neurontools.machine.connection import CoresBusyError, DeviceLostError
+    from neurontools.runtime.status import NrtError
 
     try:
         with claim_ranks(machine, benchmarks[0].cores) as ranks:
             tables = _run_all(benchmarks, ranks, show_progress=not found.non_interactive)
-    except (CoresBusyError, DeviceLostError, CollectiveFailedError) as error:
+    except (CoresBusyError, DeviceLostError, NrtError) as error:
         return _could_not_run(found, benchmarks, style, f"{error.message}\n{error.remedy}\n")
     return _show(found, benchmarks, tables, style, machine)
 

@@ -8,21 +8,21 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
 from neurontools.collectives.fabric import Fabric, find_fabric
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import MemoryUse
-from neurontools.runtime.faults import Faults as RuntimeFaults
+from neurontools.runtime.core_claim import release_cores
+from neurontools.runtime.faults import Faults
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.models import Model
-from neurontools.runtime.status import RUNTIME_VERSION, NrtError
+from neurontools.runtime.status import RUNTIME_VERSION, NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,34 +35,14 @@ _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})", re.ASCII)
 _TAG_CHARACTERS = 255
 
 _T = TypeVar("_T")
-_SUCCESS, _FAILURE = 0, 1  # NRT status numbers
 # Executions of one row that telemetry shows; writing more would take longer than anything else.
 _COUNTED_MAX = 200
 
 
-class CollectiveFailedError(NeuronToolsError):
-    """A rank's execution failed, and so did the collective; `status` is the NRT status number."""
+class Ranks:
+    """Executes the iterations of a row. Without a machine nothing is claimed and nothing is counted."""
 
-    def __init__(self, message: str, remedy: str, *, status: int) -> None:
-        super().__init__(message, remedy)
-        self.status = status
-
-
-class CollectiveFaults(Protocol):
-    """What the machine's faults do to a collective on one core."""
-
-    def __call__(self, core: int) -> tuple[int, float]:
-        """Return the status to count and how many times as long it takes.
-
-        Raises:
-            CollectiveFailedError: a fault makes it fail.
-        """
-
-
-class Ranks(Protocol):
-    """Executes the iterations of a row."""
-
-    def execute(self, times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
+    def execute(self, _times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
         """Do `work` in a first iteration, then the others.
 
         Returns:
@@ -70,30 +50,25 @@ class Ranks(Protocol):
             that follow take as long as the last of them.
 
         Raises:
-            CollectiveFailedError: a fault makes an iteration fail.
+            NrtError: a fault makes an iteration fail.
         """
-
-
-class ModelledRanks:
-    """Ranks of a model without a machine: nothing is claimed, nothing is counted."""
-
-    def execute(self, _times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
-        """Do `work`."""
         return work(), ()
 
 
-class ClaimedRanks:
+class ClaimedRanks(Ranks):
     """Ranks on claimed cores.
 
     Args:
         writer: the process's telemetry page.
-        faults: what they do to a collective; asked only while faults are armed for this process.
+        faults: the machine's faults; asked only while some are armed for this process.
+        uses_links: whether the ranks are on several devices, so that a broken link makes them fail.
         paced: whether every iteration lasts as long as the model says.
     """
 
-    def __init__(self, writer: PageWriter, faults: CollectiveFaults, *, paced: bool) -> None:
+    def __init__(self, writer: PageWriter, faults: Faults, *, uses_links: bool, paced: bool) -> None:
         self._writer = writer
         self._faults = faults
+        self._uses_links = uses_links
         self._paced = paced
 
     def execute(self, times_s: tuple[float, ...], work: Callable[[], _T], /) -> tuple[_T, tuple[float, ...]]:
@@ -104,12 +79,12 @@ class ClaimedRanks:
 
     def _iteration(self, time_s: float, work: Callable[[], _T]) -> tuple[_T, float]:
         cores = self._writer.cores
-        statuses = [_FAILURE] * len(cores)
+        statuses: list[int] = [NrtStatus.NRT_FAILURE] * len(cores)
         since_ns, slower = time.monotonic_ns(), 1.0
         for slot in range(len(cores)):
             self._writer.begin(slot)
         try:
-            reached = [_SUCCESS] * len(cores)
+            reached: list[int] = [NrtStatus.NRT_SUCCESS] * len(cores)
             if self._writer.armed_faults:
                 slower = self._meet_faults(cores, statuses, reached)
             result = work()
@@ -126,45 +101,16 @@ class ClaimedRanks:
         # The slowest rank decides how long all take; where one fails, the others cannot finish.
         slowest = 1.0
         for slot, core in enumerate(cores):
+            model = Model(
+                "nccom-test", b"", core, core, b"", 0, 0, 0, MemoryUse(), self._uses_links, model_id=1
+            )
             try:
-                reached[slot], slower = self._faults(core)
-            except CollectiveFailedError as error:
+                _, reached[slot], slower = self._faults.execute(model, lambda: None)
+            except NrtError as error:
                 statuses[slot] = error.status
                 raise
             slowest = max(slowest, slower)
         return slowest
-
-
-class _RuntimeFaults:
-    """Faults as the runtime applies them to an execution; a broken link affects ranks that use links."""
-
-    def __init__(self, client: Client, writer: PageWriter, instance: str, *, uses_links: bool) -> None:
-        self._faults = RuntimeFaults(client, writer, RuntimeLog(os.environ), os.environ, instance)
-        self._uses_links = uses_links
-
-    def __call__(self, core: int) -> tuple[int, float]:
-        try:
-            _, status, slower = self._faults.execute(_model(core, collective=self._uses_links), lambda: None)
-        except NrtError as error:
-            raise CollectiveFailedError(error.message, error.remedy, status=int(error.status)) from error
-        return int(status), slower
-
-
-def _model(core: int, *, collective: bool) -> Model:
-    return Model(
-        model_id=1,
-        name="nccom-test",
-        uuid=b"",
-        nc=core,
-        core=core,
-        neff=b"",
-        modelled_ns=0,
-        flops=0,
-        gpsimd_ns=0,
-        memory=MemoryUse(),
-        page_slot=-1,
-        collective=collective,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +160,7 @@ def claim_ranks(machine: TargetMachine | None, cores: Sequence[int]) -> Iterator
         DaemonError: the daemon refuses or fails.
     """
     if machine is None:
-        yield ModelledRanks()
+        yield Ranks()
         return
     uses_links = len({machine.fabric.device_of(core) for core in cores}) > 1
     client = Client.connect(machine.name)
@@ -229,23 +175,13 @@ def claim_ranks(machine: TargetMachine | None, cores: Sequence[int]) -> Iterator
             writer = PageWriter(registration.page_fd)
         finally:
             os.close(registration.page_fd)
-        faults = _RuntimeFaults(client, writer, machine.fabric.instance, uses_links=uses_links)
+        faults = Faults(client, writer, RuntimeLog(os.environ), os.environ, machine.fabric.instance)
         try:
-            yield ClaimedRanks(writer, faults, paced=env.flag(env.PACE))
+            yield ClaimedRanks(writer, faults, uses_links=uses_links, paced=env.flag(env.PACE))
         finally:
             writer.close()
-            _release(client)
     finally:
-        client.close()
-
-
-def _release(client: Client) -> None:
-    # Without a daemon the end of the process frees the cores.
-    try:
-        if is_answering(client.machine):
-            client.unregister()
-    except NeuronToolsError:
-        pass
+        release_cores(client)
 
 
 def requested_lnc(environ: Mapping[str, str]) -> int | None:

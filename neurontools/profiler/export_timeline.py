@@ -159,7 +159,6 @@ def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-_BLOCK = 4096
 _SEQUENCE = 1
 # Field numbers of perfetto/trace/*.proto
 _TRACE_PACKET = 1

@@ -39,6 +39,17 @@ NOT_CONTIGUOUS = "Neuron cores are not contiguous"
 
 _PART = re.compile(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", re.ASCII)
 _COUNT = re.compile(r"\s*\d{1,4}\s*", re.ASCII)
+RESET_CORES = "NEURON_RT_RESET_CORES"
+BUSY = "cores busy, ret=-16"
+NO_SUCH_CORES = "no such cores, ret=-22"
+CUT_HERE = "------------->8------------[ cut here ]------------>8-------------"
+CUT_TO_HERE = "-------------8<-----------[ cut to here ]-----------8<------------"
+_PREFIXES = ("NEURON_", "NEURONTOOLS_")
+_TAG_CHARACTERS = 255
+_PRIVATE_PAGE = (
+    "no room for the telemetry page in the runtime directory: using a private one, "
+    "whose counters are lost when neurond is restarted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +127,6 @@ def format_not_available(
 
 def _invalid(detail: str, remedy: str) -> NrtError:
     return NrtError("nrt_init", NrtStatus.NRT_INVALID, remedy, detail=detail)
-
-
-RESET_CORES = "NEURON_RT_RESET_CORES"
-BUSY = "cores busy, ret=-16"
-NO_SUCH_CORES = "no such cores, ret=-22"
-
-CUT_HERE = "------------->8------------[ cut here ]------------>8-------------"
-CUT_TO_HERE = "-------------8<-----------[ cut to here ]-----------8<------------"
-
-_PREFIXES = ("NEURON_", "NEURONTOOLS_")
-_TAG_CHARACTERS = 255
-_PRIVATE_PAGE = (
-    "no room for the telemetry page in the runtime directory: using a private one, "
-    "whose counters are lost when neurond is restarted"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +264,8 @@ def _log_failure(
 ) -> None:
     message = f"nrt_init failed. Status = {int(error.status)}"
     log.write(Level.ERROR, Component.NRT, "nrt_init", message)
-    write_info_block(log, error, environ, cores=cores, instance_id=instance_id)
+    for line in _info_lines(error, environ, cores=cores, instance_id=instance_id):
+        log.write(Level.ERROR, Component.NRT, "nrt_infodump", line)
 
 
 def _log_start(machine: Snapshot, log: RuntimeLog) -> None:
@@ -283,26 +280,10 @@ def _log_start(machine: Snapshot, log: RuntimeLog) -> None:
     log.write(Level.INFO, Component.NRT, "nrt_init", f"Instance info:: {info}")
 
 
-def write_info_block(
-    log: RuntimeLog, error: NrtError, environ: Mapping[str, str], *, cores: str, instance_id: str
-) -> None:
-    """Log the block of the runtime; only variables of the Neuron tools are listed.
-
-    Args:
-        log: where it goes.
-        error: why the init failed.
-        environ: the process's environment.
-        cores: the requested cores, as text.
-        instance_id: of the machine, or "" when unknown.
-    """
-    for line in info_lines(error, environ, cores=cores, instance_id=instance_id):
-        log.write(Level.ERROR, Component.NRT, "nrt_infodump", line)
-
-
-def info_lines(
+def _info_lines(
     error: NrtError, environ: Mapping[str, str], *, cores: str, instance_id: str
 ) -> tuple[str, ...]:
-    """Return the lines of the block."""
+    """Return the block for support requests; only variables of the Neuron tools are listed."""
     host = os.uname()
     variables = sorted(item for item in environ.items() if item[0].startswith(_PREFIXES))
     return (

@@ -7,7 +7,7 @@ if there were none.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.faults.kinds import (
@@ -26,7 +26,7 @@ from neurontools.runtime.status import NrtError, NrtStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from neurontools.machine.faults.kinds import LogLine
+    from neurontools.machine.client import Client
     from neurontools.machine.pages.page import PageWriter
     from neurontools.runtime.models import Model
 
@@ -43,26 +43,11 @@ _SLOW_NS = 100_000_000
 T = TypeVar("T")
 
 
-class FaultClient(Protocol):
-    """Knows the faults: the daemon's client."""
-
-    def take_fault(
-        self, core: int, *, pid: int | None = None, action: Action, collective: bool = False, nbytes: int = 0
-    ) -> Hit | None:
-        """Ask what happens to an execution or allocation, and count it."""
-
-    def holds_fault(self, fault: int, core: int, *, pid: int | None = None) -> bool:
-        """Return whether an execution that a fault made hang still has to hang."""
-
-    def release_fault(self, core: int, *, pid: int | None = None) -> None:
-        """Report that an execution no longer hangs."""
-
-
 class Faults:
     """The faults of one process.
 
     Args:
-        client: knows them.
+        client: the daemon, which knows them.
         writer: the process's page.
         log: where the real runtime's lines go.
         environ: NEURON_RT_EXEC_TIMEOUT and what makes numerical errors fail.
@@ -71,7 +56,7 @@ class Faults:
 
     def __init__(
         self,
-        client: FaultClient,
+        client: Client,
         writer: PageWriter,
         log: RuntimeLog,
         environ: Mapping[str, str],
@@ -184,7 +169,11 @@ class Faults:
             pass
 
     def _log_hit(self, hit: Hit, *, model: int = 0, nbytes: int = 0, core: int = 0) -> None:
-        line = log_line(hit)
+        line = KINDS[hit.kind].log
+        if hit.kind is FaultKind.ECC and hit.status == UNRECOVERABLE:
+            line = ECC_UNUSABLE
+        elif hit.kind is FaultKind.DEVICE_LOST and hit.status == HW_ERROR:
+            line = LOST_ALLOCATION
         if line is None:
             return
         text = line.text.format(
@@ -197,15 +186,6 @@ class Faults:
             timeout_ms=self._timeout_s * 1000,
         )
         self._log.write(Level.ERROR, Component(line.component), line.function, text)
-
-
-def log_line(hit: Hit) -> LogLine | None:
-    """Return what the victim of a hit logs."""
-    if hit.kind is FaultKind.ECC and hit.status == UNRECOVERABLE:
-        return ECC_UNUSABLE
-    if hit.kind is FaultKind.DEVICE_LOST and hit.status == HW_ERROR:
-        return LOST_ALLOCATION
-    return KINDS[hit.kind].log
 
 
 def exec_timeout_s(environ: Mapping[str, str], instance_type: str) -> int:

@@ -26,7 +26,7 @@ _SOURCE_WIDTH = 36
 
 
 class Level(IntEnum):
-    """How much a component says."""
+    """How much a component logs."""
 
     QUIET = 0
     ERROR = 1
@@ -51,20 +51,16 @@ class RuntimeLog:
         self._levels = {component: _level(environ, component) for component in Component}
         self._locations = {component: _location(environ, component) for component in Component}
 
-    def wants(self, component: Component, level: Level) -> bool:
-        """Return whether a line of that level would be written."""
-        return level <= self._levels[component]
-
     def write(self, level: Level, component: Component, function: str, message: str) -> None:
         """Write one line, or nothing below the component's level.
 
         Args:
             level: ERROR to TRACE.
-            component: who says it.
-            function: name of the real runtime's function that says so, or of ours.
+            component: the part that logs it.
+            function: name of the real runtime's function that logs it, or of ours.
             message: one line.
         """
-        if not self.wants(component, level):
+        if level > self._levels[component]:
             return
         line = format_line(datetime.now().astimezone(), level, component, function, message)
         location = self._locations[component]

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.connection import OutOfDeviceMemoryError
@@ -20,7 +20,9 @@ from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
+    from neurontools.machine.client import Client
     from neurontools.machine.pages.page import PageWriter
+    from neurontools.runtime.faults import Faults
 
 GRANULE_BYTES = 16 << 20
 BIG_BYTES = 4 * GRANULE_BYTES
@@ -34,25 +36,6 @@ class MemoryInfo:
     used_bytes: int
     peak_bytes: int
     limit_bytes: int
-
-
-class Reserver(Protocol):
-    """Grants device memory: the daemon's client."""
-
-    def reserve(self, core: int, total_bytes: int) -> None:
-        """Hold `total_bytes` of device memory for a core, whatever it held before.
-
-        Raises:
-            OutOfDeviceMemoryError: the device is full.
-            DaemonError, NoMachineError: the daemon does not answer, or fails.
-        """
-
-
-class AllocationFaults(Protocol):
-    """Knows whether an allocation has to fail."""
-
-    def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
-        """Let an allocation fail if a fault says so."""
 
 
 class _CoreMemory:
@@ -73,15 +56,15 @@ class DeviceMemory:
 
     def __init__(
         self,
-        reserver: Reserver,
+        client: Client,
         writer: PageWriter,
         log: RuntimeLog,
-        faults: AllocationFaults,
+        faults: Faults,
         *,
         cores_per_device: int,
         device_bytes: int,
     ) -> None:
-        self._reserver = reserver
+        self._client = client
         self._writer = writer
         self._log = log
         self._faults = faults
@@ -210,7 +193,7 @@ class DeviceMemory:
         if self._ending or start_ns < self._silent_until_ns:
             return
         try:
-            self._reserver.reserve(memory.core, total_bytes)
+            self._client.reserve(memory.core, total_bytes)
         except OutOfDeviceMemoryError:
             raise
         except (DaemonError, NoMachineError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,7 +29,6 @@ class Model:
     when it exchanges data with other cores.
     """
 
-    model_id: int
     name: str
     uuid: bytes
     nc: int
@@ -39,12 +38,13 @@ class Model:
     flops: int
     gpsimd_ns: int
     memory: MemoryUse
-    page_slot: int
     collective: bool = False
+    model_id: int = 0
+    page_slot: int = -1
 
 
 class ExecutionObserver(Protocol):
-    """Somebody who records what a runtime does. Times are CLOCK_MONOTONIC ns; calls come in the executing thread."""
+    """Records what a runtime does. Times are CLOCK_MONOTONIC ns; calls come in the executing thread."""
 
     def on_load(self, model: Model, start_ns: int, end_ns: int) -> None:
         """Take note of a model that was loaded."""
@@ -90,39 +90,19 @@ class ModelTable:
         ]
         self._changing = RLock()
 
-    def load(
-        self,
-        nc: int,
-        *,
-        name: str,
-        uuid: bytes,
-        neff: bytes,
-        memory: MemoryUse,
-        modelled: tuple[int, int, int],
-        collective: bool = False,
-    ) -> Model:
-        """Take memory for a model and show it.
-
-        Args:
-            nc: the process's own index of the core.
-            name: shown by the tools.
-            uuid: the NEFF's identity.
-            neff: its bytes.
-            memory: code, constants and scratchpad that it needs.
-            modelled: time in ns, floating point operations and GPSIMD time in ns of one execution.
-            collective: whether it exchanges data with other cores.
+    def load(self, model: Model) -> Model:
+        """Take memory for a model and show it; return it with its id and its place on the page.
 
         Raises:
             NrtError: NRT_RESOURCE when the device is full; nothing is taken then.
         """
-        core = self._writer.cores[nc]
         with self._changing:
-            self._take(nc, memory)
+            self._take(model.nc, model.memory)
             model_id = next(self._ids)
-            slot = self._writer.add_model(ModelState(model_id, name, uuid.hex(), core, False, memory))
-            model = Model(model_id, name, uuid, nc, core, neff, *modelled, memory, slot, collective)
-            self._loaded[model_id] = ModelEntry(model)
-        return model
+            shown = ModelState(model_id, model.name, model.uuid.hex(), model.core, False, model.memory)
+            loaded = replace(model, model_id=model_id, page_slot=self._writer.add_model(shown))
+            self._loaded[model_id] = ModelEntry(loaded)
+        return loaded
 
     def unload(self, model: Model) -> bool:
         """Give a model's memory back; return False when it was not loaded (any more)."""

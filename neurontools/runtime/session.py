@@ -169,13 +169,7 @@ class Runtime:
             model_code=code_bytes, constants=constant_bytes, model_shared_scratchpad=scratch_bytes
         )
         model = self._models.load(
-            nc,
-            name=name,
-            uuid=uuid,
-            neff=neff,
-            memory=memory,
-            modelled=(modelled_ns, flops, gpsimd_ns),
-            collective=collective,
+            Model(name, uuid, nc, self.cores[nc], neff, modelled_ns, flops, gpsimd_ns, memory, collective)
         )
         end_ns = time.monotonic_ns()
         self._update_host_memory(end_ns)

@@ -7,6 +7,7 @@ four. The codes are those of nrt_status.h (AWS Neuron documentation).
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 from neurontools.errors import NeuronToolsError
 
@@ -17,73 +18,48 @@ COLLECTIVES_VERSION = RUNTIME_BUILD
 
 
 class NrtStatus(IntEnum):
-    """NRT_STATUS with its real names and numbers; 8 and 12 are unused."""
+    """NRT_STATUS with its real names and numbers, and its messages; 8 and 12 are unused.
 
-    NRT_SUCCESS = 0
-    NRT_FAILURE = 1
-    NRT_INVALID = 2
-    NRT_INVALID_HANDLE = 3
-    NRT_RESOURCE = 4
-    NRT_TIMEOUT = 5
-    NRT_HW_ERROR = 6
-    NRT_QUEUE_FULL = 7
-    NRT_LOAD_NOT_ENOUGH_NC = 9
-    NRT_UNSUPPORTED_NEFF_VERSION = 10
-    NRT_FAIL_HOST_MEM_ALLOC = 11
-    NRT_UNINITIALIZED = 13
-    NRT_CLOSED = 14
-    NRT_QUEUE_EMPTY = 15
-    NRT_EXEC_UNIT_UNRECOVERABLE = 101
-    NRT_EXEC_BAD_INPUT = 1002
-    NRT_EXEC_COMPLETED_WITH_NUM_ERR = 1003
-    NRT_EXEC_COMPLETED_WITH_ERR = 1004
-    NRT_EXEC_NC_BUSY = 1005
-    NRT_EXEC_OOB = 1006
-    NRT_COLL_PENDING = 1100
-    NRT_EXEC_HW_ERR_COLLECTIVES = 1200
-    NRT_EXEC_HW_ERR_HBM_UE = 1201
-    NRT_EXEC_HW_ERR_NC_UE = 1202
-    NRT_EXEC_HW_ERR_DMA_ABORT = 1203
-    NRT_EXEC_SW_NQ_OVERFLOW = 1204
-    NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE = 1205
-    NRT_NETWORK_PROXY_FAILURE = 1206
+    The messages of 1, 4 and 1004 are the real ones, the others are our decision.
+    """
 
-    @property
-    def text(self) -> str:
-        """The message of a status; those of 1, 4 and 1004 are the real ones, the others are our decision."""
-        return _TEXTS[self]
+    text: str
 
+    def __new__(cls, number: int, text: str = "") -> Self:
+        """Return a status by its number; members also have their message."""
+        status = int.__new__(cls, number)
+        status._value_ = number
+        status.text = text
+        return status
 
-_TEXTS = {
-    NrtStatus.NRT_SUCCESS: "Success",
-    NrtStatus.NRT_FAILURE: "Non specific failure",
-    NrtStatus.NRT_INVALID: "Invalid argument",
-    NrtStatus.NRT_INVALID_HANDLE: "Invalid handle",
-    NrtStatus.NRT_RESOURCE: "Allocation Failure",
-    NrtStatus.NRT_TIMEOUT: "Operation timed out",
-    NrtStatus.NRT_HW_ERROR: "Hardware failure",
-    NrtStatus.NRT_QUEUE_FULL: "Execution queue is full",
-    NrtStatus.NRT_LOAD_NOT_ENOUGH_NC: "Not enough NeuronCores to load the model",
-    NrtStatus.NRT_UNSUPPORTED_NEFF_VERSION: "Unsupported NEFF version",
-    NrtStatus.NRT_FAIL_HOST_MEM_ALLOC: "Host memory allocation failure",
-    NrtStatus.NRT_UNINITIALIZED: "Runtime is not initialized",
-    NrtStatus.NRT_CLOSED: "Runtime is closed",
-    NrtStatus.NRT_QUEUE_EMPTY: "Execution queue is empty",
-    NrtStatus.NRT_EXEC_UNIT_UNRECOVERABLE: "Execution unit is unrecoverable",
-    NrtStatus.NRT_EXEC_BAD_INPUT: "Execution was given bad input",
-    NrtStatus.NRT_EXEC_COMPLETED_WITH_NUM_ERR: "Execution was completed with numerical errors",
-    NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR: "Execution was completed with other errors",
-    NrtStatus.NRT_EXEC_NC_BUSY: "NeuronCore is busy",
-    NrtStatus.NRT_EXEC_OOB: "Out-of-bound access during execution",
-    NrtStatus.NRT_COLL_PENDING: "Collective operation is pending",
-    NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES: "Hardware error in a collective operation",
-    NrtStatus.NRT_EXEC_HW_ERR_HBM_UE: "Uncorrectable HBM error",
-    NrtStatus.NRT_EXEC_HW_ERR_NC_UE: "Uncorrectable NeuronCore error",
-    NrtStatus.NRT_EXEC_HW_ERR_DMA_ABORT: "DMA engine aborted",
-    NrtStatus.NRT_EXEC_SW_NQ_OVERFLOW: "Notification queue overflow",
-    NrtStatus.NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE: "Uncorrectable HBM error that can be repaired",
-    NrtStatus.NRT_NETWORK_PROXY_FAILURE: "Network proxy failure",
-}
+    NRT_SUCCESS = 0, "Success"
+    NRT_FAILURE = 1, "Non specific failure"
+    NRT_INVALID = 2, "Invalid argument"
+    NRT_INVALID_HANDLE = 3, "Invalid handle"
+    NRT_RESOURCE = 4, "Allocation Failure"
+    NRT_TIMEOUT = 5, "Operation timed out"
+    NRT_HW_ERROR = 6, "Hardware failure"
+    NRT_QUEUE_FULL = 7, "Execution queue is full"
+    NRT_LOAD_NOT_ENOUGH_NC = 9, "Not enough NeuronCores to load the model"
+    NRT_UNSUPPORTED_NEFF_VERSION = 10, "Unsupported NEFF version"
+    NRT_FAIL_HOST_MEM_ALLOC = 11, "Host memory allocation failure"
+    NRT_UNINITIALIZED = 13, "Runtime is not initialized"
+    NRT_CLOSED = 14, "Runtime is closed"
+    NRT_QUEUE_EMPTY = 15, "Execution queue is empty"
+    NRT_EXEC_UNIT_UNRECOVERABLE = 101, "Execution unit is unrecoverable"
+    NRT_EXEC_BAD_INPUT = 1002, "Execution was given bad input"
+    NRT_EXEC_COMPLETED_WITH_NUM_ERR = 1003, "Execution was completed with numerical errors"
+    NRT_EXEC_COMPLETED_WITH_ERR = 1004, "Execution was completed with other errors"
+    NRT_EXEC_NC_BUSY = 1005, "NeuronCore is busy"
+    NRT_EXEC_OOB = 1006, "Out-of-bound access during execution"
+    NRT_COLL_PENDING = 1100, "Collective operation is pending"
+    NRT_EXEC_HW_ERR_COLLECTIVES = 1200, "Hardware error in a collective operation"
+    NRT_EXEC_HW_ERR_HBM_UE = 1201, "Uncorrectable HBM error"
+    NRT_EXEC_HW_ERR_NC_UE = 1202, "Uncorrectable NeuronCore error"
+    NRT_EXEC_HW_ERR_DMA_ABORT = 1203, "DMA engine aborted"
+    NRT_EXEC_SW_NQ_OVERFLOW = 1204, "Notification queue overflow"
+    NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE = 1205, "Uncorrectable HBM error that can be repaired"
+    NRT_NETWORK_PROXY_FAILURE = 1206, "Network proxy failure"
 
 
 class NrtError(NeuronToolsError, RuntimeError):

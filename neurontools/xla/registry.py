@@ -170,7 +170,7 @@ def _functional(overload: Any, wanted: list[str]) -> Any:
     return None
 
 
-_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
 _LOWERED = (
     "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
     "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "bmm", "mm", "linalg_vecdot", "baddbmm",
@@ -204,7 +204,7 @@ def _casting(name: str, *, lower: bool) -> Callable[..., Any]:
                 return value
             return value if value.dtype == torch.float64 else value.to(dtype)
 
-        with torch._C._ExcludeDispatchKeyGuard(_KEY):
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             cast_args, cast_kwargs = tree_map(cast, (args, kwargs))
             return overload(*cast_args, **cast_kwargs)
 
