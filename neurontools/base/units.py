@@ -41,7 +41,7 @@ def parse_size(text: str, *, binary: bool = False) -> int:
         UsageError: it is not a size, or above 8 EiB.
     """
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
+    if match is None or ("." in match[1] and not match[2]):
         raise UsageError(f"invalid size {text!r}", "use bytes or a unit, for example 4096, 20GB or 512MiB")
     base = 1024 if match[3] or binary else 1000
     power = _PREFIXES.index(match[2].upper()) + 1 if match[2] else 0

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.collectives import groups
+from neurontools.collectives.algorithms import Algorithm
 from neurontools.collectives.fabric import allowed_ranks
-from neurontools.collectives.model import Workload, parse_algorithm, timed
+from neurontools.collectives.model import Workload, timed
 from neurontools.collectives.operations import (
     DEFAULT_BYTES,
     DataType,
     Operation,
     divisor,
     parse_datatype,
+    parse_name,
     parse_operation,
     parse_size,
     round_sizes,
@@ -27,7 +29,6 @@ from neurontools.machine.instances.catalogue import instance_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.collectives.algorithms import Algorithm
     from neurontools.collectives.fabric import Fabric
     from neurontools.collectives.operations import Options
 
@@ -142,7 +143,7 @@ def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchma
     works = _works(options, operation, fabric, cores, elements)
     asked = _sizes(options, operation, kind, works[0], elements)
     sizes = _whole_sizes(operation, kind, asked, works[0])
-    algorithm = None if options.algorithm is None else parse_algorithm(options.algorithm)
+    algorithm = None if options.algorithm is None else parse_name(Algorithm, options.algorithm, "algorithm")
     for work in works:
         timed(work, sizes[0], algorithm)
     return Benchmark(works, kind, sizes, asked, check_statistics(options.stats), algorithm, options)

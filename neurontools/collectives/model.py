@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
 from neurontools.collectives.fabric import Fabric, constants, find_fabric, route
-from neurontools.collectives.operations import Operation, block_count, bus_factor
+from neurontools.collectives.operations import Operation, block_count, bus_factor, parse_name
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def modelled_time(
             f"{instance if isinstance(instance, str) else instance.name} has no such ranks: {ranks}",
             f"choose 2 to {fabric.core_count} different cores",
         )
-    wanted = None if algorithm is None else parse_algorithm(algorithm)
+    wanted = None if algorithm is None else parse_name(Algorithm, algorithm, "algorithm")
     return timed(Workload(Operation(operation), (cores,), fabric, nodes=nodes), nbytes, wanted)
 
 
@@ -228,19 +228,6 @@ def algorithms(work: Workload) -> tuple[Algorithm, ...]:
         return (Algorithm.HIERARCHICAL,)
     shared = [available_algorithms(work.operation, group, work.fabric) for group in work.groups]
     return tuple(name for name in shared[0] if all(name in names for names in shared))
-
-
-def parse_algorithm(name: str) -> Algorithm:
-    """Return an algorithm by its name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    try:
-        return Algorithm(name)
-    except ValueError:
-        known = ", ".join(algorithm.value for algorithm in Algorithm)
-        raise UsageError(f"unknown algorithm {name!r}", f"choose one of {known}") from None
 
 
 @cache

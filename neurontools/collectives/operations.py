@@ -5,19 +5,19 @@ Source: AWS Neuron documentation, nccom-test user guide.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
+from typing import TYPE_CHECKING, TypeVar
 
+from neurontools.base import units
 from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT_BYTES = 32 * 2**20
 MAX_BYTES = 2**40
 MAX_ROWS = 4096
-
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*(?:([kmgt])?(?:i?b)?)", re.ASCII | re.IGNORECASE)
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 class DataType(StrEnum):
@@ -47,17 +47,36 @@ class DataType(StrEnum):
         return "int" not in self.value
 
 
+_Named = TypeVar("_Named", bound=StrEnum)
+
+
+def parse_name(kind: type[_Named], name: str, what: str, aliases: Iterable[str] = ()) -> _Named:
+    """Return the member of an enumeration by its name.
+
+    Args:
+        kind: the enumeration.
+        name: the name.
+        what: what the enumeration lists, for the error.
+        aliases: other names that the remedy lists.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return kind(name)
+    except ValueError:
+        raise UsageError(
+            f"unknown {what} {name!r}", f"choose one of {', '.join((*kind, *aliases))}"
+        ) from None
+
+
 def parse_datatype(name: str) -> DataType:
     """Return a data type by its name.
 
     Raises:
         UsageError: there is none.
     """
-    try:
-        return DataType(name)
-    except ValueError:
-        known = ", ".join(kind.value for kind in DataType)
-        raise UsageError(f"unknown data type {name!r}", f"choose one of {known}") from None
+    return parse_name(DataType, name, "data type")
 
 
 class Operation(StrEnum):
@@ -108,12 +127,7 @@ def parse_operation(name: str) -> Operation:
     Raises:
         UsageError: there is none.
     """
-    if name in ALIASES:
-        return ALIASES[name]
-    try:
-        return Operation(name)
-    except ValueError:
-        raise UsageError(f"unknown operation {name!r}", f"choose one of {', '.join(NAMES)}") from None
+    return ALIASES.get(name) or parse_name(Operation, name, "operation", ALIASES)
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
@@ -188,17 +202,12 @@ def parse_size(text: str) -> int:
     """Return the bytes of a size such as `1kb`, `32M`, `1.5GB` or `4096`; units are powers of 1024 in any case.
 
     Raises:
-        UsageError: it is not a size, not a whole number of bytes, zero, or above 1 TiB.
+        UsageError: it is not a size, zero, or above 1 TiB.
     """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"invalid size {text!r}", "use bytes or a unit, e.g. 512kb, 1MB or 2GB")
-    size = Fraction(match[1]) * _UNITS[(match[2] or "").lower()]
-    if size.denominator != 1:
-        raise UsageError(f"{text!r} is not a whole number of bytes")
+    size = units.parse_size(text, binary=True)
     if not 0 < size <= MAX_BYTES:
         raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1024GB")
-    return int(size)
+    return size
 
 
 def sweep(

@@ -96,7 +96,7 @@ class GraphCost:
                 raise CostError(
                     f"cost model schema {stored['schema']} is not supported (supported: {SCHEMA})"
                 )
-            return _total(tuple(_op(row) for row in stored["ops"]), int(stored["total_ns"]))
+            return _total(tuple(map(parse_operation, stored["ops"])), int(stored["total_ns"]))
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CostError(f"not a cost model: {type(error).__name__}: {error}") from error
 
@@ -219,7 +219,12 @@ def _total(ops: tuple[OpCost, ...], total_ns: int) -> GraphCost:
     )
 
 
-def _op(row: Any) -> OpCost:
+def parse_operation(row: Any) -> OpCost:
+    """Return the operation of a stored row: the fields of `OpCost` in order.
+
+    Raises:
+        ValueError, TypeError: it has other fields, an unknown engine, or a negative number.
+    """
     name, opcode, engine, *numbers, shape, source = row
     start, duration, count, read, write = (int(number) for number in numbers)
     if min(start, duration, count, read, write) < 0:

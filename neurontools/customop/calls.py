@@ -147,14 +147,7 @@ def parse_reply(reply: abi.Reply, core_count: int, stdout: str = "", stderr: str
         warnings=tuple(_text(reply.warnings).splitlines()),
         shape=TensorMeta(tuple(reply.shape.sizes[:dim]), reply.shape.dtype, reply.shape.nbytes),
         work=tuple(
-            CoreWork(
-                core.element_accesses,
-                core.transfers,
-                core.transferred_bytes,
-                core.moves,
-                core.moved_bytes,
-                core.computed_bytes,
-            )
+            CoreWork(*(getattr(core, name) for name, _ in abi.Counters._fields_))
             for core in reply.counters[:core_count]
         ),
         elapsed_ns=reply.elapsed_ns,

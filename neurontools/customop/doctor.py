@@ -48,15 +48,12 @@ def check_components(on_progress: Callable[[str], None] | None = None) -> tuple[
     try:
         compiler = find_compiler()
     except NeuronToolsError as error:
-        statuses.append(
-            ComponentStatus(
-                "compiler", ok=False, detail=error.message, needed=True, purpose="build", remedy=error.remedy
-            )
-        )
+        missing = ComponentStatus("compiler", False, error.message, True, "build", error.remedy)
+        statuses.append(missing)
     else:
         detail = f"{compiler.version} ({' '.join(compiler.command)})"
         statuses += [
-            ComponentStatus("compiler", ok=True, detail=detail, needed=True),
+            ComponentStatus("compiler", True, detail, needed=True),
             _runtime(compiler, on_progress),
             _sanitizers(compiler, on_progress),
         ]
@@ -93,52 +90,30 @@ def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> C
             stdin=subprocess.DEVNULL,
         )
     except NeuronToolsError as error:
-        return ComponentStatus(
-            "runtime",
-            ok=False,
-            detail=error.message,
-            needed=True,
-            purpose="build",
-            remedy=error.remedy,
-        )
+        return ComponentStatus("runtime", False, error.message, True, "build", error.remedy)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return _no_worker(str(error))
-    # Without arguments the worker prints its usage and exits with 2: it was loaded and ran.
-    return (
-        ComponentStatus("runtime", ok=True, detail=str(toolchain.worker.parent), needed=True)
-        if done.returncode == 2
-        else _no_worker(f"exit code {done.returncode}")
-    )
-
-
-def _no_worker(reason: str) -> ComponentStatus:
-    return ComponentStatus(
-        "runtime",
-        ok=False,
-        detail=f"the worker does not start: {reason}",
-        needed=True,
-        purpose="build",
-        remedy=f"remove {home()}, or set XDG_CACHE_HOME to a directory that allows executables",
-    )
+        reason = str(error)
+    else:
+        # Without arguments the worker prints its usage and exits with 2: it was loaded and ran.
+        if done.returncode == 2:
+            return ComponentStatus("runtime", True, str(toolchain.worker.parent), needed=True)
+        reason = f"exit code {done.returncode}"
+    remedy = f"remove {home()}, or set XDG_CACHE_HOME to a directory that allows executables"
+    return ComponentStatus("runtime", False, f"the worker does not start: {reason}", True, "build", remedy)
 
 
 def _sanitizers(compiler: Compiler, on_progress: Callable[[str], None] | None) -> ComponentStatus:
-    key = toolchain_key(compiler, sanitize=True)
-    built = home() / f"tools-{key}"
-    if built.is_dir():
-        return ComponentStatus("sanitizers", ok=True, detail=str(built))
+    built = home() / f"tools-{toolchain_key(compiler, sanitize=True)}"
     try:
-        prepare(compiler, on_progress, sanitize=True)
+        if not built.is_dir():
+            prepare(compiler, on_progress, sanitize=True)
     except NeuronToolsError as error:
         unwritable = isinstance(error.__cause__, OSError)
+        remedy = error.remedy if unwritable else "use g++ with libasan and libubsan (apt-get install g++)"
         return ComponentStatus(
-            "sanitizers",
-            ok=False,
-            detail=error.message,
-            purpose="neuron-customop build --sanitize",
-            remedy=error.remedy if unwritable else "use g++ with libasan and libubsan (apt-get install g++)",
+            "sanitizers", False, error.message, purpose="neuron-customop build --sanitize", remedy=remedy
         )
-    return ComponentStatus("sanitizers", ok=True, detail=str(built))
+    return ComponentStatus("sanitizers", True, str(built))
 
 
 def _program(name: str, purpose: str, remedy: str) -> ComponentStatus:

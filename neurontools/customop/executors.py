@@ -157,7 +157,8 @@ def _close_at_exit() -> None:
 
 
 def _forget_all() -> None:
-    for executor in list(_workers):
+    executors: list[WorkerExecutor | InProcessExecutor] = [*_workers, *_in_process]
+    for executor in executors:
         executor.forget()
 
 
@@ -199,17 +200,9 @@ class InProcessExecutor:
     def close(self) -> None:
         """Do nothing: loaded code stays."""
 
-    def forked(self) -> None:
+    def forget(self) -> None:
         """Reset the lock in a forked child: a thread of the parent may hold it."""
         self._lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    for executor in list(_in_process):
-        executor.forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _load(contents: bytes, name: str) -> ctypes._NamedFuncPointer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.abi import DTYPES
 from neurontools.customop.calls import Buffer, TensorMeta
+from neurontools.customop.signature import TENSOR_KINDS
 from neurontools.errors import TORCH_REMEDY, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -57,13 +59,10 @@ def value_of(argument: object, word: str, codes: Codes) -> Value:
         word: the parameter's kind in the signature.
         codes: dtype numbers.
     """
-    if word in {"tensor", "const-tensor"}:
+    if word in TENSOR_KINDS:
         tensor: Any = argument
         sizes = tuple(int(size) for size in tensor.shape)
-        count = 1
-        for size in sizes:
-            count *= size
-        return TensorMeta(sizes, codes.code(tensor.dtype), count * tensor.element_size())
+        return TensorMeta(sizes, codes.code(tensor.dtype), math.prod(sizes) * tensor.element_size())
     if word == "double":
         return float(argument)  # type: ignore[arg-type]
     if word == "int64" or not isinstance(argument, float):

@@ -160,22 +160,10 @@ def shared_library_problem(data: bytes) -> str:
         return "it is not an ELF file"
     if len(data) < _HEADER.size:
         return "it is truncated"
-    (
-        ident,
-        kind,
-        machine,
-        _,
-        _,
-        program_at,
-        section_at,
-        _,
-        _,
-        program_size,
-        programs,
-        section_size,
-        sections,
-        _,
-    ) = _HEADER.unpack_from(data)
+    header = _HEADER.unpack_from(data)
+    ident, kind, machine = header[:3]
+    program_at, section_at = header[5:7]
+    program_size, programs, section_size, sections = header[9:13]
     if ident[4] != 2 or ident[5] != 1:
         return "it is not a 64-bit little-endian ELF file"
     if machine != _MACHINES.get(platform.machine()):

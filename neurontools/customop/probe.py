@@ -5,6 +5,7 @@ It runs in a separate worker: nothing is printed or logged, and static variables
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,16 +49,6 @@ def probe_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
 
 
 def _generate_argument(operand: Operand, word: str, position: int) -> object:
-    """Generate an argument for an operand.
-
-    Args:
-        operand: the operand.
-        word: the parameter's kind in the signature.
-        position: its position, the seed of a tensor's contents.
-
-    Raises:
-        UsageError: the tensor is larger than this computer's memory allows.
-    """
     if isinstance(operand, TensorOperand):
         return make_tensor(TensorInput(operand.sizes, operand.dtype, position))
     if operand is None:
@@ -99,7 +90,7 @@ def _by_run(package: Package, index: int, operands: Sequence[Operand]) -> int:
 
 def _by_source(package: Package, index: int, operands: Sequence[Operand]) -> int:
     tensors = [operand for operand in operands if isinstance(operand, TensorOperand)]
-    numels = [_numel(tensor) for tensor in tensors]
+    numels = [math.prod(tensor.sizes) for tensor in tensors]
     sizes = [BY_NAME[tensor.dtype].itemsize if tensor.dtype in BY_NAME else 4 for tensor in tensors]
     cores = abi.MAX_CORES if package.manifest.multicore else 1
     # The output is taken to be like the largest input: the shape function may be what fails.
@@ -112,13 +103,6 @@ def _on_device(operand: Operand) -> bool:
     if not isinstance(operand, TensorOperand):
         return True
     return operand.dtype in BY_NAME and BY_NAME[operand.dtype].on_device
-
-
-def _numel(tensor: TensorOperand) -> int:
-    count = 1
-    for size in tensor.sizes:
-        count *= size
-    return count
 
 
 def remember_operator(package: Package, index: int) -> None:
@@ -141,8 +125,5 @@ def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
     package, index = _operators[qualified]
     key = (package.sha256, index, tuple(operands))
     if key not in _modelled_ns:
-        # Loaded late: most who load a library compile no graph.
-        from neurontools.customop.probe import probe_ns
-
         _modelled_ns[key] = probe_ns(package, index, operands)
     return _modelled_ns[key]

@@ -8,11 +8,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import plural
 from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Access, Package, find_operator, read_package
+from neurontools.customop.signature import TENSOR_KINDS
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.customop.operation import Completed
+    from neurontools.customop.package import OperatorEntry
 
 _TENSOR = re.compile(
     r"(?P<sizes>\d+(?:x\d+)*|scalar):(?P<dtype>\w+)(?:%(?P<below>\d+))?(?::(?P<seed>\d+))?\Z"
@@ -103,7 +106,7 @@ def parse_input(text: str) -> TensorInput | float | int:
     """
     found = _TENSOR.match(text)
     if found is None:
-        return _number(text)
+        return parse_number(text, _INPUT_FORM)
     name = found["dtype"]
     if name not in BY_NAME or not BY_NAME[name].on_device:
         raise UsageError(
@@ -154,7 +157,8 @@ def run(
     executor = new_executor(package)
     try:
         operation = CustomOperator(package, index, executor)
-        arguments = _arguments(operation, inputs)
+        check_inputs(operation.entry, [isinstance(value, TensorInput) for value in inputs])
+        arguments = make_arguments(inputs)
         results = []
         first: Any = None
         repeatable = True
@@ -170,31 +174,38 @@ def run(
         executor.close()
 
 
-def _number(text: str) -> float | int:
+def parse_number(text: str, form: str) -> float | int:
+    """Parse a number of the command line; `form` is the remedy.
+
+    Raises:
+        UsageError: it is not a number.
+    """
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    raise UsageError(f"invalid input {text}", _INPUT_FORM)
+    raise UsageError(f"invalid input {text}", form)
 
 
-def _arguments(operation: CustomOperator, inputs: Sequence[TensorInput | float | int]) -> list[Any]:
-    entry = operation.entry
-    if len(inputs) != len(entry.parameters):
-        raise UsageError(
-            f"{entry.qualified} takes {len(entry.parameters)} {'input' if len(entry.parameters) == 1 else 'inputs'},"
-            f" {len(inputs)} given",
-            f"schema: {entry.library}::{entry.schema}",
-        )
-    made = []
-    for position, (value, word) in enumerate(zip(inputs, entry.parameters, strict=True)):
-        wants_tensor = word in {"tensor", "const-tensor"}
-        if wants_tensor != isinstance(value, TensorInput):
-            wanted = "a tensor" if wants_tensor else "a number"
-            raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", _INPUT_FORM)
-        made.append(make_tensor(value) if isinstance(value, TensorInput) else value)
-    return made
+def check_inputs(entry: OperatorEntry, are_tensors: Sequence[bool]) -> None:
+    """Check the number and the kinds of an operator's inputs.
+
+    Args:
+        entry: the operator.
+        are_tensors: whether each input is a tensor; else it is a number.
+
+    Raises:
+        UsageError: they do not match the operator.
+    """
+    schema = f"schema: {entry.library}::{entry.schema}"
+    if len(are_tensors) != len(entry.parameters):
+        takes = plural(len(entry.parameters), "input")
+        raise UsageError(f"{entry.qualified} takes {takes}, {len(are_tensors)} given", schema)
+    for position, (is_tensor, word) in enumerate(zip(are_tensors, entry.parameters, strict=True)):
+        if is_tensor != (word in TENSOR_KINDS):
+            wanted = "a number" if is_tensor else "a tensor"
+            raise UsageError(f"{entry.qualified}: input {position} must be {wanted}", schema)
 
 
 def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
@@ -216,6 +227,11 @@ def make_tensor(value: TensorInput) -> Any:  # a torch.Tensor; torch is optional
         return torch.randn(value.sizes, generator=generator).to(dtype)
     below = _INTEGERS_BELOW if value.below is None else min(max(value.below, 1), torch.iinfo(dtype).max + 1)
     return torch.randint(0, below, value.sizes, generator=generator, dtype=dtype)
+
+
+def make_arguments(inputs: Sequence[Any]) -> list[Any]:
+    """Return inputs as tensors and numbers."""
+    return [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
 
 
 def _same_bytes(left: Any, right: Any) -> bool:

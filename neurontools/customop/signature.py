@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_OPERATORS = 10  # documented limit of a library
+TENSOR_KINDS = frozenset({"tensor", "const-tensor"})
 _SCHEMA_WORDS = {
     "tensor": "Tensor",
     "const-tensor": "Tensor",

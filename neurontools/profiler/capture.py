@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__, env
 from neurontools.base.files import write_atomic
@@ -219,12 +219,6 @@ _COMPLETED = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR
 _DIRECTORIES = 1000
 
 
-class Status(Protocol):
-    """Anything with the number of an NRT status."""
-
-    def __int__(self) -> int: ...
-
-
 @dataclass(slots=True)
 class _Loaded:
     value: LoadedModel
@@ -312,17 +306,16 @@ class Capture:
             self._loaded[model.model_id] = _Loaded(value, template)
             self._files.append_events(self._system(value, NRT_LOAD, 0, start_ns, end_ns, 0), end_ns)
 
-    def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: Status) -> None:
+    def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: int) -> None:
         """Append the events of one execution."""
         with self._lock:
             loaded = self._loaded.get(model.model_id)
             if loaded is None or not self._files.writable:
                 return
-            code = int(status)
-            events = self._system(loaded.value, NRT_EXECUTE, execution, start_ns, end_ns, code)
-            events += self._system(loaded.value, NC_EXEC_RUNNING, execution, start_ns, end_ns, code)
-            if loaded.template is not None and code in _COMPLETED:
-                events += self._device(loaded, loaded.template, execution, start_ns, code)
+            events = self._system(loaded.value, NRT_EXECUTE, execution, start_ns, end_ns, status)
+            events += self._system(loaded.value, NC_EXEC_RUNNING, execution, start_ns, end_ns, status)
+            if loaded.template is not None and status in _COMPLETED:
+                events += self._device(loaded, loaded.template, execution, start_ns, status)
             self._files.append_events(events, end_ns)
 
     def on_unload(self, model: Model) -> None:
@@ -411,7 +404,7 @@ class Capture:
             for nc, core in sorted(self._cores.items())
             if core.dropped_system or core.dropped_executions
         )
-        self._meta = self._meta.finished(time.monotonic_ns() if ended else 0, dropped)
+        self._meta = replace(self._meta, ended_ns=time.monotonic_ns() if ended else 0, dropped=dropped)
         try:
             self._meta.write(self.directory)
         except OSError as error:

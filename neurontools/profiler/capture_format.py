@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, astuple, dataclass, field, fields
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from neurontools.base.files import write_atomic
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 
 if TYPE_CHECKING:
-    from neurontools.compiler.cost import GraphCost
+    from neurontools.compiler.cost import OpCost
 
 
 FORMAT = "neurontools-profile"
@@ -35,7 +35,7 @@ MODELS_FILE = "models.jsonl"
 EVENTS_FILE = "events.bin"
 
 RECORD = struct.Struct("<qqIIIHBB")
-RECORD_FIELDS = (
+_FIELDS = [
     ("start_ns", "<i8"),
     ("duration_ns", "<i8"),
     ("model", "<u4"),
@@ -44,7 +44,7 @@ RECORD_FIELDS = (
     ("status", "<u2"),
     ("nc", "u1"),
     ("track", "u1"),
-)
+]
 
 SYSTEM_EVENTS = ("nrt_load", "nrt_execute", "nc_exec_running")
 NRT_LOAD, NRT_EXECUTE, NC_EXEC_RUNNING = range(3)
@@ -85,7 +85,7 @@ TRACK_OF_LABEL = {track.label: track for track in Track}
 
 def record_dtype() -> Any:
     """Return the numpy dtype of a record."""
-    return require_numpy().dtype(list(RECORD_FIELDS))
+    return require_numpy().dtype(_FIELDS)
 
 
 def require_numpy() -> Any:
@@ -147,10 +147,6 @@ class Meta:
     ended_ns: int = 0
     dropped: tuple[tuple[int, int, int], ...] = ()
 
-    def finished(self, ended_ns: int, dropped: tuple[tuple[int, int, int], ...]) -> Meta:
-        """Return the description with its end and the number of dropped events."""
-        return replace(self, ended_ns=ended_ns, dropped=dropped)
-
     def write(self, directory: str) -> None:
         """Write meta.json aside and rename it, so that a reader never sees half of it."""
         stored = {
@@ -206,28 +202,15 @@ def _meta(stored: dict[str, Any]) -> Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledOperation:
-    """One scheduled operation of a program; times are modelled, bytes are those of device memory (HBM)."""
-
-    name: str
-    opcode: str
-    engine: str
-    start_ns: int
-    duration_ns: int
-    flops: int
-    read_bytes: int
-    write_bytes: int
-    shape: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class NeffProgram:
-    """The operations of one NEFF in schedule order; `neff_hash` is the decimal number in `neff_<hash>.neff`."""
+    """The operations of one NEFF in schedule order; `neff_hash` is the decimal number in `neff_<hash>.neff`.
+
+    Times are modelled, bytes are those of device memory (HBM).
+    """
 
     neff_hash: str
     total_ns: int
-    operations: tuple[ScheduledOperation, ...]
+    operations: tuple[OpCost, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +228,7 @@ class LoadedModel:
 
 def program_line(program: NeffProgram) -> bytes:
     """Return the line that stores a program."""
-    rows = [list(asdict(operation).values()) for operation in program.operations]
+    rows = [astuple(operation) for operation in program.operations]
     return _line({"program": program.neff_hash, "total_ns": program.total_ns, "operations": rows})
 
 
@@ -287,16 +270,9 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def _program(stored: dict[str, Any]) -> NeffProgram:
-    operations = []
-    for name, opcode, engine, start, duration, flops, read, write, shape, source in stored["operations"]:
-        if engine not in TRACK_OF_LABEL:
-            raise ValueError(f"unknown engine {engine!r}")
-        times = (int(start), int(duration), int(flops), int(read), int(write))
-        if min(times) < 0:
-            raise ValueError(f"operation {name!r} has a negative cost")
-        operations.append(
-            ScheduledOperation(str(name), str(opcode), str(engine), *times, str(shape), str(source))
-        )
+    from neurontools.compiler.cost import parse_operation
+
+    operations = map(parse_operation, stored["operations"])
     return NeffProgram(str(stored["program"]), int(stored["total_ns"]), tuple(operations))
 
 
@@ -327,24 +303,5 @@ def program_of_neff(neff: bytes) -> NeffProgram:
     """
     from neurontools.compiler.neff import parse
 
-    return program_of_cost(pairing_hash(neff), parse(neff).cost)
-
-
-def program_of_cost(neff_hash: str, cost: GraphCost) -> NeffProgram:
-    """Return the operations of a cost model."""
-    operations = tuple(
-        ScheduledOperation(
-            name=op.name,
-            opcode=op.opcode,
-            engine=op.engine.value,
-            start_ns=op.start_ns,
-            duration_ns=op.duration_ns,
-            flops=op.flops,
-            read_bytes=op.read_bytes,
-            write_bytes=op.write_bytes,
-            shape=op.shape,
-            source=op.source,
-        )
-        for op in cost.ops
-    )
-    return NeffProgram(neff_hash, cost.total_ns, operations)
+    cost = parse(neff).cost
+    return NeffProgram(pairing_hash(neff), cost.total_ns, cost.ops)

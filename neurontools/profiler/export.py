@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.base.files import atomic_file
 from neurontools.profiler.capture_format import ProfileError
+from neurontools.profiler.export_timeline import BLOCK, dump_compact, write_chrome, write_perfetto
 from neurontools.profiler.summary_text import report, to_json
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ def write_text(path: str, text: str) -> None:
 
 
 def _write(trace: Trace, form: TraceFormat, file: IO[bytes], progress: Progress | None) -> None:
-    from neurontools.profiler.export_timeline import write_chrome, write_perfetto
-
     if form is TraceFormat.PERFETTO:
         write_perfetto(trace, file, progress)
         return
@@ -86,9 +84,6 @@ def _write_errors(path: str) -> Iterator[None]:
         ) from error
 
 
-_BLOCK = 4096
-
-
 def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
     """Write a trace: timestamps are unix nanoseconds, `summary` is what `summary-json` prints.
 
@@ -97,7 +92,7 @@ def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) ->
         file: open for text.
         progress: called with the number of events written and of all.
     """
-    file.write('{"is_simulation":true,"summary":[' + _dump(to_json(report(trace, None))) + "]")
+    file.write('{"is_simulation":true,"summary":[' + dump_compact(to_json(report(trace, None))) + "]")
     done = 0
     for key, measured in (("instruction", False), ("system_profile", True)):
         file.write(f',\n"{key}":[')
@@ -105,9 +100,9 @@ def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) ->
         for row in trace.rows:
             if row.track.measured is not measured:
                 continue
-            for first in range(row.first, row.last, _BLOCK):
-                last = min(first + _BLOCK, row.last)
-                texts = [_dump(_event(trace, row, number)) for number in range(first, last)]
+            for first in range(row.first, row.last, BLOCK):
+                last = min(first + BLOCK, row.last)
+                texts = [dump_compact(_event(trace, row, number)) for number in range(first, last)]
                 file.write(separator + ",\n".join(texts))
                 separator = ",\n"
                 done += last - first
@@ -145,7 +140,3 @@ def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
         "write_bytes": action.write_bytes,
         "source": action.source,
     }
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Trace, TraceRow
+    from neurontools.profiler.trace import Trace, TraceAction, TraceRow
 
     Progress = Callable[[int, int], None]
-    from neurontools.profiler.trace import TraceAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def _group_name(row: TraceRow) -> str:
     return f"pid {row.pid} NC{row.nc} ({clock})"
 
 
-_BLOCK = 4096
+BLOCK = 4096  # events at a time
 
 
 def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
@@ -81,7 +80,7 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         progress: called with the number of events written and of all.
     """
     groups, lines = layout(trace)
-    file.write('{"displayTimeUnit":"ns","otherData":' + _dump(_about(trace)) + ',"traceEvents":[\n')
+    file.write('{"displayTimeUnit":"ns","otherData":' + dump_compact(_about(trace)) + ',"traceEvents":[\n')
     metadata = []
     for group in groups:
         metadata.append(_metadata("process_name", group.number, 0, {"name": group.name}))
@@ -99,8 +98,8 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
 def _write_line(trace: Trace, line: Line, file: IO[str], done: int, progress: Progress | None) -> int:
     known: dict[int, tuple[str, str]] = {}
     place = f'"pid":{line.group},"tid":{line.number}'
-    for first in range(0, len(line.events), _BLOCK):
-        block = line.events[first : first + _BLOCK]
+    for first in range(0, len(line.events), BLOCK):
+        block = line.events[first : first + BLOCK]
         columns = (trace.start, trace.duration, trace.action, trace.execution, trace.status)
         text = []
         for start, duration, action, execution, status in zip(
@@ -122,7 +121,7 @@ def _write_line(trace: Trace, line: Line, file: IO[str], done: int, progress: Pr
 
 def _static(action: TraceAction, place: str) -> tuple[str, str]:
     category = "modelled" if action.track > Track.HARDWARE else "measured"
-    head = f'{{"ph":"X","name":{_dump(action.name)},"cat":"{category}",{place}'
+    head = f'{{"ph":"X","name":{dump_compact(action.name)},"cat":"{category}",{place}'
     fields: dict[str, Any] = {
         "opcode": action.opcode,
         "flops": action.flops,
@@ -131,7 +130,9 @@ def _static(action: TraceAction, place: str) -> tuple[str, str]:
         "shape": action.shape,
         "source": action.source,
     }
-    return head, "".join(f",{_dump(name)}:{_dump(value)}" for name, value in fields.items() if value)
+    return head, "".join(
+        f",{dump_compact(name)}:{dump_compact(value)}" for name, value in fields.items() if value
+    )
 
 
 def _microseconds(ns: int) -> str:
@@ -140,7 +141,7 @@ def _microseconds(ns: int) -> str:
 
 def _metadata(name: str, pid: int, tid: int, arguments: dict[str, Any]) -> str:
     place = {"pid": pid, "tid": tid} if tid else {"pid": pid}
-    return _dump({"ph": "M", "name": name, **place, "args": arguments})
+    return dump_compact({"ph": "M", "name": name, **place, "args": arguments})
 
 
 def _about(trace: Trace) -> dict[str, Any]:
@@ -155,7 +156,8 @@ def _about(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _dump(value: object) -> str:
+def dump_compact(value: object) -> str:
+    """Return JSON without blanks."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -194,8 +196,8 @@ def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = No
     done = 0
     for line in lines:
         encoder = _LineEncoder(trace, line, names)
-        for first in range(0, len(line.events), _BLOCK):
-            block = line.events[first : first + _BLOCK]
+        for first in range(0, len(line.events), BLOCK):
+            block = line.events[first : first + BLOCK]
             file.write(encoder.encode(block))
             done += len(block)
             if progress is not None:

@@ -1,6 +1,6 @@
 """The lazy device for Python programs: the interface under the torch_xla shims and the command line."""
 
-# ruff: noqa: ARG001, PLW0603
+# ruff: noqa: ARG001, ARG005, PLW0603
 # Torch's signatures, one device per process.
 
 from __future__ import annotations
@@ -16,35 +16,15 @@ from neurontools.xla.accelerator import Accelerator, DeviceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
     from neurontools.xla.engine import PythonEngine
+    from neurontools.xla.rng import DeviceGenerator
 
 _lock = threading.Lock()
 _engine: PythonEngine | None = None
 _registry: Any = None
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
-
-class _Calls:
-    """The functions that torch calls on the module torch.xla."""
-
-    def device_count(self) -> int:
-        return device_count()
-
-    def seed(self, seed: int) -> None:
-        engine().seed(int(seed))
-
-    def rng_state(self, index: int) -> torch.Tensor:
-        return engine().recorder(index).generator.state_bytes()
-
-    def set_rng_state(self, state: torch.Tensor, index: int) -> None:
-        engine().recorder(index).generator.restore_bytes(state)
-
-    def synchronize(self) -> None:
-        mark_step()
 
 
 def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | None = None) -> None:
@@ -72,7 +52,7 @@ def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | No
         made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
         _registry.install()
-        device.install(name, _Calls())
+        device.install(name, _module_functions())
         _engine = made
         atexit.register(shutdown)
 
@@ -123,7 +103,7 @@ def memory_info(index: int = 0) -> MemoryInfo:
 
 def manual_seed(seed: int) -> None:
     """Seed the random numbers of all devices."""
-    engine().seed(seed)
+    engine().seed(int(seed))
 
 
 def get_rng_state(index: int = 0) -> int:
@@ -192,6 +172,22 @@ def shutdown() -> None:
             _engine.shutdown()
         except NeuronToolsError:
             return
+
+
+def _module_functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions that torch calls on the module torch.xla."""
+
+    def generator(of: Any) -> DeviceGenerator:
+        return engine().recorder(device.index_of(of)).generator
+
+    return {
+        "device_count": device_count,
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed,
+        "get_rng_state": lambda device=None: generator(device).state_bytes(),
+        "set_rng_state": lambda state, device=None: generator(device).restore_bytes(state),
+        "synchronize": lambda device=None: mark_step(),
+    }
 
 
 def _open_accelerator() -> Accelerator:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import itertools
 import types
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.xla.accelerator import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NEEDED = (
     "create_empty_tensor",
@@ -21,30 +24,6 @@ _NEEDED = (
     "PrivateUse1Hooks",
 )
 _UNNAMED = "privateuseone"
-
-
-class DeviceCalls(Protocol):
-    """What torch asks of a device module."""
-
-    def device_count(self) -> int:
-        """Return the number of devices of this process."""
-        ...
-
-    def seed(self, seed: int) -> None:
-        """Seed every device."""
-        ...
-
-    def rng_state(self, index: int) -> torch.Tensor:
-        """Return the state of a device's random numbers."""
-        ...
-
-    def set_rng_state(self, state: torch.Tensor, index: int) -> None:
-        """Continue a device's random numbers at a state."""
-        ...
-
-    def synchronize(self) -> None:
-        """Run what is recorded."""
-        ...
 
 
 def check_torch() -> None:
@@ -77,10 +56,15 @@ def rename(name: str) -> None:
         torch.utils.rename_privateuse1_backend(name)
 
 
-def install(name: str, calls: DeviceCalls) -> None:
-    """Register guard, hooks and the module `torch.<name>`."""
+def install(name: str, functions: Mapping[str, Any]) -> None:
+    """Register guard, hooks and the module `torch.<name>`.
+
+    Args:
+        name: the device.
+        functions: what torch calls on the module, beside the functions whose answers are constant.
+    """
     acc = torch._C._acc
-    torch._register_device_module(name, _module(name, calls))
+    torch._register_device_module(name, _module(name, functions))
     acc.register_python_privateuseone_hook(_hooks(acc))
     acc.register_python_privateuseone_device_guard(_guard(acc))
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == name)
@@ -128,28 +112,23 @@ def _guard(acc: Any) -> Any:
     return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()
 
 
-def _module(name: str, calls: DeviceCalls) -> Any:
+def _module(name: str, functions: Mapping[str, Any]) -> Any:
     module = types.ModuleType(f"torch.{name}")
-    functions: dict[str, Any] = {
+    constant: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "_is_in_bad_fork": lambda: False,
-        "device_count": calls.device_count,
         "current_device": lambda: 0,
         "set_device": lambda device: None,
-        "manual_seed": calls.seed,
-        "manual_seed_all": calls.seed,
-        "get_rng_state": lambda device=None: calls.rng_state(_index(device)),
-        "set_rng_state": lambda state, device=None: calls.set_rng_state(state, _index(device)),
-        "synchronize": lambda device=None: calls.synchronize(),
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
     }
-    for function_name, function in functions.items():
+    for function_name, function in {**constant, **functions}.items():
         setattr(module, function_name, function)
     return module
 
 
-def _index(device: torch.device | str | int | None) -> int:
+def index_of(device: torch.device | str | int | None) -> int:
+    """Return the position of a device in this process, 0 where it is not given."""
     if isinstance(device, int):
         return device
     return (torch.device(device).index or 0) if device is not None else 0

@@ -46,10 +46,6 @@ class PythonEngine:
                 self._accelerator = self._open_accelerator()
             return self._accelerator
 
-    def opened(self) -> bool:
-        """Return whether the device has been used."""
-        return self._accelerator is not None
-
     def recorder(self, index: int) -> Recorder:
         """Return the recorder of a device.
 

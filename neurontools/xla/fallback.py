@@ -20,7 +20,7 @@ from neurontools.xla.operators import Kind, Operator, Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.buffers import Owner
+    from neurontools.xla.recorder import Recorder
 
 _log = logging.getLogger("neurontools.xla")
 _warned: set[str] = set()
@@ -99,7 +99,7 @@ def _count(operator: Operator) -> None:
 
 
 class _Upload:
-    def __init__(self, operator: Operator, recorder: Owner, values: Sequence[Any]) -> None:
+    def __init__(self, operator: Operator, recorder: Recorder, values: Sequence[Any]) -> None:
         self._operator = operator
         self._recorder = recorder
         self._first = next(_tensors(values))
@@ -136,7 +136,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _recorder_in(values: Sequence[Any]) -> Owner | None:
+def _recorder_in(values: Sequence[Any]) -> Recorder | None:
     for tensor in _tensors(values):
         if (buffer := maybe_buffer(tensor)) is not None:
             return buffer.recorder

@@ -125,9 +125,6 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return host.requires_grad_(tensor.requires_grad)
 
 
-Pair = tuple[torch.Tensor, torch.Tensor]
-
-
 def lstm_cell(
     input_gates: torch.Tensor,
     hidden_gates: torch.Tensor,
@@ -148,7 +145,7 @@ def gru_cell(
     hx: torch.Tensor,
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
-) -> Pair:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return hidden state and an unused workspace."""
     from_input = _biased(input_gates, input_bias).chunk(3, 1)
     from_hidden = _biased(hidden_gates, hidden_bias).chunk(3, 1)

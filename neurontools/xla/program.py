@@ -56,7 +56,7 @@ def input_layouts(leaf: TrieNode) -> tuple[int, ...]:
 
 
 def scratch_bytes(graph: Graph) -> int:
-    """Return the device memory peak device memory of a graph's temporaries."""
+    """Return the peak device memory of a graph's temporaries, in bytes."""
     kept = {*graph.inputs, *graph.outputs}
     first: dict[int, int] = {}
     last: dict[int, int] = {}

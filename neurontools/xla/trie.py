@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A result in a new buffer. `handle` is False for the second and later views of one new buffer."""
+    """A result in a new buffer of `nbytes`, whose number in the recording is `slot`."""
 
     slot: int
     geometry: Geometry

@@ -30,7 +30,9 @@ def test_binary_sizes_are_powers_of_1024_whatever_the_spelling():
     assert units.parse_size("1.5G", binary=True) == 3 * 2**29
 
 
-@pytest.mark.parametrize("text", ["", "x", "12x", "-1", "1iB", "1e3", "GB", "1 2", "1.", "٣", "9" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "x", "12x", "-1", "1iB", "1e3", "GB", "1 2", "1.", "1.5", "0.5B", "٣", "9" * 40]
+)
 def test_what_is_not_a_size_is_named_with_an_example(text):
     with pytest.raises(UsageError) as caught:
         units.parse_size(text)

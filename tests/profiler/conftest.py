@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neurontools.compiler.cost import Engine, OpCost
 from neurontools.profiler.capture import Capture, CaptureMachine
-from neurontools.profiler.capture_format import NeffProgram, Peaks, ScheduledOperation, pairing_hash
+from neurontools.profiler.capture_format import NeffProgram, Peaks, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace import Trace, load
 
@@ -37,7 +38,7 @@ class Maker:
     machine = CaptureMachine("trn1.2xlarge", "i-0123456789abcdef0", 1, (0, 1), Peaks(92e12, 410e9, 1.4e9))
 
     @staticmethod
-    def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> ScheduledOperation:
+    def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> OpCost:
         fields: dict[str, Any] = {
             "opcode": _OPCODES.get(engine, "TENSOR_TENSOR"),
             "flops": 0,
@@ -46,11 +47,11 @@ class Maker:
             "shape": "float32[128,128]",
             "source": "train.py:12",
         }
-        return ScheduledOperation(
-            name, engine=engine, start_ns=start_ns, duration_ns=duration_ns, **(fields | more)
+        return OpCost(
+            name, engine=Engine(engine), start_ns=start_ns, duration_ns=duration_ns, **(fields | more)
         )
 
-    def mlp(self) -> tuple[ScheduledOperation, ...]:
+    def mlp(self) -> tuple[OpCost, ...]:
         """25 us: two overlapping transfers, two products, an activation, an addition, a custom operator."""
         return (
             self.operation("aten.copy_", "DMA", 0, 4_000, read_bytes=65_536),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
 from neurontools.base.files import write_atomic
+from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -118,8 +119,7 @@ def load(path: Path) -> Baseline:
 
 
 def _name(report: BenchReport) -> str:
-    cores = "1 core" if report.cores == 1 else f"{report.cores} cores"
-    return f"{report.op} {' '.join(report.inputs)}, {cores}"
+    return f"{report.op} {' '.join(report.inputs)}, {plural(report.cores, 'core')}"
 
 
 def _rates_digest() -> str:

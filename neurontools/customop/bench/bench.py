@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neurontools import gpsimd
+from neurontools.base.text import plural
 from neurontools.customop import abi, cost
 from neurontools.customop.bench.advice import advise
 from neurontools.customop.bench.inputs import (
@@ -32,7 +33,7 @@ from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import CustomOperator, new_executor
-from neurontools.customop.runner import TensorInput, make_tensor
+from neurontools.customop.runner import TensorInput, check_inputs, make_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,8 +173,8 @@ class _Bench:
         problem: NeuronCustomOpError | None = None
         for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
             inputs = bind(templates, point, shape)
-            arguments = [make_tensor(value) if isinstance(value, TensorInput) else value for value in inputs]
-            self.on_progress(f"counting on {self.cores} {'core' if self.cores == 1 else 'cores'}")
+            arguments = make_arguments(inputs)
+            self.on_progress(f"counting on {plural(self.cores, 'core')}")
             try:
                 run = self._count(arguments, self.cores)
             except NeuronCustomOpError as error:
@@ -270,15 +271,7 @@ def _check(
             f"{package.path} was built for one core",
             "build it with --multicore; its kernels then share the work by get_cpu_id()",
         )
-    if len(templates) != len(entry.parameters):
-        raise UsageError(
-            f"{entry.qualified} takes {len(entry.parameters)} inputs, {len(templates)} given",
-            f"schema: {entry.library}::{entry.schema}",
-        )
-    for position, (value, word) in enumerate(zip(templates, entry.parameters, strict=True)):
-        if isinstance(value, int | float) == (word in {"tensor", "const-tensor"}):
-            wanted = "a number" if isinstance(value, int | float) else "a tensor"
-            raise UsageError(f"{entry.qualified}: input {position} is {wanted}", f"schema: {entry.schema}")
+    check_inputs(entry, [not isinstance(value, int | float) for value in templates])
 
 
 def _core_times(times: Sequence[float]) -> tuple[CoreTime, ...]:

@@ -11,6 +11,7 @@ from neurontools.customop.abi import DEVICE_NAMES
 from neurontools.customop.checking.inputs import Pattern, parse_pattern
 from neurontools.customop.probe import SAMPLE_INTEGER, SAMPLE_REAL
 from neurontools.customop.runner import TensorInput, parse_input
+from neurontools.customop.signature import TENSOR_KINDS
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,11 +96,7 @@ def default_templates(entry: OperatorEntry, dtype: str) -> tuple[Template, ...]:
     if dtype not in DEVICE_NAMES:
         raise UsageError(f"--dtype {dtype}: not supported by the device", f"one of {', '.join(DEVICE_NAMES)}")
     return tuple(
-        Pattern(None, dtype)
-        if word in {"tensor", "const-tensor"}
-        else SAMPLE_INTEGER
-        if word == "int64"
-        else SAMPLE_REAL
+        Pattern(None, dtype) if word in TENSOR_KINDS else SAMPLE_INTEGER if word == "int64" else SAMPLE_REAL
         for word in entry.parameters
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import table, wrap
 from neurontools.base.units import format_ns, format_percent, format_percentages
 from neurontools.customop.bench.report import OUTPUT, TEMPORARY
 
@@ -79,7 +79,7 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
         rows.append(
             (" ".join(report.inputs), format_ns(report.modelled_ns), time_per_element, name, measured)
         )
-    lines = [reports[-1].schema, *_indented(_narrowed(rows, (4, 2), width - 2, left=(0, 3)), 2)]
+    lines = [reports[-1].schema, *_indented(table(None, rows, "<>><>", width=width - 2, optional=(4, 2)), 2)]
     return "\n".join([*lines, *closing_lines(reports[-1], width)])
 
 
@@ -107,7 +107,7 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
     notes = [
         _row("note", f"{name}: {note}") for name, report in _named(first, second) for note in report.notes
     ]
-    return "\n".join([*(f"  {head}" for head in heads), *_indented(_table(rows, left=(0, 3)), 2), *notes])
+    return "\n".join([*(f"  {head}" for head in heads), *_indented(table(None, rows, "<>><"), 2), *notes])
 
 
 def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> list[str]:
@@ -139,7 +139,7 @@ def _headline(report: BenchReport) -> str:
     return f"{format_ns(report.modelled_ns)} on {cores} of a NeuronCore-v2{slowest}"
 
 
-def _parts_table(report: BenchReport, width: int) -> list[str]:
+def _parts_table(report: BenchReport, width: int) -> str:
     shares = format_percentages([part.share for part in report.parts])
     rows: list[tuple[str, ...]] = [("", "count", "bytes", "time", "share")]
     for part, share in zip(report.parts, shares, strict=True):
@@ -147,7 +147,7 @@ def _parts_table(report: BenchReport, width: int) -> list[str]:
         nbytes = f"{part.nbytes:,}" if part.nbytes else "-"
         rows.append((part.name, count, nbytes, format_ns(part.modelled_ns), share))
         rows += map(_place_row, _places_of(report, part.name))
-    return _narrowed(rows, (2, 1), width)
+    return table(None, rows, "<>>>>", width=width, optional=(2, 1))
 
 
 def _places_of(report: BenchReport, name: str) -> list[AccessSite]:
@@ -163,7 +163,7 @@ def _place_row(place: AccessSite) -> tuple[str, ...]:
     return name, f"{place.count:,}", f"{place.nbytes:,}", format_ns(place.modelled_ns), ""
 
 
-def _cores_table(report: BenchReport) -> list[str]:
+def _cores_table(report: BenchReport) -> str:
     rows = [("", "modelled", "speed-up", "balance")]
     failing: dict[str, list[str]] = {}
     for row in report.core_counts:
@@ -173,38 +173,11 @@ def _cores_table(report: BenchReport) -> list[str]:
         speedup = "-" if row.speedup is None else f"{row.speedup:.2f}"
         rows.append((str(row.cores), format_ns(row.modelled_ns), speedup, format_percent(row.balance)))
     problems = [f"fails on {', '.join(cores)}: {problem}" for problem, cores in failing.items()]
-    return [*_table(rows, left=()), *problems]
+    return "\n".join([table(None, rows, ">>>>"), *problems])
 
 
-def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:<{size}}" if index in left else f"{cell:>{size}}"
-            for index, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _narrowed(
-    rows: Sequence[Sequence[str]], optional: Sequence[int], width: int, left: Sequence[int] = (0,)
-) -> list[str]:
-    """Return a table; if it is too wide, optional columns are dropped one after the other."""
-    lines = _table(rows, left)
-    dropped: set[int] = set()
-    for column in optional:
-        if max(map(len, lines)) <= width:
-            break
-        dropped.add(column)
-        columns = [index for index in range(len(rows[0])) if index not in dropped]
-        kept = [[row[index] for index in columns] for row in rows]
-        lines = _table(kept, [columns.index(index) for index in left if index in columns])
-    return lines
-
-
-def _indented(lines: Sequence[str], by: int = 4) -> list[str]:
-    return [f"{'':<{by}}{line}" for line in lines]
+def _indented(text: str, by: int = 4) -> list[str]:
+    return [" " * by + line for line in text.splitlines()]
 
 
 def _row(label: str, text: str) -> str:
@@ -212,14 +185,7 @@ def _row(label: str, text: str) -> str:
 
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        max(40, width),
-        initial_indent=_row(label, ""),
-        subsequent_indent=" " * _LABEL,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrap(text, max(40, width), first_indent=_row(label, ""), indent=" " * _LABEL)
 
 
 def _calls(count: int) -> str:

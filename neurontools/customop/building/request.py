@@ -125,7 +125,8 @@ def write_compile_commands(request: BuildRequest, directory: Path) -> Path:
     if _merged(_read(path), entries) == _read(path):
         return path
     with build_lock(path, lambda: None):
-        _replace(path, _merged(_read(path), entries))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(_merged(_read(path), entries), indent=1) + "\n", sync=False)
     return path
 
 
@@ -141,11 +142,10 @@ def _entries(request: BuildRequest) -> list[_Entry]:
 
 def _merged(existing: list[_Entry], entries: list[_Entry]) -> list[_Entry]:
     files = {entry["file"] for entry in entries}
-    return sorted([*(entry for entry in existing if entry.get("file") not in files), *entries], key=_file)
-
-
-def _file(entry: _Entry) -> str:
-    return str(entry.get("file", ""))
+    return sorted(
+        [*(entry for entry in existing if entry.get("file") not in files), *entries],
+        key=lambda entry: str(entry.get("file", "")),
+    )
 
 
 def _read(path: Path) -> list[_Entry]:
@@ -154,8 +154,3 @@ def _read(path: Path) -> list[_Entry]:
     except (OSError, ValueError):
         return []
     return [entry for entry in raw if isinstance(entry, dict)] if isinstance(raw, list) else []
-
-
-def _replace(path: Path, entries: list[_Entry]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(entries, indent=1) + "\n", sync=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.marshalling import Codes, execute, import_torch
 from neurontools.customop.operation import CustomOperator
-from neurontools.customop.runner import TensorInput, make_tensor
+from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CheckedOperator:
             NeuronCustomOpError: it fails.
         """
         if self._current[0] is not case:
-            self._current = case, tensors_of(case)
+            self._current = case, make_arguments(case.inputs)
         output, completed = execute(self._operations[which], self._current[1], self._codes, order)
         for warning in completed.warnings:
             self._warnings.setdefault(_kind_of(warning), warning)
@@ -101,11 +101,6 @@ class CheckedOperator:
 
 def _kind_of(message: str) -> str:
     return _NUMBER.sub("#", message)
-
-
-def tensors_of(case: Case) -> list[Any]:
-    """Return the inputs of a case as tensors and numbers."""
-    return [make_tensor(value) if isinstance(value, TensorInput) else value for value in case.inputs]
 
 
 def backward_named(package: Package, entry: OperatorEntry) -> OperatorEntry | None:

@@ -13,7 +13,6 @@ from neurontools.customop.checking.calls import (
     CheckedOperator,
     evaluate,
     parameter_kinds,
-    tensors_of,
 )
 from neurontools.customop.checking.discovery import inputs_for
 from neurontools.customop.checking.gradients import check_gradients, without_gradients
@@ -23,6 +22,7 @@ from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import import_torch
+from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Reference:
     def __init__(self, settings: CheckSettings, findings: Findings) -> None:
         self.compared = False
         self._expression = settings.reference
-        self._tally = findings
+        self._findings = findings
         self._tolerance = settings.tolerance
         self._empty: list[str] = []
 
@@ -226,7 +226,7 @@ class Reference:
         if not self._expression:
             return
         torch = import_torch()
-        tensors = tensors_of(case)
+        tensors = make_arguments(case.inputs)
         names = {f"x{position}": value for position, value in enumerate(tensors)}
         try:
             expected = evaluate(self._expression, {**names, "x": tensors[0], "torch": torch})
@@ -240,14 +240,14 @@ class Reference:
             )
         if expected.shape != output.shape or expected.dtype != output.dtype:
             message = f"gives {shape_words(output)}, the reference {shape_words(expected)}"
-            self._tally.add("reference", "shape", message, case)
+            self._findings.add("reference", "shape", message, case)
             return
         exact = (0.0, 0.0)
         rtol, atol = (
             TOLERANCES.get(str(output.dtype), exact) if self._tolerance is None else (self._tolerance,) * 2
         )
         if not torch.isclose(output, expected, rtol=rtol, atol=atol, equal_nan=True).all():
-            self._tally.add("reference", "", worst_difference(output, expected), case)
+            self._findings.add("reference", "", worst_difference(output, expected), case)
 
     def skipped(self) -> tuple[tuple[str, str], ...]:
         """Return what was not compared and the reason."""
@@ -263,7 +263,7 @@ class Reference:
         if case.has_empty:
             self._empty.append(error.message)  # many torch functions refuse empty tensors
         else:
-            self._tally.add("reference", "fails", error.message, case)
+            self._findings.add("reference", "fails", error.message, case)
 
 
 def first_difference(left: Any, right: Any) -> str | None:

@@ -11,7 +11,8 @@ from neurontools.customop.abi import DEVICE_NAMES
 from neurontools.customop.checking.calls import REFUSAL_KINDS, CheckedOperator
 from neurontools.customop.checking.inputs import LETTERS, Pattern, case_of, cases
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.errors import UsageError
+from neurontools.customop.runner import check_inputs
+from neurontools.customop.signature import TENSOR_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ Inputs = tuple[list[list["Value"]], tuple[int, ...], tuple[str, ...]]
 """Patterns of the inputs, one list for each way to call the operator; ranks for `*`; dtypes."""
 
 _RANKS = (2, 1, 3, 4, 5, 6, 7, 8, 0)
-_TENSORS = frozenset({"tensor", "const-tensor"})
 _NUMBERS = (0.5, 3.0)  # 0.5 gives an empty result where the number is a size
 _FAILURES_MAX = 16  # in trials of inputs of different kinds: each may cost a worker
 _ACCESSOR = re.compile("dtype: ")
@@ -61,25 +61,15 @@ class _Discovery:
 
     def given(self) -> Inputs:
         """Return the inputs of the settings if they match the operator."""
-        entry, given = self.entry, self.settings.patterns
-        if len(given) != len(entry.parameters):
-            raise UsageError(
-                f"{entry.qualified} takes {len(entry.parameters)} inputs, {len(given)} given",
-                f"schema: {entry.library}::{entry.schema}",
-            )
-        for position, (value, word) in enumerate(zip(given, entry.parameters, strict=True)):
-            if isinstance(value, Pattern) != (word in _TENSORS):
-                raise UsageError(
-                    f"{entry.qualified}: input {position} must be {'a tensor' if word in _TENSORS else 'a number'}",
-                    entry.schema,
-                )
+        given = self.settings.patterns
+        check_inputs(self.entry, [isinstance(value, Pattern) for value in given])
         tensors = [value for value in given if isinstance(value, Pattern)]
         any_shape = any(value.dims is None for value in tensors)
         return [list(given)], self._ranks(list(given)) if any_shape else (0,), _dtypes(list(given))
 
     def by_trial(self) -> Inputs:
         """Return inputs that the operator accepts: tensors of one shape and dtype, else of several."""
-        numbers = _NUMBERS if set(self.entry.parameters) - _TENSORS else _NUMBERS[:1]
+        numbers = _NUMBERS if set(self.entry.parameters) - TENSOR_KINDS else _NUMBERS[:1]
         tries = [self._equal(number) for number in numbers[:1]]
         if len(numbers) > 1 and not self.has_output:
             tries.append(self._equal(numbers[1]))
@@ -130,7 +120,7 @@ class _Discovery:
     def _any(self, dtype: str, number: float) -> list[Value]:
         made: list[Value] = []
         for word in self.entry.parameters:
-            tensor = word in _TENSORS
+            tensor = word in TENSOR_KINDS
             made.append(
                 Pattern(None, dtype) if tensor else max(1, int(number)) if word == "int64" else number
             )

@@ -10,13 +10,12 @@ from neurontools.customop.checking.calls import (
     backward_named,
     backward_ways,
     evaluate,
-    tensors_of,
 )
 from neurontools.customop.checking.inputs import cases
 from neurontools.customop.checking.report import Findings
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import import_torch
-from neurontools.customop.runner import TensorInput
+from neurontools.customop.runner import TensorInput, make_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def _compare(
                 problem = gradient_problem(
                     caller.forward,
                     lambda names, text=expression: evaluate(text, {**functions, **names}),  # type: ignore[misc]
-                    tensors_of(case),
+                    make_arguments(case.inputs),
                     position,
                     seed,
                 )

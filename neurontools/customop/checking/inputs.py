@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.abi import DEVICE_NAMES
-from neurontools.customop.runner import TensorInput, check_below
+from neurontools.customop.runner import TensorInput, check_below, parse_number
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,12 +104,7 @@ def parse_pattern(text: str) -> Value:
     """
     found = _PATTERN.match(text)
     if found is None:
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-        raise UsageError(f"invalid input {text}", _FORM)
+        return parse_number(text, _FORM)
     if found["dtype"] not in DEVICE_NAMES:
         raise UsageError(
             f"input {text}: the device does not support dtype {found['dtype']}",
