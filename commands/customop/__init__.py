@@ -172,12 +172,9 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("library", nargs="?", metavar="LIB", help="the library (default: that of ./customop.yaml)")
     add("op", nargs="?", metavar="OP", help="one operator (default: all of them)")
-    add(
-        "--input",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="the next argument: NxM:float32 (equal letters, equal sizes), N:int32%%M (from 0 to M - 1), "
+    _add_input(
+        parser,
+        "NxM:float32 (equal letters, equal sizes), N:int32%%M (from 0 to M - 1), "
         "*:float32 (any shape), or a number (default: found by trial)",
     )
     add("--reference", default="", metavar="EXPR", help="the expected output, e.g. 'torch.relu(x0)'")
@@ -210,13 +207,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="a library, a customop.yaml or its directory (default: the current directory), "
         "and one operator (default: all)",
     )
-    add(
-        "--input",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="the next argument: "
-        "32x4096:float32[:SEED], NxM:float32 with --sweep, *:float32 with --shape, or a number",
+    _add_input(
+        parser, "32x4096:float32[:SEED], NxM:float32 with --sweep, *:float32 with --shape, or a number"
     )
     add("--shape", metavar="SHAPE", help="shape of tensors without --input (default: found by trial)")
     add("--dtype", default="float32", help="dtype of tensors without --input (default: float32)")
@@ -271,14 +263,15 @@ def _add_call(parser: argparse.ArgumentParser) -> None:
     _add_any_instance(parser)
     parser.add_argument("library", metavar="LIB", help="path of a lib<NAME>.so")
     parser.add_argument("op", metavar="OP", help="LIBRARY::OPERATOR, or OPERATOR if it is unique")
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="VALUE",
-        help="the next argument: 32x4096:float32, 32x4096:float32:SEED, 64:int32%%10 (from 0 to 9), scalar:float32, "
-        "or a number",
+    _add_input(
+        parser,
+        "32x4096:float32, 32x4096:float32:SEED, 64:int32%%10 (from 0 to 9), scalar:float32, or a number",
     )
+
+
+def _add_input(parser: argparse.ArgumentParser, forms: str) -> None:
+    description = f"the next argument: {forms}"
+    parser.add_argument("--input", action="append", default=[], metavar="VALUE", help=description)
 
 
 _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -16,7 +16,6 @@ from neurontools.collectives.operations import (
     DataType,
     Operation,
     divisor,
-    parse_datatype,
     parse_name,
     parse_operation,
     parse_size,
@@ -135,7 +134,7 @@ def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchma
         UsageError: an option is invalid or contradicts another.
         NeuronToolsError: this instance cannot do it.
     """
-    operation, kind = parse_operation(options.operation), parse_datatype(options.datatype)
+    operation, kind = parse_operation(options.operation), parse_name(DataType, options.datatype, "data type")
     _check_counts(options)
     _check_nodes(options, fabric)
     _check_flags(options, operation)

@@ -70,15 +70,6 @@ def parse_name(kind: type[_Named], name: str, what: str, aliases: Iterable[str] 
         ) from None
 
 
-def parse_datatype(name: str) -> DataType:
-    """Return a data type by its name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return parse_name(DataType, name, "data type")
-
-
 class Operation(StrEnum):
     """A collective operation."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -88,19 +88,6 @@ def execute_plan(
             held[piece] = held[piece] + arrived if transfer.reduce else arrived.copy()
         if on_step is not None:
             on_step(number + 1, len(plan.steps))
-
-
-class Schedule(Protocol):
-    """The steps of an algorithm for a group of ranks."""
-
-    def gather(self) -> Iterator[Step]:
-        """Yield the steps of an all_gather."""
-
-    def reduce_scatter(self) -> Iterator[Step]:
-        """Yield the steps of a reduce_scatter."""
-
-    def all_to_all(self) -> Iterator[Step]:
-        """Yield the steps of an alltoall."""
 
 
 class Mesh:
@@ -201,37 +188,33 @@ class Rings:
 
 
 def _ring_gather(tour: Tour, channels: int, channel: int) -> Iterator[Step]:
-    count = len(tour)
-    for step in range(count - 1):
-        yield tuple(
-            Transfer(tour[i], tour[(i + 1) % count], (tour[i - step] * channels + channel,))
-            for i in range(count)
-        )
+    return _pass_on(tour, lambda step, i: (tour[i - step] * channels + channel,))
 
 
 def _ring_reduce_scatter(tour: Tour, channels: int, channel: int) -> Iterator[Step]:
-    count = len(tour)
-    for step in range(count - 1):
-        yield tuple(
-            Transfer(tour[i], tour[(i + 1) % count], (tour[i - step - 1] * channels + channel,), reduce=True)
-            for i in range(count)
-        )
+    return _pass_on(tour, lambda step, i: (tour[i - step - 1] * channels + channel,), reduce=True)
 
 
 def _ring_all_to_all(tour: Tour, channels: int, channel: int) -> Iterator[Step]:
     count = len(tour)
+
+    def pieces(step: int, i: int) -> tuple[int, ...]:
+        return tuple(
+            (tour[i - step] * count + tour[(i - step + distance) % count]) * channels + channel
+            for distance in range(step + 1, count)
+        )
+
+    return _pass_on(tour, pieces, give=True)
+
+
+def _pass_on(
+    tour: Tour, pieces: Callable[[int, int], tuple[int, ...]], *, reduce: bool = False, give: bool = False
+) -> Iterator[Step]:
+    """Yield the steps in which everybody sends to the next; `pieces` by step and place in the tour."""
+    count = len(tour)
     for step in range(count - 1):
         yield tuple(
-            Transfer(
-                tour[i],
-                tour[(i + 1) % count],
-                tuple(
-                    (tour[i - step] * count + tour[(i - step + distance) % count]) * channels + channel
-                    for distance in range(step + 1, count)
-                ),
-                give=True,
-            )
-            for i in range(count)
+            Transfer(tour[i], tour[(i + 1) % count], pieces(step, i), reduce, give) for i in range(count)
         )
 
 
@@ -327,3 +310,6 @@ def _exchange(
         for target in positions
         if source != target
     )
+
+
+Schedule = Mesh | RecursiveHalving | Rings | Hierarchy

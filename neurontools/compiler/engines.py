@@ -47,7 +47,7 @@ _SCALAR_OPERAND = Placement(Engine.VECTOR, "SCALAR")
 
 _OWN_NAMESPACES = frozenset({"aten", "prims", "neurontools", "c10d", "_c10d_functional"})
 _COLLECTIVE_NAMESPACES = frozenset({"neurontools", "c10d", "_c10d_functional"})
-_COLLECTIVE_WORDS = (
+_COLLECTIVE_WORDS = [
     "all_reduce",
     "allreduce",
     "gather",
@@ -55,7 +55,7 @@ _COLLECTIVE_WORDS = (
     "broadcast",
     "all_to_all",
     "barrier",
-)
+]
 
 # Names are those of the forward, out-of-place, single-tensor form: see `family`.
 _FAMILIES: tuple[tuple[Placement, str], ...] = (

@@ -73,31 +73,6 @@ class Neff:
     libraries: tuple[NativePart, ...]
     flags: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        """The network's name."""
-        return self.header.name
-
-    @property
-    def uuid(self) -> bytes:
-        """16 bytes that identify the NEFF's content."""
-        return self.header.uuid
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Major and minor version of the format."""
-        return self.header.version
-
-    @property
-    def build_version(self) -> str:
-        """The compiler that made it."""
-        return self.header.build_version
-
-    @property
-    def lnc(self) -> int:
-        """Number of physical cores per logical core."""
-        return self.header.lnc
-
 
 def pack(
     graph: Graph,

@@ -41,38 +41,20 @@ class MatMul:
 
 
 # Operations per element of what is not a plain one-operation call: passes over the data in a textbook implementation.
-_PER_ELEMENT = {
-    "_softmax": 5,
-    "_safe_softmax": 5,
-    "_log_softmax": 5,
-    "_softmax_backward_data": 4,
-    "_log_softmax_backward_data": 4,
-    "gelu": 8,
-    "silu": 4,
-    "mish": 6,
-    "native_layer_norm": 7,
-    "native_layer_norm_backward": 12,
-    "native_group_norm": 7,
-    "native_group_norm_backward": 12,
-    "native_batch_norm": 7,
-    "native_batch_norm_backward": 12,
-    "_native_batch_norm_legit": 7,
-    "_native_batch_norm_legit_functional": 7,
-    "_fused_rms_norm": 5,
-    "addcmul": 3,
-    "addcdiv": 3,
-    "lerp": 3,
-    "mse_loss": 3,
-    "var": 3,
-    "var_mean": 3,
-    "std": 3,
-    "linalg_vector_norm": 2,
-    "binary_cross_entropy_with_logits": 6,
-    "_fused_adam": 14,
-    "_fused_adamw": 15,
-    "_fused_sgd": 4,
-    "_thnn_fused_lstm_cell": 10,
+_NAMES_BY_COUNT = {
+    2: "linalg_vector_norm",
+    3: "addcmul addcdiv lerp mse_loss var var_mean std",
+    4: "_softmax_backward_data _log_softmax_backward_data silu _fused_sgd",
+    5: "_softmax _safe_softmax _log_softmax _fused_rms_norm",
+    6: "mish binary_cross_entropy_with_logits",
+    7: "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional",
+    8: "gelu",
+    10: "_thnn_fused_lstm_cell",
+    12: "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward",
+    14: "_fused_adam",
+    15: "_fused_adamw",
 }
+_PER_ELEMENT = {name: count for count, names in _NAMES_BY_COUNT.items() for name in names.split()}
 
 
 def products(node: Node) -> tuple[MatMul, ...]:
@@ -169,20 +151,13 @@ def _attention(shapes: list[tuple[int, ...]], *, backward: bool) -> tuple[MatMul
     )
 
 
-_ITEM_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "uint64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
+_TYPES_BY_BYTES = {
+    1: "bool int8 uint8",
+    2: "float16 bfloat16 int16 uint16",
+    8: "float64 int64 uint64 complex64",
+    16: "complex128",
 }
+_ITEM_BYTES = {name: nbytes for nbytes, names in _TYPES_BY_BYTES.items() for name in names.split()}
 # Operators that write arguments which are not the first one, by position (their schemas name these).
 _WRITTEN_POSITIONS = {
     "_fused_adam": (0, 2, 3, 4),

@@ -9,7 +9,7 @@ import subprocess
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.toolchain import INCLUDE, SOURCE, home
+from neurontools.customop.building.toolchain import INCLUDE, SOURCE, home, run_program
 from neurontools.customop.errors import remedy_for
 from neurontools.customop.package import executable_file
 
@@ -21,7 +21,8 @@ _PLACE = re.compile(r"(?P<path>.+):(?P<line>\d+)(?: \(.*\))?\Z")  # behind it: (
 _FIELDS = 3  # text, core, addresses
 
 
-def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str]) -> str:
+@lru_cache(maxsize=64)
+def user_location(library: bytes, frames: tuple[int, ...], sources: tuple[str, ...]) -> str:
     """Return `file:line` of the innermost frame in one of the user's sources, "" when unknown.
 
     Args:
@@ -29,26 +30,15 @@ def user_location(library: bytes, frames: Sequence[int], sources: Sequence[str])
         frames: addresses in it, innermost first.
         sources: absolute paths of the user's files.
     """
-    return _location(library, tuple(frames), tuple(sources)) if frames else ""
-
-
-@lru_cache(maxsize=64)
-def _location(library: bytes, frames: tuple[int, ...], sources: tuple[str, ...]) -> str:
+    if not frames:
+        return ""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if tool is None:
         return ""
     fd = executable_file("neuron-customop-symbols", library)
     try:
-        answer = subprocess.run(
-            [tool, "-i", "-e", f"/proc/self/fd/{fd}", *(hex(frame) for frame in frames)],
-            pass_fds=(fd,),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        command = (tool, "-i", "-e", f"/proc/self/fd/{fd}", *map(hex, frames))
+        answer = run_program(command, pass_fds=(fd,), timeout_s=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     finally:
@@ -83,23 +73,19 @@ def short_path(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def format_warnings(warnings: Sequence[str], library: bytes, sources: Sequence[str]) -> tuple[str, ...]:
-    """Format warnings as `tcm: reason on core 0 at kernel.cpp:12; remedy`.
+def format_warning(line: str, library: bytes, sources: tuple[str, ...]) -> str:
+    """Format a warning as `tcm: reason on core 0 at kernel.cpp:12; remedy`.
 
     Args:
-        warnings: lines of the runtime: text, core and hexadecimal addresses, separated by tabs.
+        line: of the runtime: text, core and hexadecimal addresses, separated by tabs.
         library: the ELF file that contains the addresses.
         sources: absolute paths of the user's files.
     """
-    return tuple(_format_warning(line, library, sources) for line in warnings)
-
-
-def _format_warning(line: str, library: bytes, sources: Sequence[str]) -> str:
     fields = line.split("\t")
     if len(fields) != _FIELDS:
         return line
     text, core, places = fields
-    frames = [int(place, 16) for place in places.split(",") if place]
+    frames = tuple(int(place, 16) for place in places.split(",") if place)
     location = user_location(library, frames, sources)
     kind, _, reason = text.partition(": ")
     place = f" at {location}" if location else ""

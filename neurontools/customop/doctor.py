@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from neurontools.customop.building.toolchain import Compiler, find_compiler, home, prepare, toolchain_key
+from neurontools.customop.building.toolchain import (
+    Compiler,
+    find_compiler,
+    home,
+    prepare,
+    run_program,
+    toolchain_key,
+)
 from neurontools.errors import TORCH_REMEDY, NeuronToolsError
 
 if TYPE_CHECKING:
@@ -81,14 +88,7 @@ def _system() -> ComponentStatus:
 def _runtime(compiler: Compiler, on_progress: Callable[[str], None] | None) -> ComponentStatus:
     try:
         toolchain = prepare(compiler, on_progress)
-        done = subprocess.run(
-            [toolchain.worker],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_program([toolchain.worker], timeout_s=60.0)
     except NeuronToolsError as error:
         return ComponentStatus("runtime", False, error.message, True, "build", error.remedy)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.building.freshness import changed_sources
+from neurontools.customop.building.toolchain import run_program
 from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.package import Package, executable_file, read_package
@@ -104,16 +105,8 @@ def _describe(package: Package, part: bytes, what: str) -> str:
     program = executable_file("neuron-customop-worker", package.parts.worker)
     library = executable_file("neuron-customop-part", part)
     try:
-        done = subprocess.run(
-            [f"/proc/self/fd/{program}", "describe", str(library)],
-            pass_fds=(program, library),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        command = (f"/proc/self/fd/{program}", "describe", str(library))
+        done = run_program(command, pass_fds=(program, library), timeout_s=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CustomOpLibraryError(f"cannot load the {what} of {package.path}: {error}") from error
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.customop import abi, cost
 from neurontools.customop.abi import BY_CODE, DEVICE_NAMES
-from neurontools.customop.backtrace import format_warnings, user_location
+from neurontools.customop.backtrace import format_warning, user_location
 from neurontools.customop.calls import (
     Buffer,
     CoreWork,
@@ -197,7 +197,9 @@ class CustomOperator:
     def _finish(self, outcome: Outcome, values: Sequence[Value], library: bytes) -> Outcome:
         called_with = ""
         if outcome.warnings:
-            outcome = replace(outcome, warnings=format_warnings(outcome.warnings, library, self._sources()))
+            sources = self._sources()
+            warnings = tuple(format_warning(line, library, sources) for line in outcome.warnings)
+            outcome = replace(outcome, warnings=warnings)
             called_with = describe(values)
         log_outcome(self.entry.qualified, outcome, called_with)
         failure = outcome.failure

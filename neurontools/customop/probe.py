@@ -14,7 +14,7 @@ from neurontools.customop.abi import BY_NAME
 from neurontools.customop.cost import TensorOperand
 from neurontools.customop.environment import execution_timeout_s
 from neurontools.customop.mailbox import WorkerGoneError
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.customop.session import Session
@@ -32,20 +32,6 @@ SAMPLE_INTEGER = 1
 _TIMEOUT_S = 10.0  # a kernel may loop for ever on generated values
 _operators: dict[str, tuple[Package, int]] = {}
 _modelled_ns: dict[tuple[str, int, tuple[Operand, ...]], int] = {}
-
-
-def probe_ns(package: Package, index: int, operands: Sequence[Operand]) -> int:
-    """Return the modelled time of an operator in nanoseconds, from a run, or from its source if the run fails.
-
-    Args:
-        package: the library.
-        index: position of the operator in its manifest.
-        operands: its arguments.
-    """
-    try:
-        return _by_run(package, index, operands)
-    except (NeuronToolsError, WorkerGoneError):
-        return _by_source(package, index, operands)
 
 
 def _generate_argument(operand: Operand, word: str, position: int) -> object:
@@ -83,7 +69,7 @@ def _by_run(package: Package, index: int, operands: Sequence[Operand]) -> int:
             _generate_argument(operand, word, position)
             for position, (operand, word) in enumerate(zip(operands, words, strict=True))
         ]
-        return execute(CustomOperator(package, index, executor), arguments, Codes())[1].modelled_ns
+        return execute(CustomOperator(package, index, executor), arguments)[1].modelled_ns
     finally:
         executor.close()
 
@@ -111,7 +97,7 @@ def remember_operator(package: Package, index: int) -> None:
 
 
 def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
-    """Return the modelled time of a call of a loaded operator in nanoseconds.
+    """Return the modelled time of a call of a loaded operator in nanoseconds, from a run, or from its source if that fails.
 
     Args:
         qualified: `library::operator`.
@@ -125,5 +111,8 @@ def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
     package, index = _operators[qualified]
     key = (package.sha256, index, tuple(operands))
     if key not in _modelled_ns:
-        _modelled_ns[key] = probe_ns(package, index, operands)
+        try:
+            _modelled_ns[key] = _by_run(package, index, operands)
+        except (NeuronToolsError, WorkerGoneError):
+            _modelled_ns[key] = _by_source(package, index, operands)
     return _modelled_ns[key]

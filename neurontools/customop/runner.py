@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.text import plural
 from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
-from neurontools.customop.marshalling import Codes, execute, import_torch
+from neurontools.customop.marshalling import execute, import_torch
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Access, Package, find_operator, read_package
 from neurontools.customop.signature import TENSOR_KINDS
@@ -153,7 +153,6 @@ def run(
     """
     package = read_package(path)
     index = find_operator(package, op)
-    codes = Codes()
     executor = new_executor(package)
     try:
         operation = CustomOperator(package, index, executor)
@@ -163,7 +162,7 @@ def run(
         first: Any = None
         repeatable = True
         for done in range(repeat):
-            output, completed = execute(operation, arguments, codes)
+            output, completed = execute(operation, arguments)
             results.append(completed)
             first = output if first is None else first
             repeatable = repeatable and _same_bytes(first, output)

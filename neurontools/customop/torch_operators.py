@@ -15,7 +15,7 @@ from neurontools.customop.calls import PreparedCall
 from neurontools.customop.device_resident import tensor_in
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import Codes, execute, import_torch, infer, values_of
+from neurontools.customop.marshalling import dtype_of, execute, import_torch, infer, values_of
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import remember_operator
 from neurontools.customop.signal_takeover import signal_takeover
@@ -61,7 +61,6 @@ class _Registry:
     owners: dict[str, str] = field(default_factory=dict)  # qualified name -> digest
     schemas: dict[str, str] = field(default_factory=dict)
     torch_libraries: list[Any] = field(default_factory=list)
-    codes: Codes | None = None
 
 
 _registry = _Registry()
@@ -101,8 +100,6 @@ def _register(torch: Any, package: Package, code: str) -> LoadedLibrary:
         known = _registry.libraries.get(package.sha256)
         if known is not None and all(_registry.owners.get(op) == package.sha256 for op in known.ops):
             return known
-        if _registry.codes is None:
-            _registry.codes = Codes()
         entries = package.manifest.operators
         for entry in entries:
             _check_free(torch, entry)
@@ -113,7 +110,7 @@ def _register(torch: Any, package: Package, code: str) -> LoadedLibrary:
         for index, entry in enumerate(entries):
             made = CustomOperator(package, index, executor)
             _registry.operations[entry.qualified] = made
-            _registry.callers[entry.qualified] = Caller(made, _registry.codes)
+            _registry.callers[entry.qualified] = Caller(made)
             _registry.owners[entry.qualified] = package.sha256
             remember_operator(package, index)
             if entry.qualified not in _registry.schemas:
@@ -194,10 +191,9 @@ def _cpu_implementation(qualified: str) -> Callable[..., torch.Tensor]:
 def _fake_implementation(qualified: str) -> Callable[..., torch.Tensor]:
     def fake(*arguments: object) -> torch.Tensor:
         torch = import_torch()
-        assert _registry.codes is not None
-        shape = infer(_registry.operations[qualified], arguments, _registry.codes)
+        shape = infer(_registry.operations[qualified], arguments)
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), "meta")
-        result: Any = torch.empty(shape.sizes, dtype=_registry.codes.dtype(shape.dtype), device=device)
+        result: Any = torch.empty(shape.sizes, dtype=dtype_of(shape.dtype), device=device)
         return result
 
     return no_trace(fake)
@@ -277,16 +273,10 @@ class _Signature:
 
 
 class Caller:
-    """Calls an operator with CPU tensors.
+    """Calls an operator with CPU tensors."""
 
-    Args:
-        operation: the operator.
-        codes: dtype numbers.
-    """
-
-    def __init__(self, operation: CustomOperator, codes: Codes) -> None:
+    def __init__(self, operation: CustomOperator) -> None:
         self._operation = operation
-        self._codes = codes
         self._tensor_type: type[torch.Tensor] = import_torch().Tensor
         self._signatures: dict[tuple[object, ...], _Signature] = {}
 
@@ -294,7 +284,7 @@ class Caller:
         """Return the result; it is in device memory if one of the tensors is."""
         executor = self._operation.executor
         if not isinstance(executor, WorkerExecutor):
-            return execute(self._operation, arguments, self._codes)[0]
+            return execute(self._operation, arguments)[0]
         key: list[object] = []
         addresses: list[int] = []
         kept = []  # dense copies
@@ -325,11 +315,11 @@ class Caller:
 
     def _prepare(self, arguments: Sequence[object], key: tuple[object, ...]) -> _Signature:
         operation = self._operation
-        values = values_of(operation, arguments, self._codes)
+        values = values_of(operation, arguments)
         shape = operation.infer(values)
         constant = [i for i, word in enumerate(operation.entry.parameters) if word == "const-tensor"]
         call = PreparedCall(operation.request(values, shape), constant)
-        layout = (shape.sizes, self._codes.dtype(shape.dtype), shape.nbytes)
+        layout = (shape.sizes, dtype_of(shape.dtype), shape.nbytes)
         empty = partial(import_torch().empty, layout[0], dtype=layout[1])
         signature = _Signature(call, values, empty, layout)
         if len(self._signatures) >= _SIGNATURES_MAX:

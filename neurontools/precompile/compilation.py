@@ -123,11 +123,7 @@ def schedule(paths: Iterable[str], node: int, nodes: int) -> tuple[str, ...]:
     """
     ordered = sorted(paths)
     helped = min(MAX_NEIGHBOURS, nodes - 1)
-    return tuple(path for step in range(helped + 1) for path in _share(ordered, (node + step) % nodes, nodes))
-
-
-def _share(ordered: Sequence[str], node: int, nodes: int) -> Sequence[str]:
-    return ordered[node::nodes]
+    return tuple(path for step in range(helped + 1) for path in ordered[(node + step) % nodes :: nodes])
 
 
 RETRIES_VARIABLE = "NEURON_PARALLEL_COMPILE_MAX_RETRIES"

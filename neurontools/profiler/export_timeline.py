@@ -22,7 +22,7 @@ from neurontools.profiler.capture_format import CLOCKS, Track
 from neurontools.profiler.intervals import lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.trace import Trace, TraceAction, TraceRow
@@ -89,34 +89,35 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         metadata.append(_metadata("thread_name", line.group, line.number, {"name": line.name}))
         metadata.append(_metadata("thread_sort_index", line.group, line.number, {"sort_index": line.number}))
     file.write(",\n".join(metadata))
-    done = 0
-    for line in lines:
-        done = _write_line(trace, line, file, done, progress)
-    file.write("\n]}\n")
-
-
-def _write_line(trace: Trace, line: Line, file: IO[str], done: int, progress: Progress | None) -> int:
-    known: dict[int, tuple[str, str]] = {}
-    place = f'"pid":{line.group},"tid":{line.number}'
-    for first in range(0, len(line.events), BLOCK):
-        block = line.events[first : first + BLOCK]
+    known: dict[tuple[int, int], tuple[str, str]] = {}
+    for line, block in _blocks(trace, lines, progress):
         columns = (trace.start, trace.duration, trace.action, trace.execution, trace.status)
         text = []
         for start, duration, action, execution, status in zip(
             *(column[block].tolist() for column in columns), strict=True
         ):
-            if action not in known:
-                known[action] = _static(trace.actions[action], place)
-            head, arguments = known[action]
+            key = (line.number, action)
+            if key not in known:
+                known[key] = _static(trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
+            head, arguments = known[key]
             text.append(
                 f',\n{head},"ts":{_microseconds(start)},"dur":{_microseconds(duration)},'
                 f'"args":{{"execution":{execution},"status":{status}{arguments}}}}}'
             )
         file.write("".join(text))
-        done += len(block)
-        if progress is not None:
-            progress(done, trace.event_count)
-    return done
+    file.write("\n]}\n")
+
+
+def _blocks(trace: Trace, lines: Iterable[Line], progress: Progress | None) -> Iterator[tuple[Line, Int64s]]:
+    """Yield the events of each line in blocks; report progress after each block."""
+    done = 0
+    for line in lines:
+        for first in range(0, len(line.events), BLOCK):
+            block = line.events[first : first + BLOCK]
+            yield line, block
+            done += len(block)
+            if progress is not None:
+                progress(done, trace.event_count)
 
 
 def _static(action: TraceAction, place: str) -> tuple[str, str]:
@@ -193,15 +194,9 @@ def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = No
         file.write(_packet(_group(group)))
     for line in lines:
         file.write(_packet(_line(line)))
-    done = 0
-    for line in lines:
-        encoder = _LineEncoder(trace, line, names)
-        for first in range(0, len(line.events), BLOCK):
-            block = line.events[first : first + BLOCK]
-            file.write(encoder.encode(block))
-            done += len(block)
-            if progress is not None:
-                progress(done, trace.event_count)
+    encoders = {line.number: _LineEncoder(trace, line, names) for line in lines}
+    for line, block in _blocks(trace, lines, progress):
+        file.write(encoders[line.number].encode(block))
 
 
 class _LineEncoder:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(
-    {
+    [
         "NOP",
         "SET_ORDERING_MODE",
         "EVENT_SEMAPHORE",
@@ -32,7 +32,7 @@ SETUP_OPCODES = frozenset(
         "WRITE",
         "TENSOR_LOAD",
         "MODIFY_POOL_CONFIG",
-    }
+    ]
 )
 
 COLLECTIVE_OPCODE = "PSEUDO_TRIGGER_COLLECTIVE"

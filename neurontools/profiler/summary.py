@@ -136,7 +136,7 @@ def _modelled(trace: Trace) -> Int64s:
 
 
 def _model(trace: Trace, row: TraceRow, number: int, executions: Int64s, modelled_ns: int) -> ModelSummary:
-    value = trace.models[number].value
+    value = trace.models[number]
     wall = trace.duration[executions]
     warm = wall[1:] if len(wall) > 1 else wall
     return ModelSummary(
@@ -277,7 +277,7 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
     row = next(row for row in trace.rows if row.first <= event < row.last)
     action = trace.actions[trace.action[event]]
     start, duration = int(trace.start[event]), int(trace.duration[event])
-    model = trace.models[trace.model[event]].value
+    model = trace.models[trace.model[event]]
     seconds = duration / 1e9
     moved = action.read_bytes + action.write_bytes
     fields = (

@@ -60,14 +60,6 @@ class TraceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceModel:
-    """A loaded model of a process."""
-
-    process: int
-    value: LoadedModel
-
-
-@dataclass(frozen=True, slots=True)
 class Trace:
     """Events of several processes on one axis.
 
@@ -84,7 +76,7 @@ class Trace:
 
     processes: tuple[Meta, ...]
     rows: tuple[TraceRow, ...]
-    models: tuple[TraceModel, ...]
+    models: tuple[LoadedModel, ...]
     actions: tuple[TraceAction, ...]
     start: Int64s
     duration: Int64s
@@ -192,7 +184,7 @@ class _Table:
             TraceAction(name, "", Track.HARDWARE if name.startswith("nc_") else Track.RUNTIME)
             for name in SYSTEM_EVENTS
         ]
-        self.models: list[TraceModel] = []
+        self.models: list[LoadedModel] = []
         self._programs: dict[str, int] = {}
         self._boot: Meta | None = None
 
@@ -202,7 +194,7 @@ class _Table:
         first_model = len(self.models)
         names, bases = [], []
         for value in capture.models:
-            self.models.append(TraceModel(process, value))
+            self.models.append(value)
             names.append(len(self.actions))
             self.actions.append(TraceAction(value.name, "MODEL", Track.MODEL))
             bases.append(self._program(capture, value.neff_hash))
@@ -318,7 +310,7 @@ def _loaded_from(trace: Trace, path: str) -> Mask:
             neff_hash = pairing_hash(file.read())
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
-    found: Mask = np.array([model.value.neff_hash == neff_hash for model in trace.models], dtype=bool)
+    found: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
     if not found.any():
         raise ProfileError(
             f"the profile has no records of {path} (hash {neff_hash})",

@@ -82,7 +82,7 @@ class SimulatedAccelerator:
         model = self.runtime.load(
             index,
             name=name,
-            uuid=neff.uuid,
+            uuid=neff.header.uuid,
             neff=result.data,
             code_bytes=len(result.data),
             constant_bytes=0,

@@ -101,7 +101,7 @@ def test_flags_target_core_size_and_libraries_make_other_entries(open_cache: Ope
     ]
     assert not any(result.hit for result in made)
     assert len({result.entry for result in made}) == len(made)
-    assert [result.neff.lnc for result in made[2:4]] == [2, 1]
+    assert [result.neff.header.lnc for result in made[2:4]] == [2, 1]
 
 
 def test_the_machines_core_size_is_a_flag_only_where_it_is_not_the_default(open_cache: Opener) -> None:

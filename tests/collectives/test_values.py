@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.collectives.checking import ALL_ONES, RANDOM, decode, encode, generate, numpy, same_bits
-from neurontools.collectives.operations import DataType, parse_datatype
+from neurontools.collectives.operations import DataType, parse_name
 from neurontools.errors import MissingDependencyError, UsageError
 
 FLOATS = [kind for kind in DataType if kind.is_float]
@@ -29,7 +29,7 @@ def test_an_element_has_its_size(kind):
 def test_there_are_the_types_of_the_documents():
     assert {kind.value for kind in DataType} == set(SIZES)
     with pytest.raises(UsageError, match="unknown data type 'fp64'"):
-        parse_datatype("fp64")
+        parse_name(DataType, "fp64", "data type")
 
 
 @pytest.mark.parametrize("kind", FLOATS)

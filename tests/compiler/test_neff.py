@@ -47,8 +47,8 @@ def test_a_graph_survives_its_neff(graph: Graph, name: str) -> None:
     clean = "".join(character for character in name if character.isprintable())
     neff = parse(pack(graph, cost, name=clean, build_version=BUILD_VERSION, flags=FLAGS), validate_hash=True)
     assert (neff.graph, neff.cost, neff.flags) == (graph, cost, FLAGS)
-    assert clean.startswith(neff.name)
-    assert len(neff.name.encode()) < 256
+    assert clean.startswith(neff.header.name)
+    assert len(neff.header.name.encode()) < 256
 
 
 def test_equal_input_gives_equal_bytes() -> None:
@@ -80,7 +80,7 @@ def test_an_ordinary_tar_reader_opens_the_data() -> None:
 
 def test_two_physical_cores_make_two_subgraphs() -> None:
     neff = compile_graph(mlp(), TRN2, ("--target=trn2",), "mlp")
-    assert parse(neff).lnc == 2
+    assert parse(neff).header.lnc == 2
     assert "sg01/def.json" in members_of(neff)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 
@@ -79,13 +79,12 @@ Call = Callable[..., "torch.Tensor"]
 @pytest.fixture
 def call(operation: Callable[[str], CustomOperator]) -> Call:
     """Call an operator of the library of operations by its name."""
-    codes = Codes()
     found: dict[str, CustomOperator] = {}
 
     def run(name: str, *arguments: object) -> torch.Tensor:
         if name not in found:
             found[name] = operation(f"operations::{name}")
-        output: torch.Tensor = execute(found[name], arguments, codes)[0]
+        output: torch.Tensor = execute(found[name], arguments)[0]
         return output
 
     return run

@@ -13,7 +13,7 @@ import torch
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.conftest import request_for
@@ -69,10 +69,10 @@ def test_faults_are_reported_at_their_lines(operation: CustomOperator) -> None:
     x = torch.arange(8.0)
     for which, (kind, mark) in LINES.items():
         with pytest.raises(NeuronCustomOpError) as caught:
-            execute(operation, (x, x.clone(), which), Codes())
+            execute(operation, (x, x.clone(), which))
         line = next(i for i, text in enumerate(source, 1) if text.endswith(f"// {mark}"))
         assert (caught.value.kind, caught.value.location.rpartition(":")[2]) == (kind, str(line)), which
-    _, completed = execute(operation, (x, x.clone(), 24), Codes())
+    _, completed = execute(operation, (x, x.clone(), 24))
     assert completed.warnings[0].startswith("tcm: 1 TCM block (4096 bytes) not freed")
 
 

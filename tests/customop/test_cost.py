@@ -17,7 +17,7 @@ from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.customop.calls import CoreWork
 from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_ns
 from neurontools.customop.load import load_library
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.package import Access
 from neurontools.customop.probe import operator_ns
@@ -42,7 +42,7 @@ def test_counted_work_reproduces_the_documented_throughput(operation: Find, styl
     home = "multicore_calibration" if style == "multicore" else "calibration"
     taken = 0
     for shape in CALIBRATION["shapes"]:
-        taken += execute(operation(f"{home}::{style}"), (torch.randn(shape),), Codes())[1].modelled_ns
+        taken += execute(operation(f"{home}::{style}"), (torch.randn(shape),))[1].modelled_ns
     documented = CALIBRATION["iterations_per_s"][style]
     assert _throughput(taken) == pytest.approx(documented, rel=CALIBRATION["tolerance"])
 
@@ -52,8 +52,7 @@ def test_counted_work_reproduces_the_documented_throughput(operation: Find, styl
 )
 def test_our_samples_reach_it_too(operation: Find, sample: str, style: str) -> None:
     runs = [
-        execute(operation(f"{sample}::forward"), (torch.randn(shape),), Codes())
-        for shape in CALIBRATION["shapes"]
+        execute(operation(f"{sample}::forward"), (torch.randn(shape),)) for shape in CALIBRATION["shapes"]
     ]
     documented = CALIBRATION["iterations_per_s"][style]
     assert _throughput(sum(run[1].modelled_ns for run in runs)) == pytest.approx(documented, rel=0.05)
@@ -109,7 +108,7 @@ def test_a_graph_gets_the_time_of_the_call_itself(library: Library, operation: F
     loaded = load_library(library(style))
     graph = replace(_graph(f"{style}.forward.default", 37, 53), libraries=(loaded.code,))
     (part,) = native_parts(graph)
-    call = execute(operation(f"{style}::forward"), (torch.randn(37, 53),), Codes())[1]
+    call = execute(operation(f"{style}::forward"), (torch.randn(37, 53),))[1]
     estimated = estimate(graph, instance_type("trn1.2xlarge").device, custom_ns=dict(part.call_ns))
     assert estimated.gpsimd_ns == estimated.total_ns == call.modelled_ns > 0
 

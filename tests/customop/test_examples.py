@@ -19,7 +19,7 @@ from neurontools.customop.building.project import load_project
 from neurontools.customop.building.toolchain import find_compiler, user_flags
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 
@@ -239,7 +239,7 @@ def test_no_kernel_leaves_a_warning_or_a_byte_behind(
     contents = read_package(libraries[name])
     executor = new_executor(contents)
     try:
-        _, completed = execute(CustomOperator(contents, 0, executor), arguments[name], Codes())
+        _, completed = execute(CustomOperator(contents, 0, executor), arguments[name])
         assert completed.warnings == ()
         assert completed.modelled_ns > 0
     finally:

@@ -17,7 +17,7 @@ import torch
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import NeuronCustomOpError, remedy_for
-from neurontools.customop.marshalling import Codes, execute, infer
+from neurontools.customop.marshalling import execute, infer
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault
@@ -44,12 +44,12 @@ def told(operation: CustomOperator, fault: Fault, log: pytest.LogCaptureFixture)
     """Return the line that a fault prints and what it says to do."""
     if fault.warning:
         with log.at_level(logging.WARNING, "neurontools.customop"):
-            execute(operation, arguments(fault), Codes())
+            execute(operation, arguments(fault))
         line, _, rest = log.messages[-1].rpartition("; ")
         remedy, _, called = rest.partition(" [")
         return f"{line} [{called}", remedy
     with pytest.raises(NeuronCustomOpError) as caught:
-        (infer if fault.op == "bad_shape" else execute)(operation, arguments(fault), Codes())
+        (infer if fault.op == "bad_shape" else execute)(operation, arguments(fault))
     assert caught.value.__notes__ == [f"hint: {caught.value.remedy}"]  # tracebacks show it too
     return caught.value.message, caught.value.remedy
 
@@ -98,7 +98,7 @@ def test_what_only_the_sanitizers_find(
     sanitize, operation = build_of_sanitized
     if not sanitize:
         x = torch.arange(8.0)
-        assert torch.equal(execute(operation, (x, fault.which), Codes())[0], x)
+        assert torch.equal(execute(operation, (x, fault.which))[0], x)
         return
     line, remedy = told(operation, fault, caplog)
     assert f" {fault.kind}: " in line
@@ -117,8 +117,8 @@ def test_a_release_build_leaves_the_index_to_the_guard_pages() -> None:
         operation = CustomOperator(package, 0, executor)
         x = torch.arange(8.0)
         with pytest.raises(NeuronCustomOpError, match="access 0 bytes past the end of argument 1"):
-            execute(operation, (x, x.clone(), 4), Codes())
-        assert torch.equal(execute(operation, (x, x.clone(), 5), Codes())[0], x)
+            execute(operation, (x, x.clone(), 4))
+        assert torch.equal(execute(operation, (x, x.clone(), 5))[0], x)
     finally:
         executor.close()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute, infer
+from neurontools.customop.marshalling import execute, infer
 from neurontools.customop.operation import CustomOperator
 
 SOURCE = Path(__file__).parent / "kernels" / "faults" / "compute.cpp"
@@ -28,7 +28,7 @@ def line_of(mark: str) -> str:
 def fail(operation: CustomOperator, which: int, size: int = 8) -> NeuronCustomOpError:
     x = torch.arange(float(size))
     with pytest.raises(NeuronCustomOpError) as caught:
-        execute(operation, (x, x.clone(), which), Codes())
+        execute(operation, (x, x.clone(), which))
     return caught.value
 
 
@@ -85,13 +85,13 @@ def test_a_fault_is_reported_and_the_next_call_works(
     if mark:
         assert error.location.endswith(line_of(mark)), error.location
     x = torch.rand(5)
-    assert torch.equal(execute(operation("faults::copy"), (x,), Codes())[0], x)
+    assert torch.equal(execute(operation("faults::copy"), (x,))[0], x)
 
 
 def test_integer_division_by_zero_is_reported_where_the_processor_traps(operation: Find) -> None:
     if os.uname().machine == "aarch64":  # divides without a trap
         x = torch.arange(8.0)
-        assert torch.equal(execute(operation("faults::fault"), (x, x.clone(), 64), Codes())[0], x)
+        assert torch.equal(execute(operation("faults::fault"), (x, x.clone(), 64))[0], x)
         return
     error = fail(operation("faults::fault"), 64)
     assert (error.kind, error.reason) == ("arithmetic", "integer division by zero")
@@ -106,7 +106,7 @@ def test_an_endless_loop_ends_at_the_time_limit_and_names_the_loop(
     assert (error.kind, error.reason) == ("timeout", "no result after 0.3 s")
     assert error.location.endswith(line_of("loop"))
     x = torch.rand(5)
-    assert torch.equal(execute(operation("faults::copy"), (x,), Codes())[0], x)
+    assert torch.equal(execute(operation("faults::copy"), (x,))[0], x)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_doubtful_kernel_succeeds_with_a_warning(
 ) -> None:
     x = torch.arange(8.0)
     with caplog.at_level(logging.WARNING, "neurontools.customop"):
-        result, completed = execute(operation("faults::fault"), (x, x.clone(), which), Codes())
+        result, completed = execute(operation("faults::fault"), (x, x.clone(), which))
     assert torch.equal(result, x)
     assert warning in completed.warnings[0]
 
@@ -130,7 +130,7 @@ def test_a_doubtful_kernel_succeeds_with_a_warning(
 def test_a_quiet_policy_and_a_fifth_stream_are_fine(operation: Find) -> None:
     x = torch.arange(8.0)
     for which in (45, 46):
-        result, completed = execute(operation("faults::fault"), (x, x.clone(), which), Codes())
+        result, completed = execute(operation("faults::fault"), (x, x.clone(), which))
         assert torch.equal(result, x)
         assert completed.warnings == ()
 
@@ -148,19 +148,19 @@ MULTICORE = [
 @pytest.mark.parametrize(("which", "kind", "message", "core"), MULTICORE)
 def test_faults_of_eight_cores(operation: Find, which: int, kind: str, message: str, core: int) -> None:
     with pytest.raises(NeuronCustomOpError) as caught:
-        execute(operation("multicore_faults::fault"), (torch.zeros(16), which), Codes())
+        execute(operation("multicore_faults::fault"), (torch.zeros(16), which))
     assert (caught.value.kind, caught.value.core) == (kind, core)
     assert message in caught.value.reason
 
 
 def test_eight_cores_write_their_parts(operation: Find) -> None:
-    result, _ = execute(operation("multicore_faults::fault"), (torch.zeros(16), 8), Codes())
+    result, _ = execute(operation("multicore_faults::fault"), (torch.zeros(16), 8))
     assert result.tolist() == [float(core) for core in range(8) for _ in range(2)]
 
 
 def test_an_uneven_share_leaves_elements_unwritten_and_is_reported(operation: Find) -> None:
     with pytest.raises(NeuronCustomOpError, match="4 of 68 output bytes were never written"):
-        execute(operation("multicore_faults::fault"), (torch.zeros(17), 8), Codes())
+        execute(operation("multicore_faults::fault"), (torch.zeros(17), 8))
 
 
 SHAPES = [
@@ -176,10 +176,10 @@ SHAPES = [
 def test_a_wrong_shape_function_is_harmless(operation: Find, which: int, kind: str, message: str) -> None:
     broken = operation("faults::bad_shape")
     with pytest.raises(NeuronCustomOpError) as caught:
-        infer(broken, (torch.zeros(3), which), Codes())
+        infer(broken, (torch.zeros(3), which))
     assert (caught.value.kind, caught.value.core) == (kind, -1)
     assert message in caught.value.reason
-    assert infer(broken, (torch.zeros(3), 9), Codes()).sizes == (3, 2)
+    assert infer(broken, (torch.zeros(3), 9)).sizes == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_wrong_shape_function_is_harmless(operation: Find, which: int, kind: s
 )
 def test_limits_of_the_device_are_kept(operation: Find, tensor: torch.Tensor, problem: str) -> None:
     with pytest.raises(NeuronCustomOpError) as caught:
-        infer(operation("faults::copy"), (tensor,), Codes())
+        infer(operation("faults::copy"), (tensor,))
     assert caught.value.kind == "limit"
     assert problem in caught.value.reason
 
@@ -204,12 +204,12 @@ def test_printed_text_appears_in_the_log_only_when_it_is_asked_for(
 ) -> None:
     x = torch.arange(8.0)
     call = (x, x.clone(), 72)
-    execute(operation("faults::fault"), call, Codes())
+    execute(operation("faults::fault"), call)
     monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "64")
-    execute(operation("faults::fault"), call, Codes())
+    execute(operation("faults::fault"), call)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
-    execute(operation("faults::fault"), call, Codes())
+    execute(operation("faults::fault"), call)
     printed = capsys.readouterr().err
     assert (
         "INFO   TDRV:pool_stdio_queue_consume_all_entries Printing stdout from GPSIMD:\n8 elements\n"
@@ -223,7 +223,7 @@ def test_the_newest_printed_text_stays_in_the_queue(
     monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "32")
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
     x = torch.arange(8.0)
-    execute(operation("faults::fault"), (x, x.clone(), 73), Codes())
+    execute(operation("faults::fault"), (x, x.clone(), 73))
     assert capsys.readouterr().err.endswith("GPSIMD:\n 996\nline 997\nline 998\nline 999\n")
 
 
@@ -232,7 +232,7 @@ def test_only_core_0_prints(
 ) -> None:
     monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "1024")
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
-    execute(operation("multicore_faults::fault"), (torch.zeros(16), 6), Codes())
+    execute(operation("multicore_faults::fault"), (torch.zeros(16), 6))
     assert capsys.readouterr().err.endswith("GPSIMD:\ncore 0\n")
 
 

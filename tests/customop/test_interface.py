@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +22,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "customop-api.md"
 
 @pytest.mark.parametrize("items", ["dtypes", "factories", "operations", "bits", "members", "streams", "tcm"])
 def test_items_do_what_they_should(operation: Callable[[str], CustomOperator], items: str) -> None:
-    output, completed = execute(operation(f"interface::{items}"), (torch.arange(8.0),), Codes())
+    output, completed = execute(operation(f"interface::{items}"), (torch.arange(8.0),))
     assert output[0] == 1
     assert completed.warnings == ()
 
 
 def test_every_kind_of_parameter(operation: Callable[[str], CustomOperator]) -> None:
     x = torch.ones(2)
-    output, _ = execute(operation("interface::parameters"), (x, x, x, 1.5, 0.5, 3), Codes())
+    output, _ = execute(operation("interface::parameters"), (x, x, x, 1.5, 0.5, 3))
     assert output.tolist() == [1]
 
 

@@ -14,7 +14,6 @@ import torch
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
-from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.torch_operators import Caller
 
@@ -31,12 +30,12 @@ def executor(operation: Find) -> WorkerExecutor:
 
 @pytest.fixture
 def copy(operation: Find) -> Call:
-    return Caller(operation("faults::copy"), Codes())
+    return Caller(operation("faults::copy"))
 
 
 @pytest.fixture
 def nap(operation: Find) -> Call:
-    return Caller(operation("faults::nap"), Codes())
+    return Caller(operation("faults::nap"))
 
 
 @pytest.fixture
@@ -162,7 +161,7 @@ def test_what_a_quick_kernel_prints_is_kept(
 ) -> None:
     monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "4096")
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
-    fault = Caller(operation("faults::fault"), Codes())
+    fault = Caller(operation("faults::fault"))
     for _ in range(2):
         fault(torch.rand(5), torch.rand(5), 72)
     fault(torch.rand(5), torch.rand(5), 99)

@@ -14,7 +14,6 @@ from neurontools.customop import arena
 from neurontools.customop.device_resident import device_resident, is_device_resident
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import Codes
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.torch_operators import Caller
 
@@ -27,7 +26,7 @@ def call(operation: Find) -> Callable[..., torch.Tensor]:
 
     def run(name: str, *arguments: object) -> torch.Tensor:
         if name not in callers:
-            callers[name] = Caller(operation(name), Codes())
+            callers[name] = Caller(operation(name))
         return callers[name](*arguments)
 
     return run

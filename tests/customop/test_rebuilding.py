@@ -195,13 +195,13 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     assert changed_sources(result.manifest.sources) == ()
     import torch
 
-    from neurontools.customop.marshalling import Codes, execute
+    from neurontools.customop.marshalling import execute
     from neurontools.customop.operation import CustomOperator, new_executor
 
     package = read_package(result.path)
     executor = new_executor(package)
     try:
-        output, _ = execute(CustomOperator(package, 1, executor), (torch.ones(2),), Codes())
+        output, _ = execute(CustomOperator(package, 1, executor), (torch.ones(2),))
     finally:
         executor.close()
     assert output.tolist() == [4, 4]

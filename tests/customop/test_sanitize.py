@@ -11,7 +11,7 @@ import torch
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 
@@ -58,18 +58,18 @@ def test_what_the_sanitizers_see(
 ) -> None:
     x = torch.ones(8)
     with pytest.raises(NeuronCustomOpError) as caught:
-        execute(operation, (x, which), Codes())
+        execute(operation, (x, which))
     assert caught.value.kind == kind
     assert message in str(caught.value)
     if mark:
         assert line_of(mark) in str(caught.value)
-    assert torch.equal(execute(operation, (x, 0), Codes())[0], x)  # the next call has a new worker
+    assert torch.equal(execute(operation, (x, 0))[0], x)  # the next call has a new worker
 
 
 def test_a_correct_kernel_is_left_alone(operation: CustomOperator) -> None:
     for size in (0, 1, 1000, 100_000):
         x = torch.rand(size)
-        assert torch.equal(execute(operation, (x, 0), Codes())[0], x)
+        assert torch.equal(execute(operation, (x, 0))[0], x)
 
 
 def test_it_is_not_for_this_process(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.package import Package
 from neurontools.errors import UsageError
@@ -33,7 +33,7 @@ def executor(package: Read) -> WorkerExecutor:
 
 def call(executor: WorkerExecutor, package: Package, name: str, *arguments: object) -> torch.Tensor:
     index = next(i for i, entry in enumerate(package.manifest.operators) if entry.name == name)
-    return execute(CustomOperator(package, index, executor), arguments, Codes())[0]
+    return execute(CustomOperator(package, index, executor), arguments)[0]
 
 
 def alive(pid: int) -> bool:
@@ -147,13 +147,13 @@ import torch
 from neurontools.customop.package import read_package
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.operation import CustomOperator
-from neurontools.customop.marshalling import Codes, execute
+from neurontools.customop.marshalling import execute
 package = read_package(sys.argv[1])
 executor = WorkerExecutor(package.parts, "test")
 x = torch.rand(4)
-execute(CustomOperator(package, 1, executor), (x,), Codes())
+execute(CustomOperator(package, 1, executor), (x,))
 print(executor.pid, flush=True)
-execute(CustomOperator(package, 2, executor), (x, float(sys.argv[2])), Codes())
+execute(CustomOperator(package, 2, executor), (x, float(sys.argv[2])))
 """
 
 
@@ -192,12 +192,12 @@ def test_tensors_of_any_size_and_growth(operation: Find, size: int) -> None:
     copy = operation("faults::copy")
     for count in (size, 2 * size + 1, size):
         x = torch.rand(count)
-        assert torch.equal(execute(copy, (x,), Codes())[0], x)
+        assert torch.equal(execute(copy, (x,))[0], x)
 
 
 def test_strided_inputs_arrive_dense(operation: Find) -> None:
     x = torch.rand(20)[::2]
-    assert torch.equal(execute(operation("faults::copy"), (x,), Codes())[0], x)
+    assert torch.equal(execute(operation("faults::copy"), (x,))[0], x)
 
 
 def test_tensors_beyond_the_share_of_memory_are_an_error_of_its_own(
@@ -223,16 +223,16 @@ def test_invalid_settings_are_reported(
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=f"{name}={value}"):
-        execute(operation("faults::copy"), (torch.rand(3),), Codes())
+        execute(operation("faults::copy"), (torch.rand(3),))
 
 
 def test_in_process_gives_the_same_results(operation: Find, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURONTOOLS_CUSTOMOP_INPROCESS", "1")
     copy = operation("faults::copy")
     x = torch.rand(7)
-    assert torch.equal(execute(copy, (x,), Codes())[0], x)
+    assert torch.equal(execute(copy, (x,))[0], x)
     with pytest.raises(NeuronCustomOpError, match="index 8 is out of bounds"):
-        execute(operation("faults::fault"), (torch.arange(8.0), torch.zeros(8), 4), Codes())
+        execute(operation("faults::fault"), (torch.arange(8.0), torch.zeros(8), 4))
 
 
 def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:

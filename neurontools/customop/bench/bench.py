@@ -28,10 +28,10 @@ from neurontools.customop.bench.report import (
     TimePart,
     Way,
 )
-from neurontools.customop.bench.runs import CountedRun, count_per_core_count, count_run, measure
+from neurontools.customop.bench.runs import CountedRun, count_per_core_count, measure, read_places
 from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import Codes
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.runner import TensorInput, check_inputs, make_arguments
 from neurontools.errors import UsageError
@@ -107,17 +107,7 @@ def bench_same_inputs(
     reports: Sequence[BenchReport],
     on_progress: Callable[[str], None] | None = None,
 ) -> tuple[BenchReport, ...]:
-    """Benchmark an operator with the inputs of another operator's reports.
-
-    Args:
-        package: the library.
-        index: position of the operator in its manifest.
-        settings: cores and calls; its inputs are ignored.
-        reports: the reports of the other operator.
-        on_progress: called with one line as work proceeds.
-
-    Returns:
-        A report for each of them.
+    """Benchmark an operator with the inputs of another operator's reports; those of the settings are ignored.
 
     Raises:
         UsageError: the inputs do not fit the operator.
@@ -149,7 +139,6 @@ class _Bench:
         self.settings = settings
         self.executor = executor
         self.on_progress = on_progress
-        self.codes = Codes()
         self.multicore = package.manifest.multicore
         self.cores = settings.cores or (abi.MAX_CORES if self.multicore else 1)
 
@@ -163,7 +152,11 @@ class _Bench:
         return replace(report, advice=advise(report, _argument_bytes(arguments), multicore=self.multicore))
 
     def _count(self, arguments: list[Any], cores: int) -> CountedRun:
-        return count_run(self.package, self.index, self.executor, arguments, self.codes, cores)
+        """Run the operator and count its memory accesses by place in the source."""
+        operation = CustomOperator(self.package, self.index, self.executor, cores=cores, count_places=True)
+        output, completed = execute(operation, arguments)
+        places = read_places(self.executor, self.package)
+        return CountedRun(output, completed.work, places, completed.warnings)
 
     def _first_run(
         self, templates: Sequence[Template], point: Point
@@ -224,7 +217,7 @@ class _Bench:
             return None
         operation = CustomOperator(self.package, self.index, self.executor, cores=self.cores)
         settings = self.settings
-        return measure(operation, arguments, self.codes, settings.calls, settings.warm_up, self.on_progress)
+        return measure(operation, arguments, settings.calls, settings.warm_up, self.on_progress)
 
     def _notes(self, report: BenchReport) -> tuple[str, ...]:
         manifest = self.package.manifest

@@ -14,14 +14,13 @@ from neurontools.customop.bench.report import AccessSite, CoreCount, Measured, W
 from neurontools.customop.calls import new_request
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
-from neurontools.customop.operation import CustomOperator
 from neurontools.customop.torch_operators import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.customop.calls import CoreWork, Executor
-    from neurontools.customop.marshalling import Codes
+    from neurontools.customop.operation import CustomOperator
     from neurontools.customop.package import Package
 
 _SECONDS_MAX = 5.0
@@ -54,27 +53,6 @@ class CountedRun:
         return cost.work_ns(self.work)
 
 
-def count_run(
-    package: Package, index: int, executor: Executor, arguments: Sequence[Any], codes: Codes, cores: int
-) -> CountedRun:
-    """Run an operator and count its memory accesses by place in the source.
-
-    Args:
-        package: its library.
-        index: its position in the library's manifest.
-        executor: runs the library.
-        arguments: the operator's arguments.
-        codes: dtype numbers.
-        cores: number of cores.
-
-    Raises:
-        NeuronCustomOpError: the operator fails.
-    """
-    operation = CustomOperator(package, index, executor, cores=cores, count_places=True)
-    output, completed = execute(operation, arguments, codes)
-    return CountedRun(output, completed.work, read_places(executor, package), completed.warnings)
-
-
 def count_per_core_count(
     run_on: Callable[[int], CountedRun], on_progress: Callable[[str], None]
 ) -> Iterator[CoreCount]:
@@ -101,7 +79,6 @@ def count_per_core_count(
 def measure(
     operation: CustomOperator,
     arguments: Sequence[Any],
-    codes: Codes,
     calls: int,
     warm_up: int,
     on_progress: Callable[[str], None],
@@ -111,20 +88,19 @@ def measure(
     Args:
         operation: the operator.
         arguments: its arguments.
-        codes: dtype numbers.
         calls: number of timed calls.
         warm_up: number of calls before them.
         on_progress: called with one line after each.
     """
-    caller = Caller(operation, codes)
+    caller = Caller(operation)
     for _ in range(warm_up):
-        execute(operation, arguments, codes)
+        execute(operation, arguments)
         caller(*arguments)
     kernels_ns: list[int] = []
     calls_ns: list[int] = []
     end = time.monotonic() + _SECONDS_MAX
     while len(calls_ns) < calls and (not calls_ns or time.monotonic() < end):
-        kernels_ns.append(execute(operation, arguments, codes)[1].elapsed_ns)
+        kernels_ns.append(execute(operation, arguments)[1].elapsed_ns)
         begin_ns = time.perf_counter_ns()
         caller(*arguments)  # as torch.ops does
         calls_ns.append(time.perf_counter_ns() - begin_ns)
@@ -169,7 +145,7 @@ def read_places(executor: Executor, package: Package) -> tuple[AccessSite, ...]:
 def _place(line: str, library: bytes, sources: tuple[str, ...]) -> AccessSite:
     *numbers, frames = line.split("\t")
     way, core, tensor, count, nbytes, largest = map(int, numbers)
-    addresses = [int(frame, 16) for frame in frames.split(",") if frame]
+    addresses = tuple(int(frame, 16) for frame in frames.split(",") if frame)
     return AccessSite(
         tuple(Way)[way], core, tensor, count, nbytes, largest, user_location(library, addresses, sources)
     )

@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import tempfile
-import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop.building.compilation import Compiled, Unit, compile_units, describe, link
 from neurontools.customop.building.request import absolute
-from neurontools.customop.building.toolchain import Toolchain, home, plan, prepare
+from neurontools.customop.building.toolchain import Toolchain, home, plan, prepare, remove_old, unwritable
 from neurontools.customop.building.translation_units import (
     KernelUnit,
     access_of,
@@ -86,10 +85,7 @@ def build_library(
             ready = beside.submit(prepare, compiler, on_progress, sanitize=request.sanitize)
             return _Job(request, toolchain, ready, work, Path(scratch), on_progress).run(key, beside)
     except OSError as error:
-        raise CustomOpBuildError(
-            f"cannot write {error.filename or home()}: {error.strerror}",
-            "set XDG_CACHE_HOME to another directory",
-        ) from error
+        raise unwritable(error.filename or home(), error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +129,7 @@ class _Job:
             compute=absolute(request.compute),
             shape=absolute(request.shape),
             operators=_entries(operators, kernels, units, request.compute),
-            sources=_source_entries({**shape.sources, **kernel.sources}),
+            sources=tuple(SourceEntry(*item) for item in sorted({**shape.sources, **kernel.sources}.items())),
         )
         return BuiltLibrary(
             manifest, parts, (*shape.warnings, *kernel.warnings, *integer_warnings(operators))
@@ -218,13 +214,7 @@ def _work_directory(path: Path) -> Path:
     os.utime(work)
     for abandoned in work.glob(f"{_JOB}*"):  # of a killed build: this process holds the lock now
         shutil.rmtree(abandoned, ignore_errors=True)
-    limit = time.time() - _UNUSED_S
-    for directory_entry in directories.iterdir():
-        try:
-            if directory_entry.stat().st_mtime < limit:
-                shutil.rmtree(directory_entry, ignore_errors=True)
-        except FileNotFoundError:
-            continue
+    remove_old(directories.iterdir(), _UNUSED_S)
     return work
 
 
@@ -255,7 +245,3 @@ def _entries(
             )
         )
     return tuple(entries)
-
-
-def _source_entries(digests: dict[str, str]) -> tuple[SourceEntry, ...]:
-    return tuple(SourceEntry(path, digests[path]) for path in sorted(digests))

@@ -18,7 +18,7 @@ from neurontools.customop.building.freshness import (
     store_object,
     unit_key,
 )
-from neurontools.customop.building.toolchain import INCLUDE, Toolchain, user_flags
+from neurontools.customop.building.toolchain import INCLUDE, Toolchain, run_program, user_flags
 from neurontools.customop.building.translation_units import EXPORT, defines
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.signature import missing_kernel
@@ -193,14 +193,10 @@ def describe(toolchain: Toolchain, library: Path, what: str) -> str:
     """
     with library.open("rb") as file:
         try:
-            result = subprocess.run(
+            result = run_program(
                 [toolchain.worker, "describe", str(file.fileno())],
                 pass_fds=(file.fileno(),),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_DESCRIBE_TIMEOUT_S,
-                check=False,
+                timeout_s=_DESCRIBE_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
             raise CustomOpBuildError(

@@ -55,7 +55,21 @@ class BuildRequest:
         Raises:
             CustomOpBuildError: it is not a number, or above the limit.
         """
-        return _stack_bytes(self.cflags)
+        size = 0
+        for flag in self.cflags:
+            if not flag.startswith(_STACK):
+                continue
+            try:
+                size = int(flag.removeprefix(_STACK), 0)
+            except ValueError:
+                size = -1
+            if size < 0:
+                raise CustomOpBuildError(f"invalid {flag}: must be a number of bytes", f"use {_STACK}<bytes>")
+            if size > MAX_STACK_BYTES:
+                raise CustomOpBuildError(
+                    f"stack size {size} is above the limit of {MAX_STACK_BYTES} bytes", "use less stack"
+                )
+        return size
 
 
 def check_request(request: BuildRequest) -> None:
@@ -74,7 +88,7 @@ def check_request(request: BuildRequest) -> None:
         for source in sources:
             if not source.is_file():
                 raise CustomOpBuildError(f"{kind} source {source} does not exist", "check the path")
-    _stack_bytes(request.cflags)
+    _ = request.stack_bytes  # raises if it is invalid
 
 
 def with_stack(request: BuildRequest, stack_bytes: int) -> BuildRequest:
@@ -85,24 +99,6 @@ def with_stack(request: BuildRequest, stack_bytes: int) -> BuildRequest:
 def absolute(paths: Sequence[Path]) -> tuple[str, ...]:
     """Return absolute paths without resolving links."""
     return tuple(os.path.abspath(path) for path in paths)
-
-
-def _stack_bytes(cflags: Sequence[str]) -> int:
-    size = 0
-    for flag in cflags:
-        if not flag.startswith(_STACK):
-            continue
-        try:
-            size = int(flag.removeprefix(_STACK), 0)
-        except ValueError:
-            size = -1
-        if size < 0:
-            raise CustomOpBuildError(f"invalid {flag}: must be a number of bytes", f"use {_STACK}<bytes>")
-        if size > MAX_STACK_BYTES:
-            raise CustomOpBuildError(
-                f"stack size {size} is above the limit of {MAX_STACK_BYTES} bytes", "use less stack"
-            )
-    return size
 
 
 def write_compile_commands(request: BuildRequest, directory: Path) -> Path:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from neurontools.customop.errors import CustomOpBuildError
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 HERE = Path(__file__).resolve().parents[1]  # compilers print resolved paths
 INCLUDE = HERE / "include"
@@ -121,12 +121,10 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
 
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_abandoned(directory.parent)
+        remove_old(directory.parent.glob(".building-*"), _ABANDONED_S)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
     except OSError as error:
-        raise CustomOpBuildError(
-            f"cannot write {directory.parent}: {error.strerror}", "set XDG_CACHE_HOME to another directory"
-        ) from error
+        raise unwritable(directory.parent, error) from error
     try:
         _compile_all(compiler, scratch, flags)
         os.rename(scratch, directory)
@@ -162,15 +160,7 @@ def _write_unit(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
 
 
 def _run(command: tuple[str, ...], directory: Path) -> None:
-    result = subprocess.run(
-        command,
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    result = run_program(command, cwd=directory)
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if "error" in line] or result.stderr.splitlines()
         raise CustomOpBuildError(
@@ -179,14 +169,45 @@ def _run(command: tuple[str, ...], directory: Path) -> None:
         )
 
 
-def _remove_abandoned(directory: Path) -> None:
-    limit = time.time() - _ABANDONED_S
-    for left in directory.glob(".building-*"):
-        try:
-            if left.stat().st_mtime < limit:
-                shutil.rmtree(left, ignore_errors=True)
-        except FileNotFoundError:
-            continue
+def run_program(
+    command: Sequence[str | Path],
+    *,
+    pass_fds: Sequence[int] = (),
+    timeout_s: float | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program without input and return its exit code and output.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: it cannot be started, or takes too long.
+    """
+    return subprocess.run(
+        command,
+        pass_fds=pass_fds,
+        timeout=timeout_s,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+def remove_old(directories: Iterable[Path], age_s: float) -> None:
+    """Remove directories that have not changed for some seconds."""
+    limit = time.time() - age_s
+    for directory in directories:
+        with suppress(FileNotFoundError):
+            if directory.stat().st_mtime < limit:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def unwritable(path: object, error: OSError) -> CustomOpBuildError:
+    """Return the error for a cache directory that cannot be written."""
+    return CustomOpBuildError(
+        f"cannot write {path}: {error.strerror}", "set XDG_CACHE_HOME to another directory"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +263,7 @@ def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | N
     if program is None:
         return None
     try:
-        answer = subprocess.run(
-            [program, *command[1:], "--version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        answer = run_program([program, *command[1:], "--version"], timeout_s=60.0)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if answer.returncode != 0 or not answer.stdout.strip():
@@ -283,7 +302,5 @@ def build_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(lock)
         except OSError as error:
-            raise CustomOpBuildError(
-                f"cannot write {directory}: {error.strerror}", "set XDG_CACHE_HOME to another directory"
-            ) from error
+            raise unwritable(directory, error) from error
         yield

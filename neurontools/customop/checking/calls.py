@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
-from neurontools.customop.marshalling import Codes, execute, import_torch
+from neurontools.customop.marshalling import execute, import_torch
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError
@@ -40,7 +40,6 @@ class CheckedOperator:
         self.entry: OperatorEntry = package.manifest.operators[index]
         self._warnings: dict[str, str] = {}
         self._refused: dict[str, tuple[str, int]] = {}
-        self._codes = Codes()
         self._operations = [CustomOperator(package, index, executor) for executor in executors]
         self._executor = executors[0]
         self._current: tuple[Case | None, list[Any]] = (None, [])
@@ -58,14 +57,14 @@ class CheckedOperator:
         """
         if self._current[0] is not case:
             self._current = case, make_arguments(case.inputs)
-        output, completed = execute(self._operations[which], self._current[1], self._codes, order)
+        output, completed = execute(self._operations[which], self._current[1], order)
         for warning in completed.warnings:
             self._warnings.setdefault(_kind_of(warning), warning)
         return output
 
     def forward(self, arguments: Sequence[Any]) -> Any:
         """Return the operator's output for tensors and numbers."""
-        return execute(self._operations[0], arguments, self._codes)[0]
+        return execute(self._operations[0], arguments)[0]
 
     def refuse(self, error: NeuronCustomOpError) -> None:
         """Record that the operator refuses inputs."""
@@ -93,7 +92,7 @@ class CheckedOperator:
 
         def function(index: int) -> Callable[..., Any]:
             operation = CustomOperator(self.package, index, self._executor)
-            return lambda *values: execute(operation, values, self._codes)[0]
+            return lambda *values: execute(operation, values)[0]
 
         entries = self.package.manifest.operators
         return {"torch": import_torch(), **{entry.name: function(i) for i, entry in enumerate(entries)}}
