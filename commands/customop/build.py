@@ -185,16 +185,12 @@ def painter(color: str, terminal: bool) -> Paint:
         and not os.environ.get("NO_COLOR")
         and (terminal or bool(os.environ.get("FORCE_COLOR")))
     )
-    return _colored if wanted else plain
+    return (lambda text, code: f"\x1b[{code}m{text}\x1b[0m") if wanted else plain
 
 
 def plain(text: str, _code: str) -> str:
     """Return a text without color."""
     return text
-
-
-def _colored(text: str, code: str) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m"
 
 
 def _colorize(text: str, paint: Paint) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
@@ -45,11 +46,11 @@ def run_debug(arguments: argparse.Namespace) -> int:
     words = [entry.qualified]
     for value in arguments.input:
         words += ["--input", value]
-    debugger = debugger_for(
+    command = debugger_for(
         package, entry.kernel, words, arguments.ex, batch=arguments.batch, on_progress=console.notice
     )
     sys.stdout.flush()
-    os.execve(debugger.command[0], debugger.command, {**os.environ, **debugger.environ})  # noqa: S606
+    os.execve(command[0], command, {**os.environ, env.CUSTOMOP_INPROCESS: "1"})  # noqa: S606
 
 
 def _report_json(report: RunReport) -> str:

@@ -113,16 +113,14 @@ def block_elements(path: str, ranks: int, *, all_to_all: bool) -> tuple[int, ...
     rows: Any = counts if all_to_all else [counts]
     form = f"{ranks} lists of {ranks} element counts" if all_to_all else f"{ranks} element counts"
     right = isinstance(rows, list) and len(rows) == (ranks if all_to_all else 1)
-    if not right or not all(_is_row(row, ranks) for row in rows):
+    if not right or not all(
+        isinstance(row, list) and len(row) == ranks and all(map(_is_whole, row)) for row in rows
+    ):
         raise UsageError(f'{path} must be {{"counts": ...}} with {form}', "whole numbers of at least 0")
     elements = tuple(count for row in rows or () for count in row)
     if not any(elements):
         raise UsageError(f"{path}: all counts are 0")
     return elements
-
-
-def _is_row(row: Any, ranks: int) -> bool:
-    return isinstance(row, list) and len(row) == ranks and all(_is_whole(count) for count in row)
 
 
 def _is_whole(value: Any) -> bool:

@@ -88,7 +88,11 @@ def _row(
     warm_up = _iterations(benchmark, nbytes, times, options.warmup_iters, "warm-up")
     executed = (warm_up + measured) * options.ops_per_iter
     checks, slower = ranks.execute(executed, lambda: _checks(benchmark, nbytes, times, on_progress))
-    measured = tuple(time_s * _factor(slower, len(warm_up) + index) for index, time_s in enumerate(measured))
+    if slower:
+        last = len(slower) - 1
+        measured = tuple(
+            time_s * slower[min(number, last)] for number, time_s in enumerate(measured, len(warm_up))
+        )
     mean_s = statistic(AVERAGE, measured)
     return Row(
         nbytes=nbytes,
@@ -102,10 +106,6 @@ def _row(
         output_bytes=output_bytes(benchmark.operation, nbytes, first.ranks),
         checks=checks,
     )
-
-
-def _factor(slower: tuple[float, ...], index: int) -> float:
-    return slower[min(index, len(slower) - 1)] if slower else 1.0
 
 
 def _iterations(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from neurontools.compiler.archive import ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from _typeshed import SupportsRead
 
 MAX_MEMBERS = 1_000_000
 _CHUNK_BYTES = 1 << 20
@@ -31,14 +33,6 @@ _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _PARSE_ERRORS = (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError)
 
 
-class Stream(Protocol):
-    """A source of bytes: `read` returns fewer than requested at the end only."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Member:
     """A file or a directory of an archive; `name` is a relative path without `.` and `..`."""
@@ -52,12 +46,12 @@ class TarReader:
     """An archive that is read once, from start to end.
 
     Args:
-        stream: the archive, not compressed.
+        stream: the archive, not compressed; `read` returns fewer bytes than requested at the end only.
         limit_bytes: maximum total size of its files.
         max_members: maximum number of files and directories.
     """
 
-    def __init__(self, stream: Stream, limit_bytes: int, max_members: int = MAX_MEMBERS) -> None:
+    def __init__(self, stream: SupportsRead[bytes], limit_bytes: int, max_members: int = MAX_MEMBERS) -> None:
         self._stream = _HeaderLimit(stream)
         self._limit_bytes = limit_bytes
         self._max_members = max_members
@@ -111,7 +105,7 @@ class TarReader:
 class _HeaderLimit:
     """A stream that refuses to deliver an endless header: extension headers have any length they announce."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: SupportsRead[bytes]) -> None:
         self._stream = stream
         self._remaining: int | None = None
 

@@ -41,24 +41,13 @@ def work_ns(work: Sequence[CoreWork]) -> int:
 
 def core_ns(core: CoreWork) -> float:
     """Return the modelled time of one core in nanoseconds."""
-    return element_ns(core) + transfer_ns(core) + move_ns(core) + compute_ns(core)
-
-
-def element_ns(core: CoreWork) -> float:
-    """Return the part of `core_ns` for accesses to elements in HBM."""
-    return core.element_accesses * gpsimd.rates().element_access_ns
-
-
-def transfer_ns(core: CoreWork) -> float:
-    """Return the part of `core_ns` for transfers between HBM and TCM."""
     rates = gpsimd.rates()
-    return core.transfers * rates.transfer_latency_ns + core.transferred_bytes * rates.transfer_ns_per_byte
-
-
-def move_ns(core: CoreWork) -> float:
-    """Return the part of `core_ns` for copies within HBM and fills."""
-    rates = gpsimd.rates()
-    return core.moves * rates.move_latency_ns + core.moved_bytes * rates.move_ns_per_byte
+    return (
+        core.element_accesses * rates.element_access_ns
+        + (core.transfers * rates.transfer_latency_ns + core.transferred_bytes * rates.transfer_ns_per_byte)
+        + (core.moves * rates.move_latency_ns + core.moved_bytes * rates.move_ns_per_byte)
+        + compute_ns(core)
+    )
 
 
 def compute_ns(core: CoreWork) -> float:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools import env
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpLibraryError
@@ -34,14 +32,6 @@ _STOP_AT_LIBRARY = (
 _MAIN = "from neurontools.commands.customop import main; raise SystemExit(main())"
 
 
-@dataclass(frozen=True, slots=True)
-class Debugger:
-    """The command line of a debugger and its additional environment variables."""
-
-    command: tuple[str, ...]
-    environ: dict[str, str]
-
-
 def debugger_for(
     package: Package,
     kernel: str,
@@ -50,8 +40,10 @@ def debugger_for(
     *,
     batch: bool = False,
     on_progress: Callable[[str], None],
-) -> Debugger:
-    """Return the debugger for a kernel; gdb stops at its start.
+) -> tuple[str, ...]:
+    """Return the command line of a debugger for a kernel; gdb stops at its start.
+
+    It needs NEURONTOOLS_CUSTOMOP_INPROCESS=1 in its environment.
 
     Args:
         package: the library; rebuilt without optimization if its sources exist.
@@ -78,7 +70,7 @@ def debugger_for(
     for command in (*_STOP_AT_LIBRARY, *at_kernel, *commands, "set pagination on"):
         words += ["-ex", command]
     words += ["--args", sys.executable, "-c", _MAIN, "run", str(library), *run]
-    return Debugger(tuple(words), {env.CUSTOMOP_INPROCESS: "1"})
+    return tuple(words)
 
 
 def _for_debugger(package: Package, on_progress: Callable[[str], None]) -> Path:

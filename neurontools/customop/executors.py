@@ -148,7 +148,7 @@ class WorkerExecutor:
         session, self._session = self._session, None
         self._lock = threading.Lock()
         if session is not None:
-            session.abandon()
+            session.release()
 
 
 def _close_at_exit() -> None:

@@ -57,13 +57,8 @@ class Session:
         try:
             self._start(parts, name)
         except BaseException:
-            self._release()
+            self.release()
             raise
-
-    @property
-    def pid(self) -> int:
-        """Process id of the worker."""
-        return self._pid
 
     def call(
         self,
@@ -141,11 +136,7 @@ class Session:
         """End the worker and wait until it is gone."""
         self._kill(signal.SIGKILL)
         self._reap()
-        self._release()
-
-    def abandon(self) -> None:
-        """Forget the worker, which belongs to the parent of this forked process."""
-        self._release()
+        self.release()
 
     def _start(self, parts: Parts, name: str) -> None:
         shape = self._keep(executable_file(f"{name}-shape", parts.shape))
@@ -162,7 +153,7 @@ class Session:
             kernel,
         )
         try:
-            self._pid = os.posix_spawn(
+            self.pid = os.posix_spawn(
                 f"/proc/self/fd/{program}",
                 ["neuron-customop-worker", "serve", str(os.getpid())],
                 _environment(self._fresh_memory),
@@ -175,7 +166,7 @@ class Session:
             raise CustomOpLibraryError(
                 f"cannot start the custom operator worker: {error.strerror}"
             ) from error
-        self._pidfd = self._keep(os.pidfd_open(self._pid))
+        self._pidfd = self._keep(os.pidfd_open(self.pid))
         self.mailbox.keep_own_fds()
         for fd in [fd for fd in self._open if fd != self._pidfd]:
             os.close(fd)
@@ -252,12 +243,13 @@ class Session:
     def _reap(self) -> int:
         """Return the exit code, negative for a signal."""
         try:
-            _, status = os.waitpid(self._pid, 0)
+            _, status = os.waitpid(self.pid, 0)
         except ChildProcessError:
             return 0
         return os.waitstatus_to_exitcode(status)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Release everything but the worker, as a forked child does."""
         for fd in self._open:
             with suppress(OSError):
                 os.close(fd)

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import remove_quietly
@@ -25,7 +25,6 @@ from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.precompile.worker_pool import (
     CompileResult,
-    PoolOptions,
     compile_all,
     worker_command,
     worker_environment,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 
 MAX_NEIGHBOURS = 8
-_WAITING = frozenset({State.TODO, State.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +65,12 @@ def group_entries(root: str) -> EntryGroups:
         for entry in scan(root, details=False).entries
         if entry.layout is CacheLayout.CURRENT and entry.compiler == COMPILER_VERSION
     ]
-    return EntryGroups(
-        todo=tuple(entry for entry in found if entry.state in _WAITING),
-        locked=tuple(entry for entry in found if entry.state is State.LOCKED),
-        done=tuple(entry for entry in found if entry.state is State.DONE),
-        failed=tuple(entry for entry in found if entry.state is State.FAILED),
-    )
+
+    def in_state(*states: State) -> tuple[Entry, ...]:
+        return tuple(entry for entry in found if entry.state in states)
+
+    todo = in_state(State.TODO, State.INTERRUPTED)
+    return EntryGroups(todo, in_state(State.LOCKED), in_state(State.DONE), in_state(State.FAILED))
 
 
 def format_groups(groups: EntryGroups, *, with_failed: bool) -> str:
@@ -96,13 +94,8 @@ def groups_json(groups: EntryGroups) -> dict[str, list[str]]:
     return {name: [entry.path for entry in entries] for name, entries in _named(groups)}
 
 
-def _named(groups: EntryGroups) -> tuple[tuple[str, tuple[Entry, ...]], ...]:
-    return (
-        ("todo", groups.todo),
-        ("locked", groups.locked),
-        ("done", groups.done),
-        ("failed", groups.failed),
-    )
+def _named(groups: EntryGroups) -> list[tuple[str, tuple[Entry, ...]]]:
+    return [(field.name, getattr(groups, field.name)) for field in fields(groups)]
 
 
 def select_entries(groups: EntryGroups, *, retry_failed: bool) -> tuple[str, ...]:
@@ -204,13 +197,15 @@ def compile_tasks(
     Raises:
         UsageError: the number of retries cannot be read.
     """
-    options = PoolOptions(parallel, _retries(environ))
+    retries = _retries(environ)
     started, since = now(), time.monotonic()
     variables = worker_environment(environ, f"{os.getpid()}:{int(started)}")
     total = sum(len(task.entries) for task in tasks)
     results = []
     for task in tasks:
-        with closing(compile_all(task.entries, worker_command(task.root), options, variables)) as running:
+        with closing(
+            compile_all(task.entries, worker_command(task.root), variables, parallel, retries)
+        ) as running:
             for result in running:
                 results.append(result)
                 if progress is not None:

@@ -34,41 +34,36 @@ class CompileResult:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOptions:
-    """Number of processes, and of retries after a failure."""
-
-    parallel: int
-    retries: int = 0
-
-
 def worker_command(root: str) -> tuple[str, ...]:
     """Return the command line of a compile process."""
     return (sys.executable, "-P", "-m", "neurontools.precompile.worker", root)
 
 
 def compile_all(
-    entries: Sequence[str], command: Sequence[str], options: PoolOptions, environ: Mapping[str, str]
+    entries: Sequence[str],
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    parallel: int,
+    retries: int = 0,
 ) -> Generator[CompileResult, None, None]:
     """Compile entries and yield the result of each as it ends. Closing the iterator ends the processes.
 
     Args:
         entries: directories of the entries.
         command: of the compile process.
-        options: number of processes and retries.
         environ: environment of the compile processes.
+        parallel: number of processes.
+        retries: number of further tries after a failure.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for entry in entries:
         waiting.put(entry)
     finished: queue.SimpleQueue[CompileResult] = queue.SimpleQueue()
     stop = threading.Event()
-    count = min(options.parallel, len(entries))
+    count = min(parallel, len(entries))
     workers = [_WorkerProcess(command, environ) for _ in range(count)]
     threads = [
-        threading.Thread(
-            target=_work, args=(worker, waiting, finished.put, options.retries, stop), daemon=True
-        )
+        threading.Thread(target=_work, args=(worker, waiting, finished.put, retries, stop), daemon=True)
         for worker in workers
     ]
     for thread in threads:

@@ -53,48 +53,30 @@ if TYPE_CHECKING:
 _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureMachine:
-    """The machine of one process. `cores` are machine-wide ids; a position in it is the process-local NC."""
+def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
+    """Return the description of a capture of this process that starts now.
 
-    instance_type: str
-    instance_id: str
-    lnc: int
-    cores: tuple[int, ...]
-    peaks: Peaks
-
-    def describe(self, options: CaptureOptions, command: tuple[str, ...] | None) -> Meta:
-        """Return the description of a capture that starts now in this process."""
-        return Meta(
-            instance_type=self.instance_type,
-            instance_id=self.instance_id,
-            lnc=self.lnc,
-            cores=self.cores,
-            pid=os.getpid(),
-            command=command if command is not None else tuple(sys.orig_argv),
-            boot_id=read_boot_id(),
-            started_ns=time.monotonic_ns(),
-            started_unix_ns=time.time_ns(),
-            device_profile=options.device.value,
-            max_events_per_nc=options.max_events_per_nc,
-            peaks=self.peaks,
-            version=__version__,
-        )
-
-
-def describe_machine(runtime: Runtime) -> CaptureMachine:
-    """Return the description of the runtime's machine; peaks are those of one logical NeuronCore at bfloat16."""
+    Peaks are those of one logical NeuronCore at bfloat16.
+    """
     device = runtime.instance.device
-    return CaptureMachine(
+    return Meta(
         instance_type=runtime.instance.name,
         instance_id=instance_id(env.machine(), os.getuid()),
         lnc=runtime.lnc,
         cores=runtime.cores,
+        pid=os.getpid(),
+        command=tuple(sys.orig_argv),
+        boot_id=read_boot_id(),
+        started_ns=time.monotonic_ns(),
+        started_unix_ns=time.time_ns(),
+        device_profile=options.device.value,
+        max_events_per_nc=options.max_events_per_nc,
         peaks=Peaks(
             tensor_flops_s=device.core.tensor_flops_s("bfloat16") * runtime.lnc,
             hbm_bytes_s=device.memory_bandwidth_bytes_s * runtime.lnc / device.physical_cores,
             clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
         ),
+        version=__version__,
     )
 
 
@@ -245,9 +227,8 @@ class Capture:
 
     Args:
         directory: where captures go; this process gets a directory of its own in it.
-        machine: the description of the machine to store.
+        meta: the description of the run to store.
         options: what to record; default: system events only.
-        command: the command line to store; default: this process's.
         on_warning: gets one line about a limit or a failure; default: the logger `neurontools.profiler`.
         read_program: how operations are read from a NEFF.
 
@@ -259,10 +240,9 @@ class Capture:
     def __init__(
         self,
         directory: str,
-        machine: CaptureMachine,
+        meta: Meta,
         options: CaptureOptions | None = None,
         *,
-        command: tuple[str, ...] | None = None,
         on_warning: Callable[[str], None] | None = None,
         read_program: Callable[[bytes], NeffProgram] = program_of_neff,
     ) -> None:
@@ -272,7 +252,7 @@ class Capture:
         self._options = options
         self._read_program = read_program
         self._warn = on_warning or logging.getLogger("neurontools.profiler").warning
-        self._meta = machine.describe(options, command)
+        self._meta = meta
         self.directory = _make_directory(directory, f"{self._meta.instance_id}_pid_{self._meta.pid}")
         self._files = CaptureFiles(self.directory, self._warn)
         self._meta.write(self.directory)
@@ -287,7 +267,8 @@ class Capture:
     def on_load(self, model: Model, start_ns: int, end_ns: int) -> None:
         """Store the NEFF and its operations once, and the `nrt_load` event."""
         with self._lock:
-            if not self._files.writable or not self._wanted(model.nc):
+            chosen = self._options.ncs is None or model.nc in self._options.ncs
+            if not self._files.writable or not chosen:
                 return
             neff_hash = pairing_hash(model.neff)
             program = self._program(neff_hash, model.neff)
@@ -331,9 +312,6 @@ class Capture:
                 return
             self._files.close()
             self._write_meta(ended=True)
-
-    def _wanted(self, nc: int) -> bool:
-        return self._options.ncs is None or nc in self._options.ncs
 
     def _program(self, neff_hash: str, neff: bytes) -> NeffProgram | None:
         """Return the program for device records; None where there are none to be made."""
@@ -425,7 +403,8 @@ def capture_from_environ(runtime: Runtime, environ: Mapping[str, str] | None = N
     directory = output_directory(environ)
     if directory is None:
         return None
-    return Capture(directory, describe_machine(runtime), options_from_environ(environ))
+    options = options_from_environ(environ)
+    return Capture(directory, describe_run(runtime, options), options)
 
 
 def _make_directory(parent: str, name: str) -> str:

@@ -58,10 +58,12 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
         UsageError: a variable is invalid.
     """
     system = _system_events(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
+    filter_nc = PREFIX + "EVENT_FILTER_NC"
+    ncs = environ.get(filter_nc, "")
     return CaptureOptions(
         device=_device(environ),
         system_events=system if _flag(environ, "SYSTEM_PROFILE", default=True) else frozenset(),
-        ncs=_ncs(environ.get(PREFIX + "EVENT_FILTER_NC", "")),
+        ncs=parse_numbers(ncs, filter_nc) if ncs.strip() else None,
         max_events_per_nc=_max_events(environ),
     )
 
@@ -112,10 +114,6 @@ def parse_numbers(text: str, name: str) -> frozenset[int]:
             raise UsageError(f"invalid list of cores {name}={text}", "use for example 0,2,4-7")
         found.update(range(int(first), min(int(last or first), _MAX_NC) + 1))
     return frozenset(found)
-
-
-def _ncs(text: str) -> frozenset[int] | None:
-    return parse_numbers(text, PREFIX + "EVENT_FILTER_NC") if text.strip() else None
 
 
 def _system_events(text: str) -> frozenset[int]:

@@ -194,7 +194,7 @@ def _claim(
     client: Client, request: CoreRequest, environ: Mapping[str, str], log: RuntimeLog, tag: str | None
 ) -> CoreClaim:
     machine = client.snapshot()
-    core_count = sum(len(device.core_ids) for device in machine.devices)
+    core_count = _core_count(machine)
     if max(request.count, *(core + 1 for core in request.cores or (0,))) > core_count:
         reason = NO_SUCH_CORES if request.cores else ""
         remedy = (
@@ -239,12 +239,10 @@ def _refused(
     reason: str,
     remedy: str,
 ) -> NrtError:
-    core_count = sum(len(device.core_ids) for device in machine.devices)
-    line = format_not_available(request, available, core_count, machine.lnc, reason=reason)
+    line = format_not_available(request, available, _core_count(machine), machine.lnc, reason=reason)
     log.write(Level.ERROR, Component.NRT, "nrt_allocate_neuron_cores", line)
     error = NrtError("nrt_init", NrtStatus.NRT_RESOURCE, remedy, detail=line)
-    _log_failure(error, environ, log, cores=request.format(core_count), instance_id=machine.instance_id)
-    return error
+    return _logged(error, machine, request, environ, log)
 
 
 def _device_lost(
@@ -254,9 +252,19 @@ def _device_lost(
     log.write(Level.ERROR, Component.TDRV, "tdrv_open_device", line)
     remedy = "see the reason with `neurontools fault list`, or claim cores of other devices"
     error = NrtError("nrt_init", NrtStatus.NRT_FAILURE, remedy, detail=line)
-    cores = request.format(sum(len(device.core_ids) for device in machine.devices))
+    return _logged(error, machine, request, environ, log)
+
+
+def _logged(
+    error: NrtError, machine: Snapshot, request: CoreRequest, environ: Mapping[str, str], log: RuntimeLog
+) -> NrtError:
+    cores = request.format(_core_count(machine))
     _log_failure(error, environ, log, cores=cores, instance_id=machine.instance_id)
     return error
+
+
+def _core_count(machine: Snapshot) -> int:
+    return sum(len(device.core_ids) for device in machine.devices)
 
 
 def _log_failure(

@@ -27,11 +27,10 @@ _registry: Any = None
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
-def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | None = None) -> None:
+def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     """Make the lazy device known to torch; once per process, further calls do nothing.
 
     Args:
-        name: the device's name.
         open_accelerator: opens the cores; the simulated machine by default.
 
     Raises:
@@ -41,18 +40,16 @@ def activate(name: str = "xla", open_accelerator: Callable[[], Accelerator] | No
     with _lock:
         if _engine is not None:
             return
-        if name != "xla":
-            raise DeviceError(f"unsupported device name {name!r}", "use 'xla'")
         from neurontools.xla.engine import PythonEngine
         from neurontools.xla.registry import Registry
 
         device.check_torch()
-        device.rename(name)
+        device.rename()
         device.self_test()
         made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
         _registry.install()
-        device.install(name, _module_functions())
+        device.install(_module_functions())
         _engine = made
         atexit.register(shutdown)
 

@@ -24,6 +24,7 @@ _NEEDED = (
     "PrivateUse1Hooks",
 )
 _UNNAMED = "privateuseone"
+NAME = "xla"
 
 
 def check_torch() -> None:
@@ -40,34 +41,29 @@ def check_torch() -> None:
         )
 
 
-def rename(name: str) -> None:
-    """Give PrivateUse1 a name.
+def rename() -> None:
+    """Give PrivateUse1 the name `xla`.
 
     Raises:
         DeviceError: another device has taken it in this process.
     """
     current = torch._C._get_privateuse1_backend_name()
-    if current not in {_UNNAMED, name}:
+    if current not in {_UNNAMED, NAME}:
         raise DeviceError(
-            f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {name!r}",
+            f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {NAME!r}",
             "use one of the two packages per process",
         )
     if current == _UNNAMED:
-        torch.utils.rename_privateuse1_backend(name)
+        torch.utils.rename_privateuse1_backend(NAME)
 
 
-def install(name: str, functions: Mapping[str, Any]) -> None:
-    """Register guard, hooks and the module `torch.<name>`.
-
-    Args:
-        name: the device.
-        functions: what torch calls on the module, beside the functions whose answers are constant.
-    """
+def install(functions: Mapping[str, Any]) -> None:
+    """Register guard, hooks and the module `torch.xla` with functions that torch calls on it."""
     acc = torch._C._acc
-    torch._register_device_module(name, _module(name, functions))
+    torch._register_device_module(NAME, _module(functions))
     acc.register_python_privateuseone_hook(_hooks(acc))
     acc.register_python_privateuseone_device_guard(_guard(acc))
-    torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == name)
+    torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
 
@@ -112,8 +108,8 @@ def _guard(acc: Any) -> Any:
     return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()
 
 
-def _module(name: str, functions: Mapping[str, Any]) -> Any:
-    module = types.ModuleType(f"torch.{name}")
+def _module(functions: Mapping[str, Any]) -> Any:
+    module = types.ModuleType(f"torch.{NAME}")
     constant: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,

@@ -65,8 +65,8 @@ def test_the_header_has_the_documented_layout() -> None:
 
 
 def test_the_build_version_says_who_made_it() -> None:
-    assert "neurontools" in parse(SOUND).build_version
-    assert COMPILER_VERSION in parse(SOUND).build_version
+    assert "neurontools" in parse(SOUND).header.build_version
+    assert COMPILER_VERSION in parse(SOUND).header.build_version
 
 
 def test_an_ordinary_tar_reader_opens_the_data() -> None:

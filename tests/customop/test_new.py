@@ -106,7 +106,7 @@ def test_without_gdb_or_sources(library: Library, scratch: Path, monkeypatch: py
     (scratch / "relu.cpp").unlink()
     said: list[str] = []
     debugger = debugger_for(package, "relu_forward", ["x::forward"], on_progress=said.append)
-    assert package.path in debugger.command
+    assert package.path in debugger
     assert said == [f"debugging the optimized library: {scratch}/relu.cpp does not exist"]
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(MissingDependencyError, match="debugging needs gdb"):

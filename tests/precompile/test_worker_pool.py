@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.precompile.worker_pool import CompileResult, PoolOptions, compile_all
+from neurontools.precompile.worker_pool import CompileResult, compile_all
 
 # Speaks as a compile process does; words of the entry's name say how it behaves. `once` leaves a mark beside it.
 ACTOR = """
@@ -33,7 +33,7 @@ for line in sys.stdin:
 
 def jobs_of(entries: list[str], parallel: int = 2, retries: int = 0) -> dict[str, CompileResult]:
     command = (sys.executable, "-c", ACTOR)
-    with closing(compile_all(entries, command, PoolOptions(parallel, retries), os.environ)) as running:
+    with closing(compile_all(entries, command, os.environ, parallel, retries)) as running:
         return {job.entry: job for job in running}
 
 
@@ -66,7 +66,7 @@ def test_what_failed_is_tried_again_as_often_as_allowed(home: Path) -> None:
 
 
 def test_a_command_that_does_not_start_is_an_error_of_every_entry() -> None:
-    with closing(compile_all(["a", "b"], ("/nonexistent",), PoolOptions(2), os.environ)) as running:
+    with closing(compile_all(["a", "b"], ("/nonexistent",), os.environ, 2)) as running:
         assert [job.error for job in running] == [
             "the compile process cannot start: No such file or directory"
         ] * 2
@@ -84,7 +84,7 @@ for line in sys.stdin:
         time.sleep(600)
 """
     entries = ["quick"] * taken + ["slow", "slow"]
-    running = compile_all(entries, (sys.executable, "-c", script), PoolOptions(2), os.environ)
+    running = compile_all(entries, (sys.executable, "-c", script), os.environ, 2)
     with closing(running):
         for _ in range(taken):
             next(running)

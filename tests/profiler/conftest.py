@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neurontools import __version__
+from neurontools.base.procfs import read_boot_id
 from neurontools.compiler.cost import Engine, OpCost
-from neurontools.profiler.capture import Capture, CaptureMachine
-from neurontools.profiler.capture_format import NeffProgram, Peaks, pairing_hash
+from neurontools.profiler.capture import Capture
+from neurontools.profiler.capture_format import Meta, NeffProgram, Peaks, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace import Trace, load
 
@@ -35,7 +39,24 @@ class Maker:
     """Makes programs, models and captures."""
 
     start_ns = 5_000_000_000_000
-    machine = CaptureMachine("trn1.2xlarge", "i-0123456789abcdef0", 1, (0, 1), Peaks(92e12, 410e9, 1.4e9))
+
+    @staticmethod
+    def meta(options: CaptureOptions) -> Meta:
+        return Meta(
+            "trn1.2xlarge",
+            "i-0123456789abcdef0",
+            1,
+            (0, 1),
+            os.getpid(),
+            ("python", "train.py"),
+            read_boot_id(),
+            time.monotonic_ns(),
+            time.time_ns(),
+            options.device.value,
+            options.max_events_per_nc,
+            Peaks(92e12, 410e9, 1.4e9),
+            __version__,
+        )
 
     @staticmethod
     def operation(name: str, engine: str, start_ns: int, duration_ns: int, **more: Any) -> OpCost:
@@ -66,11 +87,11 @@ class Maker:
 
     def capture(self, directory: Path, options: CaptureOptions | None = None, **more: Any) -> Capture:
         """Start a capture whose NEFFs are names: `mlp` is known, `bad` is damaged."""
+        options = options or CaptureOptions(device=DeviceProfile.SESSION)
         return Capture(
             str(directory),
-            more.pop("machine", self.machine),
-            options or CaptureOptions(device=DeviceProfile.SESSION),
-            command=("python", "train.py"),
+            more.pop("meta", None) or self.meta(options),
+            options,
             read_program=more.pop("read_program", self.program),
             **more,
         )

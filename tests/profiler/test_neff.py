@@ -10,8 +10,9 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler.capture import describe_machine
+from neurontools.profiler.capture import describe_run
 from neurontools.profiler.capture_format import Track, program_of_neff
+from neurontools.profiler.settings import CaptureOptions
 from neurontools.profiler.summary import summarise
 from neurontools.profiler.trace import load
 
@@ -55,7 +56,9 @@ class Simulated:
 def test_the_profile_shows_the_schedule_of_the_cost_model(home: Path, maker: Maker, neff: bytes) -> None:
     cost = parse(neff).cost
     capture = maker.capture(
-        home / "p", machine=describe_machine(Simulated("trn1.2xlarge")), read_program=program_of_neff
+        home / "p",
+        meta=describe_run(Simulated("trn1.2xlarge"), CaptureOptions()),
+        read_program=program_of_neff,
     )  # type: ignore[arg-type]
     model = maker.model(neff=neff, name="two_products")
     capture.on_load(model, 1_000, 2_000)
@@ -83,7 +86,7 @@ def test_the_profile_shows_the_schedule_of_the_cost_model(home: Path, maker: Mak
 
 @pytest.mark.parametrize("name", ["inf1.xlarge", "inf2.xlarge", "trn1.32xlarge", "trn2.48xlarge"])
 def test_peaks_are_those_of_a_logical_core(name: str) -> None:
-    machine = describe_machine(Simulated(name))  # type: ignore[arg-type]
+    machine = describe_run(Simulated(name), CaptureOptions())  # type: ignore[arg-type]
     device = instance_type(name).device
     assert machine.instance_id.startswith("i-0")
     assert machine.peaks.tensor_flops_s == device.core.tensor_flops_s("bfloat16") * machine.lnc

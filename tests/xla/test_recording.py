@@ -382,12 +382,13 @@ def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(
     assert torch.ones(2, device="xla").tolist() == [1, 1]
 
 
-def test_another_name_for_the_device_is_refused() -> None:
+def test_another_name_for_the_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from neurontools.xla import device
 
-    device.rename("xla")
+    device.rename()
+    monkeypatch.setattr(device, "NAME", "neuron")
     with pytest.raises(DeviceError, match="already called 'xla'"):
-        device.rename("neuron")
+        device.rename()
 
 
 def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerator) -> None:

@@ -27,8 +27,9 @@ from neurontools.customop.bench.report import (
     Measured,
     TimePart,
     Way,
+    mean_to_slowest,
 )
-from neurontools.customop.bench.runs import CountedRun, count_per_core_count, measure, read_places
+from neurontools.customop.bench.runs import CountedRun, measure, read_places
 from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
@@ -96,7 +97,7 @@ def bench(
     with ExitStack() as closing:
         executor = new_executor(package)
         closing.callback(executor.close)
-        runner = _Bench(package, index, settings, executor, on_progress or _ignore)
+        runner = _Bench(package, index, settings, executor, on_progress or (lambda _line: None))
         return tuple(runner.run(templates, point) for point in settings.points)
 
 
@@ -210,7 +211,20 @@ class _Bench:
     def _core_counts(self, arguments: list[Any], modelled_ns: int) -> tuple[CoreCount, ...]:
         if not self.multicore:
             return (CoreCount(1, modelled_ns, 1.0, 1.0),)
-        return tuple(count_per_core_count(lambda cores: self._count(arguments, cores), self.on_progress))
+        counts = []
+        single_core_ns: int | None = None
+        for cores in range(1, abi.MAX_CORES + 1):
+            self.on_progress(f"on {cores} of {abi.MAX_CORES} cores")
+            try:
+                run = self._count(arguments, cores)
+            except NeuronCustomOpError as error:
+                counts.append(CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}"))
+                continue
+            if cores == 1:
+                single_core_ns = run.modelled_ns
+            speedup = None if single_core_ns is None else single_core_ns / run.modelled_ns
+            counts.append(CoreCount(cores, run.modelled_ns, speedup, mean_to_slowest(run.core_ns)))
+        return tuple(counts)
 
     def _measure(self, arguments: list[Any]) -> Measured | None:
         if self.settings.calls == 0:
@@ -286,7 +300,3 @@ def _mostly_computes(report: BenchReport, measured: Measured) -> bool:
     # Cores run one after the other on this computer, which is faster than a GPSIMD core. Memory accesses are subtracted.
     memory_ns = 2 * report.tensor_bytes
     return measured.kernel_best_ns - memory_ns > 2 * report.modelled_ns * report.cores
-
-
-def _ignore(_line: str) -> None:
-    pass

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMPUTE = "arithmetic of tensor functions"
 LAUNCH = "launch"
@@ -145,10 +149,13 @@ class BenchReport:
     @property
     def balance(self) -> float:
         """Mean time of the cores divided by that of the slowest."""
-        slowest = max((core.modelled_ns for core in self.core_times), default=0.0)
-        if slowest == 0:
-            return 1.0
-        return sum(core.modelled_ns for core in self.core_times) / len(self.core_times) / slowest
+        return mean_to_slowest([core.modelled_ns for core in self.core_times])
+
+
+def mean_to_slowest(times: Sequence[float]) -> float:
+    """Return the mean of the cores' times divided by the largest; 1 where nothing takes time."""
+    slowest = max(times, default=0.0)
+    return sum(times) / len(times) / slowest if slowest else 1.0
 
 
 class Way(StrEnum):

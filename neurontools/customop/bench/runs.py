@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop import abi, cost
 from neurontools.customop.backtrace import user_location
-from neurontools.customop.bench.report import AccessSite, CoreCount, Measured, Way
+from neurontools.customop.bench.report import AccessSite, Measured, Way
 from neurontools.customop.calls import new_request
-from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute
 from neurontools.customop.torch_operators import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.customop.calls import CoreWork, Executor
     from neurontools.customop.operation import CustomOperator
@@ -51,29 +50,6 @@ class CountedRun:
     def modelled_ns(self) -> int:
         """The modelled time of the call."""
         return cost.work_ns(self.work)
-
-
-def count_per_core_count(
-    run_on: Callable[[int], CountedRun], on_progress: Callable[[str], None]
-) -> Iterator[CoreCount]:
-    """Yield the modelled time on 1 core to all cores.
-
-    Args:
-        run_on: runs the operator on a number of cores.
-        on_progress: called with one line before each run.
-    """
-    single_core_ns: int | None = None
-    for cores in range(1, abi.MAX_CORES + 1):
-        on_progress(f"on {cores} of {abi.MAX_CORES} cores")
-        try:
-            counted = run_on(cores)
-        except NeuronCustomOpError as error:
-            yield CoreCount(cores, None, None, None, f"{error.kind}: {error.reason}")
-            continue
-        if cores == 1:
-            single_core_ns = counted.modelled_ns
-        speedup = None if single_core_ns is None else single_core_ns / counted.modelled_ns
-        yield CoreCount(cores, counted.modelled_ns, speedup, _balance(counted.core_ns))
 
 
 def measure(
@@ -114,10 +90,6 @@ def measure(
         call_median_ns=round(statistics.median(calls_ns)),
         call_p99_ns=_percentile(calls_ns, 0.99),
     )
-
-
-def _balance(times: Sequence[float]) -> float:
-    return sum(times) / len(times) / max(times) if max(times) else 1.0
 
 
 def _percentile(values: Sequence[int], share: float) -> int:

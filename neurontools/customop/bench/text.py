@@ -40,7 +40,9 @@ def measured_lines(report: BenchReport, width: int) -> list[str]:
     measured = report.measured
     if measured is None:
         return []
-    calls = f"{_calls(measured.calls)} after {measured.warm_up} to warm up"
+    calls = (
+        f"{measured.calls:,} {'call' if measured.calls == 1 else 'calls'} after {measured.warm_up} to warm up"
+    )
     text = (
         f"kernel {format_ns(measured.kernel_median_ns)} median, {format_ns(measured.kernel_p99_ns)} p99; call by"
         f" torch.ops {format_ns(measured.call_median_ns)} median, {format_ns(measured.call_p99_ns)} p99; {calls}, on this"
@@ -159,7 +161,7 @@ def _place_row(place: AccessSite) -> tuple[str, ...]:
     names = {OUTPUT: "output", TEMPORARY: "temporary"}
     tensor = names.get(place.tensor, f"input {place.tensor}")
     # The file name is enough: advice has the path.
-    name = f"  {_base(place.location)} {tensor}" if place.location else f"  {tensor}"
+    name = f"  {place.location.rpartition('/')[2]} {tensor}" if place.location else f"  {tensor}"
     return name, f"{place.count:,}", f"{place.nbytes:,}", format_ns(place.modelled_ns), ""
 
 
@@ -186,14 +188,6 @@ def _row(label: str, text: str) -> str:
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
     return wrap(text, max(40, width), first_indent=_row(label, ""), indent=" " * _LABEL)
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count:,} calls"
-
-
-def _base(location: str) -> str:
-    return location.rpartition("/")[2]
 
 
 def _named(

@@ -43,34 +43,29 @@ def build(request: BuildRequest, on_progress: Callable[[str], None] | None = Non
         MissingDependencyError: no C++ compiler is installed.
     """
     start = time.monotonic()
-    report = on_progress or _ignore
+    report = on_progress or (lambda _line: None)
     check_request(request)
     compiler = find_compiler()
     key = build_key(request, compiler)
     path = _library_path(request, key)
-    current = up_to_date(path, key)
-    if current is not None:
-        return BuildResult(path, current, rebuilt=False, warnings=(), seconds=time.monotonic() - start)
-    # Imported late: they triple the time of a build that has nothing to do.
-    from neurontools.customop.building.build_steps import build_library
-    from neurontools.customop.building.toolchain import build_lock
-    from neurontools.customop.package import write_package
+    manifest = up_to_date(path, key)
+    warnings: tuple[str, ...] = ()
+    rebuilt = False
+    if manifest is None:
+        # Imported late: they triple the time of a build that has nothing to do.
+        from neurontools.customop.building.build_steps import build_library
+        from neurontools.customop.building.toolchain import build_lock
+        from neurontools.customop.package import write_package
 
-    with build_lock(path, lambda: report(f"waiting for another build of {path.name}")):
-        current = up_to_date(path, key)
-        if current is not None:
-            return BuildResult(path, current, rebuilt=False, warnings=(), seconds=time.monotonic() - start)
-        built = build_library(request, compiler, key, path, report)
-        write_package(path, built.manifest, built.parts)
-    return BuildResult(
-        path, built.manifest, rebuilt=True, warnings=built.warnings, seconds=time.monotonic() - start
-    )
+        with build_lock(path, lambda: report(f"waiting for another build of {path.name}")):
+            manifest = up_to_date(path, key)
+            if manifest is None:
+                built = build_library(request, compiler, key, path, report)
+                write_package(path, built.manifest, built.parts)
+                manifest, warnings, rebuilt = built.manifest, built.warnings, True
+    return BuildResult(path, manifest, rebuilt, warnings, time.monotonic() - start)
 
 
 def _library_path(request: BuildRequest, key: str) -> Path:
     directory = request.directory or home() / "lib" / f"{request.name}-{key[:16]}"
     return Path(os.path.abspath(directory)) / f"lib{request.name}.so"
-
-
-def _ignore(_line: str) -> None:
-    return

@@ -132,7 +132,10 @@ class _Task:
             start_ns = time.time_ns() - _CLOCK_STEP_NS
             diagnostics = self._compile(owners)
             after = _digests(_dependencies(self._fresh("d"), self.unit.path))
-            if all(before.get(path) == digest or _is_older(path, start_ns) for path, digest in after.items()):
+            if all(
+                before.get(path) == digest or os.stat(path).st_mtime_ns < start_ns
+                for path, digest in after.items()
+            ):
                 fresh = self._fresh("o")
                 record = ObjectRecord(self.key, file_sha256(fresh), after, diagnostics.warnings)
                 store_object(fresh, self.unit.object, record)
@@ -262,10 +265,6 @@ def _dependencies(listing: Path, unit: Path) -> list[str]:
 
 def _digests(paths: Sequence[str]) -> dict[str, str]:
     return {path: file_sha256(Path(path)) for path in paths}
-
-
-def _is_older(path: str, time_ns: int) -> bool:
-    return os.stat(path).st_mtime_ns < time_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from neurontools.customop.signature import TENSOR_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.customop.checking.inputs import Case, Value
+    from neurontools.customop.checking.inputs import Value
     from neurontools.customop.checking.report import CheckSettings, Findings
 
     Takes = Callable[[list[Value], dict[str, int]], bool]
@@ -132,7 +132,8 @@ class _Discovery:
     def _takes(self, pattern: list[Value], rank: int) -> bool:
         """Return whether the operator accepts such inputs, or fails in a way that the check reports."""
         try:
-            self._call(next(iter(cases(pattern, (rank,), 0, self.settings.seed))))
+            case = next(iter(cases(pattern, (rank,), 0, self.settings.seed)))
+            self.has_output |= self.caller.call(0, case).numel() > 0
         except NeuronCustomOpError as error:
             return not self._refuses(error)
         return True
@@ -149,9 +150,6 @@ class _Discovery:
                 self.failing = self.failing or list(pattern)
             return False
         return bool(output.numel())
-
-    def _call(self, case: Case) -> None:
-        self.has_output |= self.caller.call(0, case).numel() > 0
 
     def _refuses(self, error: NeuronCustomOpError) -> bool:
         # A failing shape function needs another number of dimensions, or supports one dtype only.
