@@ -44,7 +44,7 @@ def test_a_graph_is_compiled_once(open_cache: Opener) -> None:
     assert (first.hit, second.hit) == (False, True)
     assert second.data == first.data
     assert second.neff.graph == mlp()
-    assert parse(second.data, validate_hash=True).name == "mlp"
+    assert parse(second.data, validate_hash=True).header.name == "mlp"
 
 
 def test_an_entry_has_the_documented_layout(open_cache: Opener, home: Path) -> None:
