@@ -56,9 +56,7 @@ def is_same_file(path: str, descriptor: int) -> bool:
 
 
 @contextmanager
-def file_lock(
-    path: str | os.PathLike[str], *, mode: int = 0o600, on_wait: Callable[[], object] | None = None
-) -> Iterator[int]:
+def file_lock(path: str | os.PathLike[str], *, on_wait: Callable[[], object] | None = None) -> Iterator[int]:
     """Hold the exclusive lock of a lock file, which is created if need be, and yield its descriptor.
 
     A file that was removed or replaced while this process waited is opened again, so two processes never both hold
@@ -66,7 +64,6 @@ def file_lock(
 
     Args:
         path: the lock file; its directory exists.
-        mode: permissions of a new lock file, less the umask.
         on_wait: called once where another process or thread holds the lock.
 
     Raises:
@@ -75,7 +72,7 @@ def file_lock(
     name = os.fspath(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        descriptor = os.open(name, flags, mode)
+        descriptor = os.open(name, flags, 0o600)
         try:
             if on_wait is not None and not flock(descriptor, wait=False):
                 on_wait()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _GAP = 2
+_FIELD = 14
 _MIN_TEXT_WIDTH = 16
 _ELLIPSIS = ".."
 
@@ -89,11 +90,11 @@ def wrap(text: str, width: int, *, first_indent: str = "", indent: str = "") -> 
     )
 
 
-def wrap_field(line: str, width: int | None, indent: int = 14) -> str:
+def wrap_field(line: str, width: int | None) -> str:
     """Return a line of a label and its value, wrapped below the value; in one piece where `width` is None."""
-    if width is None or len(line) <= width or " " not in line[indent:]:
+    if width is None or len(line) <= width or " " not in line[_FIELD:]:
         return line
-    return "\n".join(wrap(line, width, indent=" " * indent))
+    return "\n".join(wrap(line, width, indent=" " * _FIELD))
 
 
 def plural(count: int, singular: str, plural_form: str | None = None) -> str:

@@ -31,13 +31,7 @@ class Algorithm(StrEnum):
 def available_algorithms(
     operation: Operation, cores: tuple[int, ...], fabric: Fabric
 ) -> tuple[Algorithm, ...]:
-    """Return the algorithms that a group can use, in the order in which ties are decided.
-
-    Args:
-        operation: the collective.
-        cores: the cores of the group's ranks.
-        fabric: the instance.
-    """
+    """Return the algorithms that ranks on these cores can use, in the order in which ties are decided."""
     if operation.is_point_to_point:
         return (Algorithm.MESH,)
     ranks, devices = len(cores), group_by_device(cores, fabric)
@@ -62,14 +56,9 @@ def make_plan(
     fabric: Fabric,
     pairs: tuple[tuple[int, int], ...] | None = None,
 ) -> Plan:
-    """Return the steps of an algorithm.
+    """Return the steps of one of the `available_algorithms` for ranks on these cores.
 
-    Args:
-        algorithm: one of `available_algorithms`.
-        operation: the collective.
-        cores: the cores of the group's ranks.
-        fabric: the instance.
-        pairs: who sends to whom in a permute, by position; None: each to the next.
+    `pairs` are who sends to whom in a permute, by position; None: each to the next.
     """
     ranks = len(cores)
     if operation.is_point_to_point:

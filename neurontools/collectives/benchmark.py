@@ -166,7 +166,7 @@ def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Non
         cores: those that may be used, in rising order.
 
     Raises:
-        UsageError: that is so.
+        UsageError: the ranks are refused.
     """
     ranks, nodes = options.workers, options.nodes
     if ranks < 2:

@@ -140,7 +140,7 @@ def check_lnc(view: TargetMachine, wanted: int | None) -> None:
     """Refuse a machine with another logical NeuronCore configuration than NEURON_LOGICAL_NC_CONFIG says.
 
     Raises:
-        UsageError: that is so.
+        UsageError: they differ.
     """
     if wanted is not None and wanted != view.fabric.lnc:
         kind = instance_type(view.fabric.instance)

@@ -60,12 +60,7 @@ class Row:
 def run(
     benchmark: Benchmark, ranks: Ranks, on_progress: Callable[[int, int, str], None] = lambda *_: None
 ) -> Iterator[Row]:
-    """Yield the rows of a benchmark.
-
-    Args:
-        benchmark: what to run.
-        ranks: where.
-        on_progress: gets how much of how much is done, and of what.
+    """Yield the rows of a benchmark; `on_progress` gets how much of how much is done, and of what.
 
     Raises:
         MissingDependencyError: --check without numpy.

@@ -41,17 +41,15 @@ def pack_files(files: dict[str, bytes]) -> bytes:
     return compressor.compress(b"".join(blocks)) + compressor.flush()
 
 
-def unpack_files(data: bytes, limit_bytes: int = MAX_BYTES) -> dict[str, bytes]:
+def unpack_files(data: bytes) -> dict[str, bytes]:
     """Return the named contents of an archive.
 
-    Args:
-        data: the compressed archive.
-        limit_bytes: maximum expanded size; 100 times the compressed size if that is less, but at least 16 MiB.
+    The expanded size is limited to 256 MiB; to 100 times the compressed size if that is less, but at least 16 MiB.
 
     Raises:
         ArchiveError: damaged, too large, or holding something other than plain files.
     """
-    plain = _expand(data, min(limit_bytes, max(_FREE_BYTES, len(data) * _MAX_RATIO)))
+    plain = _expand(data, min(MAX_BYTES, max(_FREE_BYTES, len(data) * _MAX_RATIO)))
     files: dict[str, bytes] = {}
     position = 0
     while True:

@@ -18,9 +18,6 @@ def device_resident(tensor: torch.Tensor) -> torch.Tensor:
     Operators read it in place, through a read-only mapping, if the kernel takes a `const torch::Tensor&`. Their results
     are in device memory too. Forked children share it, like tensors of `share_memory_()`.
 
-    Args:
-        tensor: any tensor.
-
     Raises:
         CustomOpLibraryError: device memory is full.
         MissingDependencyError: torch is not installed.

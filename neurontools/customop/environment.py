@@ -26,13 +26,13 @@ CORE = "NeuronCore-v2"
 _FAMILIES = frozenset({"trn1", "trn1n", "inf2"})
 
 
-def execution_timeout_s(environ: Mapping[str, str] | None = None) -> float:
+def execution_timeout_s() -> float:
     """Return the maximum duration of an execution in seconds.
 
     Raises:
         UsageError: the variable is not a positive number.
     """
-    text = (os.environ if environ is None else environ).get(EXEC_TIMEOUT, "").strip()
+    text = os.environ.get(EXEC_TIMEOUT, "").strip()
     if not text:
         return DEFAULT_TIMEOUT_S
     try:
@@ -46,13 +46,13 @@ def execution_timeout_s(environ: Mapping[str, str] | None = None) -> float:
     return seconds
 
 
-def stdout_queue_bytes(environ: Mapping[str, str] | None = None) -> int:
+def stdout_queue_bytes() -> int:
     """Return the maximum size of captured kernel output, 0 if none is captured.
 
     Raises:
         UsageError: the variable is not a power of two up to 131072.
     """
-    text = (os.environ if environ is None else environ).get(STDOUT_QUEUE, "").strip()
+    text = os.environ.get(STDOUT_QUEUE, "").strip()
     if text in {"", "0"}:
         return 0
     size = int(text) if text.isdigit() else 0

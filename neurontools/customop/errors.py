@@ -114,12 +114,7 @@ class NeuronCustomOpError(NeuronToolsError):
 
 
 def remedy_for(kind: str, reason: str) -> str:
-    """Return the remedy for a fault, one line.
-
-    Args:
-        kind: the failed check.
-        reason: its reason.
-    """
+    """Return the remedy for a failed check (`kind`) and its reason, one line."""
     for check, words, remedy in _REMEDIES:
         if check == kind and words in reason:
             return remedy

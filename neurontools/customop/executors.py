@@ -74,12 +74,7 @@ class WorkerExecutor:
     def run(
         self, call: PreparedCall, addresses: Sequence[int], result: Callable[[Block | None], int]
     ) -> Outcome | None:
-        """Run a prepared call in the worker, which is started if necessary. See `Session.run`.
-
-        Raises:
-            CustomOpLibraryError: no worker can be started, or device memory is full.
-            UsageError: an environment variable is invalid.
-        """
+        """Run a prepared call in the worker, as `Session.run` does. Raises the errors of `call`."""
         return self._run_exclusively(
             lambda session, timeout_s, stdout_bytes: session.run(
                 call, addresses, result, timeout_s, stdout_bytes

@@ -75,11 +75,11 @@ def analyze(collected: TrialRun) -> OperatorAnalysis:
 
 
 def write_result(analysis: OperatorAnalysis, directory: str, verbosity: int) -> str:
-    """Write `result.json` and return its path.
+    """Write `result.json` to a directory, which is created if it does not exist, and return its path.
 
     Args:
         analysis: the result of `analyze`.
-        directory: the target, created if it does not exist.
+        directory: the target.
         verbosity: 2 includes the graph of each unsupported operator.
 
     Raises:

@@ -45,7 +45,7 @@ from neurontools.profiler.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from neurontools.runtime.session import Model, Runtime
 
@@ -389,7 +389,7 @@ class Capture:
             self._warn(f"cannot write the profile's description in {self.directory}: {error.strerror}")
 
 
-def capture_from_environ(runtime: Runtime, environ: Mapping[str, str] | None = None) -> Capture | None:
+def capture_from_environ(runtime: Runtime) -> Capture | None:
     """Return a capture of this process when NEURON_RT_INSPECT_ENABLE=1 asks for one, else None.
 
     The caller adds it to `runtime.observers`.
@@ -399,11 +399,10 @@ def capture_from_environ(runtime: Runtime, environ: Mapping[str, str] | None = N
         ProfileError: the output directory cannot be made.
         MissingDependencyError: device records are wanted and numpy is not installed.
     """
-    environ = os.environ if environ is None else environ
-    directory = output_directory(environ)
+    directory = output_directory(os.environ)
     if directory is None:
         return None
-    options = options_from_environ(environ)
+    options = options_from_environ(os.environ)
     return Capture(directory, describe_run(runtime, options), options)
 
 

@@ -85,12 +85,9 @@ def _write_errors(path: str) -> Iterator[None]:
 
 
 def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
-    """Write a trace: timestamps are unix nanoseconds, `summary` is what `summary-json` prints.
+    """Write a trace to a text file: timestamps are unix nanoseconds, `summary` is what `summary-json` prints.
 
-    Args:
-        trace: the events.
-        file: open for text.
-        progress: called with the number of events written and of all.
+    `progress` gets the number of events written and of all.
     """
     file.write('{"is_simulation":true,"summary":[' + dump_compact(to_json(report(trace, None))) + "]")
     done = 0

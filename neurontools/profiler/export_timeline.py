@@ -72,13 +72,7 @@ BLOCK = 4096  # events at a time
 
 
 def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
-    """Write a trace.
-
-    Args:
-        trace: the events.
-        file: open for text.
-        progress: called with the number of events written and of all.
-    """
+    """Write a trace to a text file; `progress` gets the number of events written and of all."""
     groups, lines = layout(trace)
     file.write('{"displayTimeUnit":"ns","otherData":' + dump_compact(_about(trace)) + ',"traceEvents":[\n')
     metadata = []
@@ -180,12 +174,9 @@ _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 
 
 def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = None) -> None:
-    """Write a trace.
+    """Write a trace to a binary file; timestamps are nanoseconds since the first event.
 
-    Args:
-        trace: the events; timestamps in the file are nanoseconds since the first one.
-        file: open for bytes.
-        progress: called with the number of events written and of all.
+    `progress` gets the number of events written and of all.
     """
     groups, lines = layout(trace)
     names = _names(trace)

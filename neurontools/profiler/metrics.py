@@ -129,12 +129,9 @@ class _CoreTracks:
 
 
 def core_metrics(trace: Trace, rows: tuple[TraceRow, ...], peaks: Peaks) -> tuple[ProfileMetric, ...]:
-    """Return the metrics of one NeuronCore.
+    """Return the metrics of one NeuronCore from its device rows of one process.
 
-    Args:
-        trace: the events.
-        rows: the device rows of one NC of one process.
-        peaks: of that core; metrics that need an unknown peak (0) are left out.
+    Metrics that need an unknown peak (0) are left out.
     """
     core = _CoreTracks(trace, rows)
     total_ns = core.work(Track.MODEL).sum_ns

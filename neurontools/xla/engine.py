@@ -73,11 +73,11 @@ class PythonEngine:
             device = torch.device(device)
         return self._recorders.get(device.index or 0) or self.recorder(device.index or 0)
 
-    def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
+    def sync(self, index: int | None = None) -> None:
         """Run what is recorded on one device, or on all."""
         for recorder in tuple(self._recorders.values()):
             if index is None or recorder.index == index:
-                recorder.sync(cause)
+                recorder.sync("mark_step")
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""

@@ -51,11 +51,7 @@ def run_call(
 ) -> tuple[torch.Tensor | None, ...]:
     """Run one call on host buffers and return its results in order.
 
-    Args:
-        operator: what to run.
-        call: the call.
-        hosts: host tensor of every slot so far.
-        floats: values of the lifted floats.
+    `hosts` are the host tensors of every slot so far, `floats` the values of the lifted floats.
     """
 
     def load(arg: Arg) -> Any:

@@ -39,13 +39,9 @@ def kernel_for(operator: Operator) -> Callable[..., Any]:
 
 
 def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
-    """Record a call some of whose arguments are not device tensors, or run it on the CPU.
+    """Record a call some of whose arguments (one per parameter) are not device tensors, or run it on the CPU.
 
     CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
-
-    Args:
-        operator: what is called.
-        values: one value per parameter.
 
     Raises:
         RuntimeError: a tensor is on the CPU that torch does not take from there.

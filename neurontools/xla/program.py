@@ -83,10 +83,7 @@ class ProgramStore:
     def build(self, leaf: TrieNode, live: tuple[int, ...], cause: str) -> Program:
         """Return the program of a recording that has none yet; compiles when the cache lacks the graph.
 
-        Args:
-            leaf: the last call of the recording.
-            live: slots that are still referenced.
-            cause: what ended the recording.
+        `leaf` and `live` are as in `build_graph`, `cause` is what ended the recording.
         """
         libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
         graph = build_graph(leaf, live, libraries, f"{cause} at {current_source() or 'an unknown line'}")

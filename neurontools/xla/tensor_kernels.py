@@ -160,9 +160,7 @@ def copy_kernels(
 ) -> dict[str, Kernel]:
     """Return the kernels by operator name.
 
-    Args:
-        record: makes the kernel that records an operator.
-        recorder_for: finds the recorder of a device argument.
+    `record` makes the kernel that records an operator, `recorder_for` finds the recorder of a device argument.
     """
     copy_on_device = record(operator_of(torch.ops.aten.copy_.default))
     convert_on_device = record(operator_of(torch.ops.aten._to_copy.default))

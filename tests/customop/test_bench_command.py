@@ -180,8 +180,8 @@ def test_an_invalid_baseline(
     [
         (("nowhere.so", "forward"), 1, "cannot read nowhere.so: No such file or directory"),
         (("LIB", "none"), 1, "has no operator none"),
-        (("LIB", "forward", "--input", "0.5"), 2, "relu_tcm::forward: input 0 is a number"),
-        (("LIB", "forward", "--input", "8:float32", "--input", "8:float32"), 2, "takes 1 inputs, 2 given"),
+        (("LIB", "forward", "--input", "0.5"), 2, "relu_tcm::forward: input 0 must be a tensor"),
+        (("LIB", "forward", "--input", "8:float32", "--input", "8:float32"), 2, "takes 1 input, 2 given"),
         (("LIB", "forward", "--input", "8:int64"), 2, "the device does not support dtype int64"),
         (("LIB", "forward", "--input", "8:int8"), 1, "custom operator relu_tcm::forward failed"),
         (("LIB", "forward", "--shape", "8y"), 2, "invalid sizes '8y'"),

@@ -150,7 +150,7 @@ def test_tolerances_are_those_of_torch() -> None:
         ({"reference": "3"}, "3 does not return a tensor"),
         ({"backward": ((1, "g"),)}, "input 1 is not a tensor"),
         ({"patterns": (0.5,)}, "input 0 must be a"),
-        ({"patterns": (Pattern(None, "float32"), 1)}, "takes 1 inputs, 2 given"),
+        ({"patterns": (Pattern(None, "float32"), 1)}, "takes 1 input, 2 given"),
     ],
 )
 def test_invalid_settings(package: Read, settings: dict[str, object], message: str) -> None:

@@ -38,10 +38,7 @@ class _Subject:
 def advise(report: BenchReport, tensors: dict[int, int], *, multicore: bool) -> tuple[Advice, ...]:
     """Return ways to make an operator faster, the largest saving first.
 
-    Args:
-        report: its benchmark.
-        tensors: bytes of its tensor arguments, by position.
-        multicore: whether its library is a multicore one.
+    `tensors` are the bytes of its tensor arguments, by position; `multicore` is that of its library.
     """
     slowest = tuple(place for place in report.places if place.core == report.slowest_core)
     subject = _Subject(report, slowest, tensors, multicore)

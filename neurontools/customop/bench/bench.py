@@ -75,16 +75,7 @@ class BenchSettings:
 def bench(
     package: Package, index: int, settings: BenchSettings, on_progress: Callable[[str], None] | None = None
 ) -> tuple[BenchReport, ...]:
-    """Benchmark an operator of a library.
-
-    Args:
-        package: the library.
-        index: position of the operator in its manifest.
-        settings: inputs, cores and calls.
-        on_progress: called with one line as work proceeds.
-
-    Returns:
-        A report for each step of the sweep.
+    """Benchmark an operator of a library: a report for each step of the sweep.
 
     Raises:
         UsageError: the settings do not fit the operator or its library.

@@ -98,12 +98,7 @@ def _percentile(values: Sequence[int], share: float) -> int:
 
 
 def read_places(executor: Executor, package: Package) -> tuple[AccessSite, ...]:
-    """Return what the last run counted, if it ran with `count_places`.
-
-    Args:
-        executor: ran the kernel.
-        package: its library.
-    """
+    """Return what the last run of an executor counted, if it ran with `count_places`."""
     sources = tuple(entry.path for entry in package.manifest.sources)
     places: list[AccessSite] = []
     while True:

@@ -102,14 +102,11 @@ def absolute(paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def write_compile_commands(request: BuildRequest, directory: Path) -> Path:
-    """Write the compile commands of a request's sources; entries of other sources in the file stay.
+    """Write the compile commands of a request's sources and return the file; entries of other sources in it stay.
 
     Args:
         request: the build request.
         directory: directory of the file: editors search the parents of a source, and `build` in each of them.
-
-    Returns:
-        The file.
 
     Raises:
         MissingDependencyError: no C++ compiler is installed.

@@ -20,7 +20,7 @@ from neurontools.customop.errors import CustomOpBuildError
 from neurontools.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parents[1]  # compilers print resolved paths
 INCLUDE = HERE / "include"
@@ -234,32 +234,31 @@ class Compiler:
         return " ".join(self.command) + "\n" + self.version
 
 
-def find_compiler(environ: Mapping[str, str] | None = None) -> Compiler:
+def find_compiler() -> Compiler:
     """Return the compiler: $CXX, g++, clang++, or that of the PyPI package `ziglang`.
 
     Raises:
         MissingDependencyError: there is none, or $CXX does not work.
     """
-    environ = os.environ if environ is None else environ
-    chosen = environ.get("CXX", "").strip()
+    chosen = os.environ.get("CXX", "").strip()
     if chosen:
-        compiler = _probe(tuple(shlex.split(chosen)), environ)
+        compiler = _probe(tuple(shlex.split(chosen)))
         if compiler is None:
             raise MissingDependencyError(f"the compiler in CXX does not work: {chosen}", _INSTALL)
         return compiler
     for name in ("g++", "clang++"):
-        compiler = _probe((name,), environ)
+        compiler = _probe((name,))
         if compiler is not None:
             return compiler
     if find_spec("ziglang") is not None:
-        compiler = _probe((sys.executable, "-m", "ziglang", "c++"), environ)
+        compiler = _probe((sys.executable, "-m", "ziglang", "c++"))
         if compiler is not None:
             return compiler
     raise MissingDependencyError("no C++ compiler found, custom operators need one", _INSTALL)
 
 
-def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | None:
-    program = shutil.which(command[0], path=environ.get("PATH"))
+def _probe(command: tuple[str, ...]) -> Compiler | None:
+    program = shutil.which(command[0])
     if program is None:
         return None
     try:
@@ -270,13 +269,13 @@ def _probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Compiler | N
         return None
     is_zig = "ziglang" in command
     version = answer.stdout.splitlines()[0].strip()
-    launcher = () if is_zig else _launcher(program, environ)
+    launcher = () if is_zig else _launcher(program)
     return Compiler((program, *command[1:]), version, is_zig or "clang" in answer.stdout, is_zig, launcher)
 
 
-def _launcher(program: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _launcher(program: str) -> tuple[str, ...]:
     # Some distributions install links to ccache under the names of compilers: do not run it twice.
-    ccache = shutil.which("ccache", path=environ.get("PATH"))
+    ccache = shutil.which("ccache")
     if ccache is None or os.path.basename(os.path.realpath(program)) == "ccache":
         return ()
     return (ccache,)

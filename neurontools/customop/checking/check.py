@@ -203,12 +203,7 @@ TOLERANCES = {
 
 
 class Reference:
-    """The expected output, as an expression.
-
-    Args:
-        settings: expression and tolerance.
-        findings: receives the differences.
-    """
+    """The expected output, as an expression; differences are added to the findings."""
 
     def __init__(self, settings: CheckSettings, findings: Findings) -> None:
         self.compared = False
