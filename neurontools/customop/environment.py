@@ -86,7 +86,13 @@ def check_instance() -> None:
     """
     if env.flag(env.CUSTOMOP_ANY_INSTANCE):
         return
-    machine, kind = _machine()
+    from neurontools.machine import launch
+
+    machine = env.machine()
+    try:
+        kind = launch.find(machine).instance_type
+    except NoMachineError:
+        kind = env.instance()
     if kind.partition(".")[0] in _FAMILIES:
         return
     # Imported late: reading the catalogue takes longer than loading a library.
@@ -99,13 +105,3 @@ def check_instance() -> None:
             f"choose another machine with {env.MACHINE} or {env.INSTANCE}, write an NKI kernel, or override with "
             f"--any-instance or {env.CUSTOMOP_ANY_INSTANCE}=1",
         )
-
-
-def _machine() -> tuple[str, str]:
-    from neurontools.machine import launch
-
-    name = env.machine()
-    try:
-        return name, launch.find(name).instance_type
-    except NoMachineError:
-        return name, env.instance()

@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.customop.building.freshness import changed_sources
@@ -68,11 +68,7 @@ def inspect_library(path: str | os.PathLike[str]) -> Inspection:
         CustomOpLibraryError: the file is missing, not a custom operator library, damaged, or for another computer or version.
     """
     package = read_package(path)
-    contents = (
-        ("shape", package.parts.shape),
-        ("kernel", package.parts.kernel),
-        ("worker", package.parts.worker),
-    )
+    contents = asdict(package.parts).items()
     parts = tuple(FilePart(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in contents)
     return Inspection(package, parts, changed_sources(package.manifest.sources))
 

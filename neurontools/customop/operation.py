@@ -269,14 +269,13 @@ def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
     if not outcome.stdout and not outcome.stderr and fatal is None:
         return
     log = RuntimeLog(os.environ)
-    if outcome.stdout:
-        log.write(
-            Level.INFO, Component.TDRV, _CONSUME, _block("Printing stdout from GPSIMD:", outcome.stdout)
-        )
-    if outcome.stderr:
-        log.write(
-            Level.ERROR, Component.TDRV, _CONSUME, _block("Printing stderr from GPSIMD:", outcome.stderr)
-        )
+    for name, level, text in (
+        ("stdout", Level.INFO, outcome.stdout),
+        ("stderr", Level.ERROR, outcome.stderr),
+    ):
+        if text:
+            printed = f"Printing {name} from GPSIMD:\n{text.rstrip()}"
+            log.write(level, Component.TDRV, _CONSUME, printed)
     if fatal is not None:
         _log_fatal(log, fatal)
 
@@ -288,12 +287,7 @@ def _log_fatal(log: RuntimeLog, failure: Failure) -> None:
             f"(FATAL-RT-UNDEFINED-STATE) inference timeout ({limit_ms} ms) on Neuron Device 0 NC 0, "
             "waiting for execution completion notification"
         )
-        log.write(Level.ERROR, Component.TDRV, "exec_consume_tpb_status_notifications", message)
     else:
         message = f"GPSIMD EXCEPTION OCCURRED: {failure.kind.upper()}: {failure.message}"
-        log.write(Level.ERROR, Component.TDRV, "exec_consume_tpb_status_notifications", message)
+    log.write(Level.ERROR, Component.TDRV, "exec_consume_tpb_status_notifications", message)
     log.write(Level.ERROR, Component.NMGR, "dlr_infer", "Inference completed with err: 5")
-
-
-def _block(header: str, text: str) -> str:
-    return f"{header}\n{text.rstrip()}"

@@ -24,15 +24,8 @@ _SCHEMA_WORDS = {
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FUNCTION = re.compile(r"(?:::)?[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]*)*\Z")
 _NAMING = "the third argument of m.def is the name of a function in the compute sources"
-_ADVICE = {
-    "float": "use double",
-    "int": "use int64_t",
-    "bool": "use int64_t",
-    "unsigned int": "use int64_t",
-    "unsigned long": "use int64_t",
-    "long long": "use int64_t",
-    "short": "use int64_t",
-}
+_INTEGERS = ("int", "bool", "unsigned int", "unsigned long", "long long", "short")
+_ADVICE = {"float": "use double", **dict.fromkeys(_INTEGERS, "use int64_t")}
 ABI_VERSION = 4
 MAX_ARGUMENTS = 16
 

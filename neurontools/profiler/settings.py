@@ -81,12 +81,10 @@ def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 def _device(environ: Mapping[str, str]) -> DeviceProfile:
     text = environ.get(PREFIX + "DEVICE_PROFILE", "0").lower()
-    if text == "model":
-        return DeviceProfile.MODEL
-    if text == "session" or text in _TRUE:
-        return DeviceProfile.SESSION
-    if text in _FALSE:
-        return DeviceProfile.OFF
+    words = dict.fromkeys(_TRUE, DeviceProfile.SESSION) | dict.fromkeys(_FALSE, DeviceProfile.OFF)
+    found = {"model": DeviceProfile.MODEL, "session": DeviceProfile.SESSION, **words}.get(text)
+    if found is not None:
+        return found
     raise UsageError(
         f"{PREFIX}DEVICE_PROFILE={text} is unknown",
         "use 0, 1, session (every execution) or model (the first)",

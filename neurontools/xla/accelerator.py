@@ -75,32 +75,24 @@ class Accelerator(Protocol):
 
     def core_count(self) -> int:
         """Return the number of cores."""
-        ...
 
     def device_kind(self) -> str:
         """Return the core version as torch_xla spells it, such as NC_v2."""
-        ...
 
     def allocate(self, index: int, nbytes: int) -> None:
         """Take device memory for tensors; raises NrtError when the core's memory is full."""
-        ...
 
     def free(self, index: int, nbytes: int) -> None:
         """Give device memory back."""
-        ...
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
-        ...
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
-        ...
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
         """Run one execution of a loaded graph; `inputs` are its tensors, on the host, if known."""
-        ...
 
     def close(self) -> None:
         """Give the cores back."""
-        ...

@@ -69,11 +69,7 @@ def in_machine_memory(host: torch.Tensor) -> torch.Tensor:
 
 
 def execute_natively(execute: Callable[[Callable[[], T]], T], run: Callable[[], T]) -> T:
-    """Execute a graph with custom operators: an operator that hangs counts as a timeout of the runtime.
-
-    Args:
-        execute: the runtime's execution of a run.
-        run: what it runs.
+    """Execute a graph with custom operators by `execute`; an operator that hangs counts as a timeout of the runtime.
 
     Raises:
         NeuronCustomOpError: an operator fails.

@@ -1,6 +1,6 @@
 """Turns torch's PrivateUse1 into the device `xla`: name, guard, hooks, device module. All private API is used here."""
 
-# ruff: noqa: ARG002, ARG005, SLF001
+# ruff: noqa: ARG005, SLF001
 # Torch's signatures, torch's private API.
 
 from __future__ import annotations
@@ -89,17 +89,8 @@ def self_test() -> None:
 
 
 def _hooks(acc: Any) -> Any:
-    class Hooks(acc.PrivateUse1Hooks):  # type: ignore[misc]
-        def is_available(self) -> bool:
-            return True
-
-        def is_built(self) -> bool:
-            return True
-
-        def has_primary_context(self, device_index: int) -> bool:
-            return True
-
-    return Hooks()
+    answers = dict.fromkeys(("is_available", "is_built", "has_primary_context"), lambda *_: True)
+    return type("Hooks", (acc.PrivateUse1Hooks,), answers)()
 
 
 def _guard(acc: Any) -> Any:

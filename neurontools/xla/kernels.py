@@ -161,16 +161,10 @@ class _Writer:
                 case Kind.TENSOR_LIST:
                     element = f"None if t is None else {get.format('t')}"
                     gets.append(f"    b{position} = [{element} for t in {field.name}]")
-        lines = ["try:", *gets, "except AttributeError:", f"    return _slowly(_operator, {self._all})"]
+        slowly = f"    return _slowly(_operator, {self._all})"
+        lines = ["try:", *gets, "except AttributeError:", slowly] if gets else []
         conditions = self._slow_conditions()
-        return [
-            *(lines if gets else []),
-            *(
-                [f"if {' or '.join(conditions)}:", f"    return _slowly(_operator, {self._all})"]
-                if conditions
-                else []
-            ),
-        ]
+        return [*lines, f"if {' or '.join(conditions)}:", slowly] if conditions else lines
 
     def _slow_conditions(self) -> list[str]:
         conditions = []

@@ -29,26 +29,17 @@ class Kind(Enum):
     UNSUPPORTED = "unsupported"
 
 
-_KINDS = {
-    "Tensor": Kind.TENSOR,
-    "number": Kind.SCALAR,
-    "Device": Kind.DEVICE,
-    "Layout": Kind.CONSTANT,
-    "Generator": Kind.GENERATOR,
-    "List[Tensor]": Kind.TENSOR_LIST,
-    "List[Optional[Tensor]]": Kind.TENSOR_LIST,
-    "List[number]": Kind.SCALAR_LIST,
-    "List[int]": Kind.LIST,
-    "List[float]": Kind.LIST,
-    "List[bool]": Kind.LIST,
-    "int": Kind.CONSTANT,
-    "float": Kind.CONSTANT,
-    "bool": Kind.CONSTANT,
-    "str": Kind.CONSTANT,
-    "ScalarType": Kind.CONSTANT,
-    "MemoryFormat": Kind.CONSTANT,
-    "SymInt": Kind.CONSTANT,
+_TYPES = {
+    Kind.TENSOR: "Tensor",
+    Kind.SCALAR: "number",
+    Kind.DEVICE: "Device",
+    Kind.CONSTANT: "Layout int float bool str ScalarType MemoryFormat SymInt",
+    Kind.GENERATOR: "Generator",
+    Kind.TENSOR_LIST: "List[Tensor] List[Optional[Tensor]]",
+    Kind.SCALAR_LIST: "List[number]",
+    Kind.LIST: "List[int] List[float] List[bool]",
 }
+_KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
 # These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
 _SHAPED_BY_SCALARS = {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"}

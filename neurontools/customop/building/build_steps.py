@@ -101,8 +101,8 @@ class _Job:
         request = self.request
         ahead = beside.submit(self._build_kernels_early)
         sources = [Path(path) for path in absolute(request.shape)]
-        shape = self._library("shape", [shape_unit(path) for path in sources], {})
-        operators, _ = parse_description(describe(self.toolchain, shape.path, "the shape sources"))
+        shape_path, shape = self._library("shape", [shape_unit(path) for path in sources], {})
+        operators, _ = parse_description(describe(self.toolchain, shape_path, "the shape sources"))
         check_operators(operators)
         units = assign_kernels(
             [Path(path) for path in absolute(request.compute)], (operator.kernel for operator in operators)
@@ -111,9 +111,9 @@ class _Job:
         early = ahead.result()
         for line in early.messages:
             self.on_progress(line)
-        kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners, early)
-        _, kernels = parse_description(describe(self.toolchain, kernel.path, "the compute sources"))
-        parts = Parts(shape.path.read_bytes(), kernel.path.read_bytes(), self.toolchain.worker.read_bytes())
+        kernel_path, kernel = self._library("kernel", [kernel_unit(unit) for unit in units], owners, early)
+        _, kernels = parse_description(describe(self.toolchain, kernel_path, "the compute sources"))
+        parts = Parts(shape_path.read_bytes(), kernel_path.read_bytes(), self.toolchain.worker.read_bytes())
         manifest = Manifest(
             name=request.name,
             abi=ABI_VERSION,
@@ -162,11 +162,11 @@ class _Job:
 
     def _library(
         self, kind: str, texts: Sequence[str], owners: dict[str, str], early: _EarlyKernels | None = None
-    ) -> _Linked:
+    ) -> tuple[Path, Compiled]:
         units, compiled = self._compile(kind, texts, owners, self.on_progress)
         built = early is not None and early.texts == tuple(texts) and early.compiled == compiled
         library = self._library_path(kind) if built else self._link(kind, units)
-        return _Linked(library, compiled.warnings, compiled.sources)
+        return library, compiled
 
     def _link(self, kind: str, units: Sequence[Unit]) -> Path:
         given = self.request.shape if kind == "shape" else self.request.compute
@@ -197,13 +197,6 @@ class _EarlyKernels:
     messages: tuple[str, ...]
     texts: tuple[str, ...]
     compiled: Compiled | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Linked:
-    path: Path
-    warnings: tuple[str, ...]
-    sources: dict[str, str]
 
 
 def _work_directory(path: Path) -> Path:

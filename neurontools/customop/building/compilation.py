@@ -152,7 +152,8 @@ class _Task:
         code, output = _run((*launcher, *words))
         if code != 0 and launcher and "ccache: error:" in output:
             code, output = _run(words)  # build without a broken ccache
-        diagnostics = _parse_diagnostics(output, self.unit)
+        names = {os.path.abspath(self.unit.source): str(self.unit.source)}
+        diagnostics = user_diagnostics(output, names, (str(INCLUDE), str(self.unit.path.parent)))
         if code != 0:
             raise _failure(self.unit, output, diagnostics, owners)
         if not self._fresh("o").exists():
@@ -226,11 +227,6 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
-def _parse_diagnostics(output: str, unit: Unit) -> Diagnostics:
-    names = {os.path.abspath(unit.source): str(unit.source)}
-    return user_diagnostics(output, names, (str(INCLUDE), str(unit.path.parent)))
-
-
 def _failure(
     unit: Unit, output: str, diagnostics: Diagnostics, owners: Mapping[str, str]
 ) -> CustomOpBuildError:
@@ -300,7 +296,9 @@ def user_diagnostics(output: str, names: Mapping[str, str], internal: Iterable[s
         required = _REQUIRED.match(line)
         found = _DIAGNOSTIC.match(line)
         if required and not required["file"].startswith(prefixes):
-            caller = f"{_shown(required['file'], names)}:{required['line']}:{required['column']}"
+            caller = (
+                f"{names.get(required['file'], required['file'])}:{required['line']}:{required['column']}"
+            )
         elif found:
             if found["kind"] != "note":
                 target = warnings if found["kind"] == "warning" else errors
@@ -332,9 +330,5 @@ def _place(
 ) -> tuple[str, bool]:
     if not found["file"].startswith(prefixes):
         column = f":{found['column']}" if found["column"] else ""
-        return f"{_shown(found['file'], names)}:{found['line']}{column}", False
+        return f"{names.get(found['file'], found['file'])}:{found['line']}{column}", False
     return caller, True
-
-
-def _shown(path: str, names: Mapping[str, str]) -> str:
-    return names.get(path, path)
