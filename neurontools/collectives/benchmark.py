@@ -123,12 +123,7 @@ class Benchmark:
 
 
 def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchmark:
-    """Return what is to be run.
-
-    Args:
-        options: the requested benchmark.
-        fabric: the instance.
-        cores: those of the ranks of one instance, by rank.
+    """Return what is to be run on the cores of one instance's ranks, by rank.
 
     Raises:
         UsageError: an option is invalid or contradicts another.
@@ -160,10 +155,7 @@ def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
 def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> None:
     """Refuse a number of ranks that the instance does not have or cannot connect.
 
-    Args:
-        options: the requested benchmark.
-        fabric: the instance.
-        cores: those that may be used, in rising order.
+    `cores` are those that may be used, in rising order.
 
     Raises:
         UsageError: the ranks are refused.

@@ -115,15 +115,11 @@ class Fabric:
 
 
 def find_fabric(instance: str | InstanceType, lnc: int | None = None) -> Fabric:
-    """Return the fabric of an instance type.
-
-    Args:
-        instance: the type or its name.
-        lnc: logical NeuronCore configuration, None for the type's default.
+    """Return the fabric of an instance type; `lnc` None is the type's default.
 
     Raises:
         UnknownInstanceError: no such type.
-        NeuronToolsError: the type does not offer that configuration.
+        NeuronToolsError: the type does not offer that logical NeuronCore configuration.
     """
     kind = instance_type(instance) if isinstance(instance, str) else instance
     return _make_fabric(kind, kind.device.lnc_default if lnc is None else lnc)

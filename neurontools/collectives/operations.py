@@ -51,13 +51,7 @@ _Named = TypeVar("_Named", bound=StrEnum)
 
 
 def parse_name(kind: type[_Named], name: str, what: str, aliases: Iterable[str] = ()) -> _Named:
-    """Return the member of an enumeration by its name.
-
-    Args:
-        kind: the enumeration.
-        name: the name.
-        what: what the enumeration lists, for the error.
-        aliases: other names that the remedy lists.
+    """Return the member of an enumeration by its name; `what` it lists and `aliases` are for the error.
 
     Raises:
         UsageError: there is none.

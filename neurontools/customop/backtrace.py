@@ -74,12 +74,9 @@ def short_path(path: str) -> str:
 
 
 def format_warning(line: str, library: bytes, sources: tuple[str, ...]) -> str:
-    """Format a warning as `tcm: reason on core 0 at kernel.cpp:12; remedy`.
+    """Format a warning of the runtime as `tcm: reason on core 0 at kernel.cpp:12; remedy`.
 
-    Args:
-        line: of the runtime: text, core and hexadecimal addresses, separated by tabs.
-        library: the ELF file that contains the addresses.
-        sources: absolute paths of the user's files.
+    A line has text, core and hexadecimal addresses in the library, separated by tabs.
     """
     fields = line.split("\t")
     if len(fields) != _FIELDS:

@@ -256,10 +256,7 @@ def _describe(value: Value) -> str:
 def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
     """Log a call's output and device failure as the Neuron runtime does, and each warning once per operator.
 
-    Args:
-        op: qualified name of the operator.
-        outcome: the outcome of the call.
-        called_with: its arguments as text, used for warnings only.
+    `called_with` are the arguments as text, used for warnings only.
     """
     for warning in outcome.warnings:
         if (op, warning) not in _warned:

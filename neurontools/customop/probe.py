@@ -97,14 +97,10 @@ def remember_operator(package: Package, index: int) -> None:
 
 
 def operator_ns(qualified: str, operands: Sequence[Operand]) -> int | None:
-    """Return the modelled time of a call of a loaded operator in nanoseconds, from a run, or from its source if that fails.
+    """Return the modelled time of a call of a loaded operator in nanoseconds, None if no loaded library has it.
 
-    Args:
-        qualified: `library::operator`.
-        operands: its arguments; equal operands take the same time, whatever values tensors have.
-
-    Returns:
-        The time, None if no loaded library has the operator.
+    It is from a run, or from the operator's source if the run fails. Equal operands take the same time, whatever
+    values tensors have.
     """
     if qualified not in _operators:
         return None

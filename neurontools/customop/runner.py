@@ -188,11 +188,7 @@ def parse_number(text: str, form: str) -> float | int:
 
 
 def check_inputs(entry: OperatorEntry, are_tensors: Sequence[bool]) -> None:
-    """Check the number and the kinds of an operator's inputs.
-
-    Args:
-        entry: the operator.
-        are_tensors: whether each input is a tensor; else it is a number.
+    """Check the number of an operator's inputs and whether each is a tensor or a number.
 
     Raises:
         UsageError: they do not match the operator.

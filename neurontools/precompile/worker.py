@@ -50,12 +50,9 @@ def serve(root: str, requests: TextIO, answers: TextIO) -> None:
 
 
 def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
-    """Compile an extracted entry into the cache, unless another process has done so meanwhile.
+    """Compile an extracted entry (its directory) into the cache, unless another process has done so meanwhile.
 
-    Args:
-        root: of the cache.
-        entry: its directory.
-        retries: which further try this is, 0 for the first.
+    `retries` is which further try this is, 0 for the first.
 
     Raises:
         NeuronToolsError: the graph or its flags cannot be read, or the compiler refuses it.

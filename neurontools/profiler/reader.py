@@ -46,10 +46,7 @@ class ProcessCapture:
 
 
 def open_captures(path: str) -> tuple[ProcessCapture, ...]:
-    """Open every capture at or below a directory, in order of start.
-
-    Args:
-        path: a process's directory, one above it, or the events.bin of one.
+    """Open every capture at or below a directory, or that of an events.bin, in order of start.
 
     Raises:
         ProfileError: the path does not exist, is not a capture, or is damaged.

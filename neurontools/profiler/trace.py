@@ -133,11 +133,7 @@ class Trace:
 
 
 def load(path: str) -> Trace:
-    """Open every capture at or below a directory as one trace.
-
-    Raises:
-        ProfileError: see `open_captures`.
-    """
+    """Open every capture at or below a directory as one trace. Raises the errors of `open_captures`."""
     return merge(open_captures(path))
 
 

@@ -110,14 +110,9 @@ def parse_visible_cores(text: str) -> tuple[int, ...]:
 def format_not_available(
     request: CoreRequest, available: int, core_count: int, lnc: int, *, reason: str = ""
 ) -> str:
-    """Return the real runtime's line for cores that are not free.
+    """Return the real runtime's line for cores of which only `available` are free.
 
-    Args:
-        request: the cores.
-        available: how many of those are free.
-        core_count: logical cores of the machine.
-        lnc: physical cores in a logical one.
-        reason: what the newest runtime adds in parentheses for named cores.
+    `lnc` is the number of physical cores in a logical one, `reason` what the newest runtime adds for named cores.
     """
     return (
         f"Logical Neuron Core(s) not available - Requested:{request.format(core_count)} "

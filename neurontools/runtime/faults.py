@@ -108,13 +108,9 @@ class Faults:
         raise NrtError("nrt_execute", status, _remedy(hit))
 
     def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
-        """Let an allocation on a core (machine-wide logical id) fail if a fault says so.
+        """Let an allocation of `nbytes` on a core (machine-wide logical id) fail if a fault says so.
 
-        Args:
-            core: where.
-            nbytes: its size.
-            device_bytes: the size of the device's memory.
-            function: the runtime's function that allocates.
+        `device_bytes` is the size of the device's memory, `function` the runtime's function that allocates.
 
         Raises:
             NrtError: NRT_RESOURCE when the device seems to be full, NRT_HW_ERROR when it is lost.

@@ -75,11 +75,7 @@ def run_call(
 
 
 def generate(graph: Graph, input_layouts: Sequence[int]) -> Executable:
-    """Return the executable of a graph.
-
-    Args:
-        graph: what to run.
-        input_layouts: the geometry that the host tensor of each input has.
+    """Return the executable of a graph; `input_layouts` are the layout ids of the host tensors of its inputs.
 
     Raises:
         GraphError: the graph names an operator that this process does not have.

@@ -33,11 +33,9 @@ _SCALAR_OVERLOADS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_T
 
 
 def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:
-    """Return the kernel that records an operator.
+    """Return the kernel that records an operator, or that runs it on the CPU if it cannot be recorded.
 
-    Args:
-        operator: the operator; if it cannot be recorded, its kernel runs it on the CPU.
-        recorder_for: finds the recorder of a device argument, for operators without tensor arguments.
+    `recorder_for` finds the recorder of a device argument, for operators without tensor arguments.
     """
     kinds = {parameter.kind for parameter in operator.parameters}
     if not operator.recordable or not kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.DEVICE}:

@@ -26,12 +26,7 @@ T = TypeVar("T")
 
 
 class SimulatedAccelerator:
-    """The cores that this process claims on the simulated machine.
-
-    Args:
-        runtime: the claim.
-        cache: the compile cache.
-    """
+    """The cores that this process claims on the simulated machine, and the compile cache."""
 
     def __init__(self, runtime: Runtime, cache: CompileCache) -> None:
         self.runtime = runtime

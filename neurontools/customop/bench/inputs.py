@@ -102,12 +102,9 @@ def default_templates(entry: OperatorEntry, dtype: str) -> tuple[Template, ...]:
 
 
 def bind(templates: Sequence[Template], point: Point, shape: Sizes) -> tuple[TensorInput | float | int, ...]:
-    """Return inputs with sizes; a tensor without a seed uses its position as the seed.
+    """Return inputs with the sizes of a point's letters, and `shape` for tensors of any shape.
 
-    Args:
-        templates: the inputs.
-        point: sizes of their letters.
-        shape: the shape of tensors of any shape.
+    A tensor without a seed uses its position as the seed.
 
     Raises:
         UsageError: a letter has no size, or no input has a swept letter.

@@ -87,6 +87,7 @@ def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
 
 def side_by_side(first: BenchReport, second: BenchReport) -> str:
     """Format two reports of the same inputs side by side."""
+    named = (("first", first), ("second", second))
     names = list(dict.fromkeys(part.name for report in (first, second) for part in report.parts))
     rows: list[tuple[str, ...]] = [(" ".join(first.inputs), "first", "second", "")]
     for name in names:
@@ -105,10 +106,8 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
     if first.measured and second.measured:
         kernels = first.measured.kernel_median_ns, second.measured.kernel_median_ns
         rows.append(("measured", *map(format_ns, kernels), ratio_text(*kernels)))
-    heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in _named(first, second)]
-    notes = [
-        _row("note", f"{name}: {note}") for name, report in _named(first, second) for note in report.notes
-    ]
+    heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in named]
+    notes = [_row("note", f"{name}: {note}") for name, report in named for note in report.notes]
     return "\n".join([*(f"  {head}" for head in heads), *_indented(table(None, rows, "<>><"), 2), *notes])
 
 
@@ -188,9 +187,3 @@ def _row(label: str, text: str) -> str:
 
 def _wrapped(label: str, text: str, width: int) -> list[str]:
     return wrap(text, max(40, width), first_indent=_row(label, ""), indent=" " * _LABEL)
-
-
-def _named(
-    first: BenchReport, second: BenchReport
-) -> tuple[tuple[str, BenchReport], tuple[str, BenchReport]]:
-    return ("first", first), ("second", second)

@@ -130,16 +130,9 @@ def stamps(paths: Iterable[str]) -> Stamps:
 
 
 def wait_for_change(before: Stamps, sleep: Callable[[float], None] = time.sleep) -> tuple[str, ...]:
-    """Wait until files change, and until they stop changing.
+    """Wait until files change from their stamps, and until they stop changing; return the changed paths.
 
     Stamps are polled, which works on every file system and with every editor.
-
-    Args:
-        before: the stamps before the change.
-        sleep: sleeps for a number of seconds.
-
-    Returns:
-        The changed paths.
     """
     while True:
         sleep(PERIOD_S)

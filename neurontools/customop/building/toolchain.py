@@ -81,10 +81,7 @@ def prepare(
 ) -> Toolchain:
     """Return the toolchain of a compiler, built now if necessary. Several processes may do so at once.
 
-    Args:
-        compiler: the compiler.
-        on_progress: called with one line before a build.
-        sanitize: whether to use the address and undefined-behaviour sanitizers.
+    `on_progress` is called with one line before a build; `sanitize` adds the address and undefined-behaviour sanitizers.
 
     Raises:
         CustomOpBuildError: our sources do not compile with it, or the cache directory cannot be written.

@@ -27,13 +27,7 @@ _WAYS_MAX = 12
 
 
 class CheckedOperator:
-    """An operator with one executor for each content of fresh memory.
-
-    Args:
-        package: the library.
-        index: position of the operator in its manifest.
-        executors: run the library.
-    """
+    """An operator with one executor for each content of fresh memory."""
 
     def __init__(self, package: Package, index: int, executors: Sequence[WorkerExecutor]) -> None:
         self.package = package
@@ -45,12 +39,9 @@ class CheckedOperator:
         self._current: tuple[Case | None, list[Any]] = (None, [])
 
     def call(self, which: int, case: Case, order: int = 0) -> Any:
-        """Return the operator's output.
+        """Return the operator's output for a case, from the executor `which`.
 
-        Args:
-            which: index of the executor.
-            case: the inputs.
-            order: order of the cores, see `CustomOperator.run`.
+        `order` is that of the cores, see `CustomOperator.run`.
 
         Raises:
             NeuronCustomOpError: it fails.
