@@ -1,0 +1,85 @@
+"""Captures of the profiler: description, models and events."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tests.fuzz.mutation import Format
+from tests.fuzz.target import Target, run
+
+_FORMS = (
+    ("summary",),
+    ("summary", "--json"),
+    ("top",),
+    ("view", "--output-format", "json", "--output-file", "out.json"),
+    ("view", "--output-format", "perfetto", "--output-file", "out.pftrace"),
+)
+
+
+@cache
+def _capture() -> Path:
+    """Make a capture; return the directory of its process."""
+    from tests.profiler.conftest import Maker
+
+    directory = Path("profile").absolute()
+    maker = Maker()
+    maker.finished(directory, ncs=(0, 1))
+    (meta,) = directory.rglob("meta.json")
+    return meta.parent
+
+
+def _file(name: str) -> list[bytes]:
+    return [(_capture() / name).read_bytes()]
+
+
+def _check(name: str, data: bytes) -> None:
+    from neurontools.commands import profile
+
+    path = _capture() / name
+    saved = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        for form in _FORMS:
+            run(profile.main, form[0], str(_capture()), *form[1:], is_json="--json" in form)
+        _draw_timeline()
+    finally:
+        path.write_bytes(saved)
+        for made in Path().glob("out.*"):
+            made.unlink()
+
+
+def _draw_timeline() -> None:
+    from neurontools.profiler.timeline import TraceTimeline, Viewport
+    from neurontools.profiler.trace import load
+
+    trace = load(str(_capture()))
+    if trace.event_count:
+        view = Viewport.fit(trace.end_ns, 100)
+        for row in TraceTimeline(trace).rows:
+            row.cells(view.edges())
+
+
+TARGETS = (
+    Target(
+        "profiles/meta",
+        Format.JSON,
+        lambda: _file("meta.json"),
+        lambda data: _check("meta.json", data),
+        share=0.5,
+    ),
+    Target(
+        "profiles/models",
+        Format.JSON_LINES,
+        lambda: _file("models.jsonl"),
+        lambda data: _check("models.jsonl", data),
+        share=0.5,
+    ),
+    Target(
+        "profiles/events",
+        Format.BINARY,
+        lambda: _file("events.bin"),
+        lambda data: _check("events.bin", data),
+        share=0.5,
+    ),
+)
