@@ -176,7 +176,7 @@ def _bar(
 ) -> tuple[Span, ...]:
     marks = "|||" if colour else f"|{mark}{PLAIN_OFF}"
     spans = zip(marks, (first, second, rest), roles, strict=True)
-    return tuple((char * steps, role) for char, steps, role in spans if steps > 0)
+    return tuple([(char * steps, role) for char, steps, role in spans if steps > 0])
 
 
 _ERRORS = "neurontools-ascii"

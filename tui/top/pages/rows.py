@@ -112,11 +112,12 @@ def _modelled_note(model: TopModel) -> str:
 
 
 class PlacedTab(NamedTuple):
-    """A name in a bar of names: its index, its text, and its first column, a cell before the text."""
+    """A name in a bar of names: its index, its text, and its columns, which begin a cell before the text."""
 
     position: int
     text: str
     left: int
+    right: int
 
 
 def place_tabs(
@@ -131,15 +132,16 @@ def place_tabs(
         width: cells in the bar.
         gap: cells between two names.
     """
+    widths = [width_of(text) + 2 for text in texts]
     first = 0
-    while first < current and sum(width_of(text) + 2 for text in texts[first : current + 1]) > width - left:
+    while first < current and sum(widths[first : current + 1]) > width - left:
         first += 1
     placed: list[PlacedTab] = []
     for position in range(first, len(texts)):
-        right = left + width_of(texts[position]) + 2
+        right = left + widths[position]
         if right > width and placed:
             break
-        placed.append(PlacedTab(position, texts[position], left))
+        placed.append(PlacedTab(position, texts[position], left, right))
         left = right + gap
     return tuple(placed)
 
@@ -148,20 +150,20 @@ def tabs_line(head: str, tabs: Sequence[PlacedTab], current: int, width: int) ->
     """Return a bar of names, the current one between `>` and `<`."""
     spans: list[Span] = []
     drawn = 0
-    for position, text, left in tabs:
+    for position, text, left, right in tabs:
         spans.append((" " * (left - drawn) if drawn else head[:left], Role.BAR_DIM))
         if position == current:
             spans += [(">", Role.BAR), (text, Role.BAR_CURRENT), ("<", Role.BAR)]
         else:
             spans.append((f" {text} ", Role.BAR))
-        drawn = left + width_of(text) + 2
+        drawn = right
     return fit(spans, width, Role.BAR)
 
 
 def tab_at(tabs: Iterable[PlacedTab], x: int) -> int | None:
     """Return the index of the name at a column of a bar, None if there is none."""
     for tab in tabs:
-        if tab.left <= x < tab.left + width_of(tab.text) + 2:
+        if tab.left <= x < tab.right:
             return tab.position
     return None
 
