@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools import __version__
 from neurontools.base.text import did_you_mean
 from neurontools.commands import console
-from neurontools.commands.parsing import EXIT_CODES, SIMILAR
+from neurontools.commands.parsing import EXIT_CODES
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _dispatch(words: list[str]) -> int:
     hint = "see 'neurontools --help' for the commands"
     raise UsageError(
         f"unknown command {words[0]!r}",
-        did_you_mean(words[0], [*COMMANDS, "help"], cutoff=SIMILAR, otherwise=hint),
+        did_you_mean(words[0], [*COMMANDS, "help"], otherwise=hint),
     )
 
 
@@ -119,5 +119,5 @@ def _help(words: list[str]) -> str:
         return "\n".join(f"{name:<24}{title.removeprefix('# ')}" for name, title in titles.items())
     raise UsageError(
         f"no help topic {topic!r}",
-        did_you_mean(topic, pages, cutoff=SIMILAR, otherwise="'neurontools help topics' lists all"),
+        did_you_mean(topic, pages, otherwise="'neurontools help topics' lists all"),
     )

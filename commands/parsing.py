@@ -24,8 +24,6 @@ _EXAMPLE = re.compile(r"  (?P<command>\S.*?)(?: {2,}(?P<purpose>\S.*))?$")
 _CONTINUED = re.compile(r" {9,}(?P<purpose>\S.*)$")  # the purpose of the example above, on its own line
 _COLUMNS = re.compile(r" +\S+(?: \S+)? {2,}| *")
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
-# One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
-SIMILAR = 0.7
 
 
 def add_verb(
@@ -90,7 +88,7 @@ def unknown_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> Usag
     known = [name for action in parser._actions for name in action.option_strings]  # noqa: SLF001
     return UsageError(
         f"unrecognized arguments: {' '.join(words)}",
-        did_you_mean(option, known, cutoff=SIMILAR, otherwise=_see_help(parser)),
+        did_you_mean(option, known, otherwise=_see_help(parser)),
     )
 
 
@@ -108,10 +106,10 @@ def _check_choice(parser: argparse.ArgumentParser, action: argparse.Action, valu
         return
     known = [str(choice) for choice in action.choices]
     if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-        remedy = did_you_mean(value, known, cutoff=SIMILAR, otherwise=_see_help(parser, " for the commands"))
+        remedy = did_you_mean(value, known, otherwise=_see_help(parser, " for the commands"))
         raise UsageError(f"unknown command {value!r}", remedy)
     name = argparse._get_action_name(action)  # noqa: SLF001
-    remedy = did_you_mean(str(value), known, cutoff=SIMILAR, otherwise=f"choose from {', '.join(known)}")
+    remedy = did_you_mean(str(value), known, otherwise=f"choose from {', '.join(known)}")
     raise UsageError(f"argument {name}: invalid choice: {value!r}", remedy)
 
 

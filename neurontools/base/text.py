@@ -11,6 +11,8 @@ _GAP = 2
 _FIELD = 14
 _MIN_TEXT_WIDTH = 16
 _ELLIPSIS = ".."
+_SIMILAR = 0.7
+# One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
 
 
 def table(
@@ -107,27 +109,24 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
-def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+def suggest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that is most like a misspelt one, None where nothing is close."""
     from difflib import get_close_matches  # costs a millisecond, and only misspelt words need it
 
-    matches = get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    matches = get_close_matches(word, list(known), n=1, cutoff=_SIMILAR)
     return matches[0] if matches else None
 
 
-def did_you_mean(
-    word: str, known: Iterable[str], *, cutoff: float = 0.6, otherwise: str | None = None
-) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
     """Return the remedy for an unknown word: `did you mean 'x'?` where one is close.
 
     Args:
         word: what was written.
         known: what could have been meant.
-        cutoff: how similar a known word must be, from 0 to 1.
         otherwise: the remedy where nothing is close; by default the list of known words.
     """
     words = [str(item) for item in known]
-    match = suggest(word, words, cutoff=cutoff)
+    match = suggest(word, words)
     if match:
         return f"did you mean {match!r}?"
     return f"known: {', '.join(words)}" if otherwise is None else otherwise

@@ -139,7 +139,7 @@ class _Parser:
             raise self._error("expected the name of a field", _field_names())
         field = find_field(name.lower())
         if field is None:
-            near = suggest(name.lower(), [*FIELDS, *ALIASES], cutoff=0.7)
+            near = suggest(name.lower(), [*FIELDS, *ALIASES])
             remedy = f"did you mean {near}?" if near else _field_names()
             raise self._error(f"unknown field {name!r}", remedy, start)
         return field

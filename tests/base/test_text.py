@@ -58,6 +58,7 @@ def test_control_characters_are_replaced(character):
 def test_suggestions():
     assert text.suggest("prnue", ["prune", "stats"]) == "prune"
     assert text.suggest("zzz", ["prune", "stats"]) is None
+    assert text.suggest("foo", ["oom", "oob"]) is None
     assert text.did_you_mean("prnue", ["prune", "stats"]) == "did you mean 'prune'?"
     assert text.did_you_mean("zzz", ["prune", "stats"]) == "known: prune, stats"
 

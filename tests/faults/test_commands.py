@@ -84,9 +84,9 @@ def test_the_kinds_are_listed(tool: Tool) -> None:
     [
         (["inject", "hnag"], 2, "unknown fault kind 'hnag'", "did you mean 'hang'?"),
         (
-            ["inject", "xyzzy"],
+            ["inject", "foo"],
             2,
-            "unknown fault kind 'xyzzy'",
+            "unknown fault kind 'foo'",
             "known: ecc, hang, ",
         ),
         (
