@@ -111,17 +111,6 @@ def location(arguments: argparse.Namespace, *, remote: bool = False) -> Location
     return found
 
 
-def duration(text: str | None) -> float | None:
-    """Return the seconds of an option, None where it is not given.
-
-    Raises:
-        UsageError: it is not a duration.
-    """
-    from neurontools.cache.fields import parse_age
-
-    return None if text is None else parse_age(text)
-
-
 def option(arguments: argparse.Namespace, name: str, parse: Callable[[str], _T]) -> _T | None:
     """Return the value of an option, None where it is not given.
 

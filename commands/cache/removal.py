@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.lock_list import HeldLock
+    from neurontools.cache.locks import LockState
     from neurontools.cache.pruning.prune import Pruning
-    from neurontools.cache.pruning.removal import BrokenLock
     from neurontools.cache.pruning.rules import PruneRules
     from neurontools.commands.cache.options import Verbs
 
@@ -230,7 +230,7 @@ def break_stale(
     *,
     dry_run: bool,
     as_json: bool,
-    agreed: Callable[[tuple[BrokenLock, ...]], bool] = lambda _: True,
+    agreed: Callable[[tuple[LockState, ...]], bool] = lambda _: True,
 ) -> bool:
     """Remove stale locks, or list them, and print the result.
 
@@ -318,7 +318,7 @@ def _locks(arguments: argparse.Namespace) -> int:
 def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
     from neurontools.cache.pruning import prune
 
-    def agreed(stale: tuple[BrokenLock, ...]) -> bool:
+    def agreed(stale: tuple[LockState, ...]) -> bool:
         question = f"Remove {len(stale)} of {len(found)} locks?"
         return arguments.yes or confirmed("locks", prune.format_stale_locks(stale), question)
 

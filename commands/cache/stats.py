@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_verb,
-    duration,
     exclude_each_other,
     location,
+    option,
     print_json,
     width,
 )
@@ -155,24 +155,30 @@ def add_watch(verbs: Verbs) -> None:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.fields import parse_age
     from neurontools.cache.watch import CacheWatcher
 
-    interval_s, idle_s = _time(arguments.interval, "--interval"), duration(arguments.until_idle)
+    interval_s, idle_s = (
+        option(arguments, "interval", _parse_interval),
+        option(arguments, "until_idle", parse_age),
+    )
     root = location(arguments).root
     console.notice(f"watching {root}")
     watch = CacheWatcher(root)
     status = ProgressLine(enabled=not arguments.json, delay_s=0)
     try:
-        _follow(watch, interval_s, idle_s, _event_emitter(arguments, watch, status))
+        _follow(watch, interval_s or 0.0, idle_s, _event_emitter(arguments, watch, status))
     finally:
         status.clear()
     return 0
 
 
-def _time(text: str, option: str) -> float:
-    seconds = duration(text)
-    if seconds is None or not _SHORTEST_S <= seconds <= _LONGEST_S:
-        raise UsageError(f"{option} {text} is out of range", "use 0.1s to 1h")
+def _parse_interval(text: str) -> float:
+    from neurontools.cache.fields import parse_age
+
+    seconds = parse_age(text)
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise UsageError(f"{text} is out of range", "use 0.1s to 1h")
     return seconds
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.cache.entries import is_in_use
 from neurontools.cache.filters import EntryFilter, parse_filters
 from neurontools.cache.listing import parse_order, select
+from neurontools.cache.locks import is_in_use
 from neurontools.cache.pruning.prune import prepare_pruning, scan_only
 from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
-from neurontools.cache.walk import EntryRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,8 +92,7 @@ class DeletionMarks:
 
     def removal(self) -> Pruning:
         """Return the removal of the marked entries; every entry is checked again when it is carried out."""
-        entries = self._marked.values()
-        places = [EntryRef(entry.path, entry.layout, entry.compiler, entry.module) for entry in entries]
+        places = [entry.place for entry in self._marked.values()]
         return prepare_pruning(scan_only(self._root, places), PruneRules(named=self.paths))
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 from neurontools.cache import layouts
 from neurontools.cache.entry_files import FilesInspector, State
+from neurontools.cache.events import Usage
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import ARGUMENT_SOURCE
-from neurontools.cache.locks import is_in_use
 from neurontools.cache.tree import LOCAL, exists, open_tree
-from neurontools.cache.usage import Usage
 from neurontools.cache.walk import (
     HINT,
+    EntryRef,
     NotACacheError,
     RegistryRecord,
     Walk,
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from neurontools.cache.location import Location
     from neurontools.cache.locks import LockState
     from neurontools.cache.tree import CacheTree
-    from neurontools.cache.walk import EntryRef
 
 
 _MAX_FLAGS_BYTES = 1 << 16
 _NEVER = (0, 0.0)
 _TIMED = (layouts.STAMP, layouts.DONE, layouts.NEFF)
-__all__ = ["Entry", "NotACacheError", "Scan", "is_in_use", "read_entry", "scan", "scan_location"]
+__all__ = ["Entry", "NotACacheError", "Scan", "read_entry", "scan", "scan_location"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,11 @@ class Entry:
     tags: tuple[str, ...] = ()
     inode: int = 0
     changed_ns: int = 0
+
+    @property
+    def place(self) -> EntryRef:
+        """Where the entry is."""
+        return EntryRef(self.path, self.layout, self.compiler, self.module)
 
 
 class EntryReader:

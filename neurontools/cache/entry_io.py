@@ -1,4 +1,7 @@
-"""Reading and writing the files of one entry. An entry is complete before its done marker appears."""
+"""Reading and writing the files of one entry. An entry is complete before its done marker appears.
+
+A small file beside the NEFF records who compiled it, when, and how long that took; nothing depends on it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Journals of one user for one root: what each lookup did, and what `neuron-cache` removed.
+"""What one user's processes did in one root: journals of lookups and removals, hit counters, last use.
 
 A line of `events` is `time run event seconds module`, a line of `removed` is `time module reason`. Lines are appended
 whole, so processes need no lock. A file that has grown is renamed once, and the previous one is dropped.
+
+Counters are files in the same directory, one for each entry with one byte for each hit: the size is the count, the mtime
+the last hit, also for a root that cannot be written to. A stamp in the entry itself, renewed at most once an hour, shows
+other users of a shared root when it was used.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.cache.location import counters_dir
+from neurontools.cache.layouts import COMPILER_PREFIX, STAMP
+from neurontools.cache.location import counters_dir, is_remote, real_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -234,3 +239,139 @@ def _line(text: str) -> str:
 
 def _path(root: str) -> str:
     return f"{counters_dir(root)}/removed"
+
+
+STAMP_PERIOD_S = 3600.0
+_HITS = "hits"
+_EVENTS = ("misses", "failures", "damaged")
+_ORIGIN = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotals:
+    """Lookups of this user's processes in one root since `since_unix_s` (0.0: none yet)."""
+
+    hits: int
+    misses: int
+    failures: int
+    damaged: int
+    since_unix_s: float
+
+    @property
+    def hit_share(self) -> float | None:
+        """Hits among lookups (0..1), None before the first."""
+        lookups = self.hits + self.misses
+        return self.hits / lookups if lookups else None
+
+
+class Usage:
+    """The counters of one root. Errors are ignored: a counter that cannot be written is not counted."""
+
+    def __init__(self, root: str) -> None:
+        self._root = real_root(root)
+        self._directory = counters_dir(root)
+
+    def count_hit(self, entry: str) -> None:
+        """Count a hit of an entry and note its use."""
+        self._append(f"{self._directory}/{_HITS}")
+        self._append(self._counter(entry))
+        _renew_stamp(f"{entry}/{STAMP}")
+
+    def count(self, event: str) -> None:
+        """Count one of `misses`, `failures` and `damaged`."""
+        self._append(f"{self._directory}/{event}")
+
+    def forget(self, entry: str) -> None:
+        """Delete the counter of a removed entry."""
+        try:
+            os.unlink(self._counter(entry))
+        except OSError:
+            pass
+
+    def hits(self, entry: str) -> tuple[int, float]:
+        """Return an entry's hits and the time of the last one (Unix seconds, 0.0 for none)."""
+        return _read_counter(self._counter(entry))
+
+    def hits_below(self, directory: str) -> dict[str, tuple[int, float]]:
+        """Return hits and the time of the last one of each entry in a directory of the root, by the entry's name."""
+        try:
+            with os.scandir(f"{self._directory}/entries/{os.path.basename(directory)}") as counters:
+                return {item.name: _of(item.stat()) for item in counters}
+        except OSError:
+            return {}
+
+    def orphan_counters(self) -> list[str]:
+        """Return the counters of removed entries of the current layout; none for a bucket."""
+        if is_remote(self._root):
+            return []
+        counters = f"{self._directory}/entries"
+        return sorted(
+            f"{directory}/{name}"
+            for directory, _, names in os.walk(counters)
+            for name in names
+            if os.path.basename(directory).startswith(COMPILER_PREFIX)
+            and not os.path.lexists(f"{self._root}{directory.removeprefix(counters)}/{name}")
+        )
+
+    def totals(self) -> UsageTotals:
+        """Return the root's totals."""
+        hits, misses, failures, damaged = (
+            _read_counter(f"{self._directory}/{name}")[0] for name in (_HITS, *_EVENTS)
+        )
+        try:
+            since = os.stat(f"{self._directory}/{_ORIGIN}").st_mtime
+        except OSError:
+            since = 0.0
+        return UsageTotals(hits, misses, failures, damaged, since_unix_s=since)
+
+    def _append(self, path: str) -> None:
+        try:
+            if not os.path.isdir(os.path.dirname(path)):
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                self._note_origin()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, b".")
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return
+
+    def _note_origin(self) -> None:
+        try:
+            with open(
+                f"{self._directory}/{_ORIGIN}", "x", encoding="utf-8", errors="surrogateescape"
+            ) as origin:
+                origin.write(self._root + "\n")
+        except FileExistsError:
+            return
+
+    def _counter(self, entry: str) -> str:
+        compiler, _, module = entry.rpartition("/")
+        return f"{self._directory}/entries/{os.path.basename(compiler)}/{module}"
+
+
+def _read_counter(path: str) -> tuple[int, float]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0.0
+    return _of(found)
+
+
+def _of(found: os.stat_result) -> tuple[int, float]:
+    return found.st_size, found.st_mtime
+
+
+def _renew_stamp(path: str) -> None:
+    try:
+        if time.time() - os.stat(path).st_mtime < STAMP_PERIOD_S:
+            return
+        os.utime(path)
+    except FileNotFoundError:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+        except OSError:
+            return
+    except OSError:
+        return

@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import suggest, table
+from neurontools.base.text import suggest
 from neurontools.base.units import parse_size
 from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field, parse_age
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from neurontools.cache.entries import Entry
 
@@ -190,17 +190,6 @@ class _Parser:
         return FilterSyntaxError(self._text, self._at if position is None else position, reason, remedy)
 
 
-def describe_fields() -> str:
-    """Return one line for each field: name, aliases, operators, meaning."""
-    rows = []
-    for field in FIELDS.values():
-        aliases = [alias for alias, name in ALIASES.items() if name == field.name]
-        names = field.name + (f" ({', '.join(aliases)})" if aliases else "")
-        meaning = field.meaning + (f": {', '.join(field.words)}" if field.words else "")
-        rows.append(("  " + names, " ".join(_OPERATORS[field.kind]), meaning))
-    return table(None, rows, "<<<")
-
-
 def _field_names() -> str:
     return f"fields: {', '.join(FIELDS)}"
 
@@ -221,21 +210,3 @@ def _converted(field: Field, text: str) -> str | float:
             return text.lower()
         case _:
             return text
-
-
-def describe(conditions: Sequence[FilterCondition]) -> str:
-    """Return conditions as text that `parse_filters` reads."""
-    return " ".join(_described(condition) for condition in conditions)
-
-
-def _described(condition: FilterCondition) -> str:
-    values = ",".join(_value_text(condition.field, value) for value in condition.values)
-    return f"{condition.field.name}{condition.operator}{values}"
-
-
-def _value_text(field: Field, value: str | float) -> str:
-    if isinstance(value, str):
-        return value if _BARE.fullmatch(value) else f"'{value}'" if "'" not in value else f'"{value}"'
-    if field.kind is FieldKind.AGE:
-        return f"{value:f}s" if value else "0"
-    return str(int(value))

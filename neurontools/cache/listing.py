@@ -1,4 +1,9 @@
-"""Selecting, sorting and formatting entries for `neuron-cache ls`."""
+"""Selecting, sorting and formatting entries for `neuron-cache ls`, and an index of big roots for `ls --limit`.
+
+The index, in this user's cache directory, holds the paths of the first finished entries in each order and of all unfinished
+ones; what is shown is read fresh. It is valid only while every directory that was listed has the same inode and mtime, and
+if that mtime was already old when the index was made. Otherwise it is ignored and rebuilt. Lookups never use it.
+"""
 
 from __future__ import annotations
 

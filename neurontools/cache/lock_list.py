@@ -13,7 +13,6 @@ from neurontools.cache.layouts import display_path
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, list_waiters
 from neurontools.cache.pruning.policy import STALE_LOCK_S
-from neurontools.cache.pruning.removal import BrokenLock
 from neurontools.cache.tree import LOCAL
 
 if TYPE_CHECKING:
@@ -49,16 +48,12 @@ def list_locks(places: Sequence[EntryRef], tree: CacheTree = LOCAL) -> tuple[Hel
     return tuple(sorted(found, key=lambda held: (-held.lock.age_s, held.lock.path)))
 
 
-def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[BrokenLock, ...]:
+def stale_locks(locks: Sequence[HeldLock], age_s: float) -> tuple[LockState, ...]:
     """Return the stale locks, for `break_locks`."""
-    return tuple(
-        BrokenLock(held.lock.path, held.lock.age_s, held.lock.holder)
-        for held in locks
-        if held.lock.is_stale(age_s)
-    )
+    return tuple(held.lock for held in locks if held.lock.is_stale(age_s))
 
 
-def format_broken_locks(found: Sequence[HeldLock], broken: Sequence[BrokenLock], *, dry_run: bool) -> str:
+def format_broken_locks(found: Sequence[HeldLock], broken: Sequence[LockState], *, dry_run: bool) -> str:
     """Return a summary of removed (or removable) locks, and of those held by living processes."""
     living = sum(held.lock.liveness is Liveness.ALIVE for held in found)
     kept = f"; {living} held by {'a living process' if living == 1 else 'living processes'}" if living else ""

@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
 _MAX_LINE_BYTES = 1 << 16
 _PROGRESS_BYTES = 1 << 20
-_LINE = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+): +(?:(?P<pid>\d+) +)?(?P<level>[A-Z]+) +\|\|(?P<tag>[A-Z_]+)\|\|:? *(?P<text>.*)"
-)
-_STAMP = re.compile(r"(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )")
+# Patterns are compiled when a log is read: every run imports this module to write lines.
+_LINE = r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+): +(?:(?P<pid>\d+) +)?(?P<level>[A-Z]+) +\|\|(?P<tag>[A-Z_]+)\|\|:? *(?P<text>.*)"
+_STAMP = r"(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: )"
 _SIGN = b"||"
 _MOST_CONTINUED = 4
 _OLDEST_TAG = "NCC_WRAPPER"
-_OLDEST_MISS = re.compile(r"No candidate found under ")
-_MODULE = re.compile(r"MODULE_[0-9A-Za-z]+\+?[0-9a-f]*")
-_CACHE_PATH = re.compile(r"Compile cache path: (\S+)")
-_WAITING = re.compile(r"Another process must be compiling (\S+?),? been waiting for: ([0-9.]+) minutes")
-_PATTERNS = (
-    ("hits", re.compile(r"Using a cached neff at ")),
-    ("misses", re.compile(r"Call compiler with cmd: ")),
-    ("replayed", re.compile(r"Got a cached failed neff at ")),
-    ("failures", re.compile(r"Compilation failed for ")),
-    ("extracted", re.compile(r"Extracting graphs \(")),
+_OLDEST_MISS = "No candidate found under "
+_MODULE = r"MODULE_[0-9A-Za-z]+\+?[0-9a-f]*"
+_CACHE_PATH = r"Compile cache path: (\S+)"
+_WAITING = r"Another process must be compiling (\S+?),? been waiting for: ([0-9.]+) minutes"
+_PHRASES = (
+    ("hits", "Using a cached neff at "),
+    ("misses", "Call compiler with cmd: "),
+    ("replayed", "Got a cached failed neff at "),
+    ("failures", "Compilation failed for "),
+    ("extracted", "Extracting graphs ("),
 )
 
 
@@ -103,7 +102,7 @@ def _pieces(line: bytes) -> Iterator[str]:
     for part in line.split(b"\r"):
         text = part.decode("utf-8", "replace")
         # Processes that share a pipe may write several messages into one line.
-        yield from _STAMP.split(text) if part.count(_SIGN) > 2 else (text,)
+        yield from re.split(_STAMP, text) if part.count(_SIGN) > 2 else (text,)
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ class _Message:
 
 
 def _take(counts: LogCounts, message: _Message | None, piece: str) -> _Message | None:
-    found = _LINE.search(piece)
+    found = re.search(_LINE, piece)
     if found is None:
         return message and _continue(counts, message, piece)
     _give_up(counts, message)
@@ -151,21 +150,21 @@ def _continue(counts: LogCounts, message: _Message, piece: str) -> _Message | No
 def _give_up(counts: LogCounts, message: _Message | None) -> None:
     """Count a compile whose module name is incomplete."""
     if message is not None and _kind(message) == "misses":
-        module = _MODULE.search(message.text)
+        module = re.search(_MODULE, message.text)
         _count_miss(counts, module[0] if module else "(no module named)")
 
 
 def _kind(message: _Message) -> str:
-    if message.tag == _OLDEST_TAG and _OLDEST_MISS.search(message.text):
+    if message.tag == _OLDEST_TAG and _OLDEST_MISS in message.text:
         return "misses"
-    return next((name for name, pattern in _PATTERNS if pattern.search(message.text)), "")
+    return next((name for name, phrase in _PHRASES if phrase in message.text), "")
 
 
 def _count(counts: LogCounts, message: _Message) -> bool:
     """Count a message; return False if it is not counted, or its module name is incomplete."""
     kind, text = _kind(message), message.text
     if kind == "misses":
-        module = _MODULE.search(text)
+        module = re.search(_MODULE, text)
         if module is None or module.end() == len(text):  # the line may be cut within the name
             return False
         _count_miss(counts, module[0])
@@ -173,10 +172,10 @@ def _count(counts: LogCounts, message: _Message) -> bool:
     if kind:
         setattr(counts, kind, getattr(counts, kind) + 1)
         return True
-    path = _CACHE_PATH.search(text)
+    path = re.search(_CACHE_PATH, text)
     if path is not None and path[1] not in counts.roots:
         counts.roots.append(path[1])
-    waiting = _WAITING.search(text)
+    waiting = re.search(_WAITING, text)
     if waiting is not None:
         wait = (message.pid, waiting[1])
         counts.waits[wait] = max(counts.waits.get(wait, 0.0), 60 * float(waiting[2]))

@@ -21,11 +21,10 @@ from neurontools.cache.entry_io import (
     store_failure,
     write_provenance,
 )
-from neurontools.cache.events import Events, LookupEventKind
+from neurontools.cache.events import Events, LookupEventKind, Usage
 from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, hold, release, try_lock
 from neurontools.cache.orphans import quarantine_neff
-from neurontools.cache.usage import Usage
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
 from neurontools.compiler.options import CompileError

@@ -28,7 +28,7 @@ def set_pin(place: EntryRef) -> bool:
     """Pin an entry; return False when it was pinned.
 
     Raises:
-        MarkError: it is gone, cannot be written to, or its layout has no room for marks.
+        TagError: it is gone, cannot be written to, or its layout is a single file.
     """
     return _set(place, layouts.PIN)
 
@@ -37,7 +37,7 @@ def remove_pin(place: EntryRef) -> bool:
     """Unpin an entry; return False when it was not pinned.
 
     Raises:
-        MarkError: as `set_pin`.
+        TagError: as `set_pin`.
     """
     return _remove(place, layouts.PIN)
 
@@ -46,8 +46,8 @@ def set_tag(place: EntryRef, tag: str) -> bool:
     """Tag an entry; return False when it had the tag.
 
     Raises:
-        UsageError: a tag cannot be called that.
-        MarkError: as `set_pin`.
+        UsageError: the tag is invalid.
+        TagError: as `set_pin`.
     """
     return _set(place, layouts.TAG_PREFIX + _checked(tag))
 
@@ -56,8 +56,8 @@ def remove_tag(place: EntryRef, tag: str) -> bool:
     """Take a tag from an entry; return False when it did not have it.
 
     Raises:
-        UsageError: a tag cannot be called that.
-        MarkError: as `set_pin`.
+        UsageError: the tag is invalid.
+        TagError: as `set_pin`.
     """
     return _remove(place, layouts.TAG_PREFIX + _checked(tag))
 
@@ -71,7 +71,7 @@ def check_taggable(places: Sequence[EntryRef]) -> None:
     """Reject single-file entries, which cannot hold pins or tags.
 
     Raises:
-        MarkError: one is such.
+        TagError: there is one.
     """
     for place in places:
         if place.layout is CacheLayout.TORCHNEURON:

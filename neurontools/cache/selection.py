@@ -117,11 +117,7 @@ def select_entries(
     else:
         entries = scan_location(location, details=chosen.needs_details).entries
     now = time.time()
-    places = tuple(
-        EntryRef(entry.path, entry.layout, entry.compiler, entry.module)
-        for entry in entries
-        if chosen.matches(entry, now)
-    )
+    places = tuple(entry.place for entry in entries if chosen.matches(entry, now))
     if not places:
         raise NoSuchEntryError(
             f"no entry in {location.root} matches the filter", "'neuron-cache ls' lists all entries"

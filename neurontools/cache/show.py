@@ -16,7 +16,7 @@ from neurontools.cache.entry_files import first_error_line
 from neurontools.cache.entry_io import Provenance, read_provenance
 from neurontools.cache.fields import FUTURE, entry_json, format_elapsed
 from neurontools.cache.flags import FlagsRule, flags_rule
-from neurontools.cache.graphs.graph_facts import GraphForm
+from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.tree import open_tree
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graphs.graph_facts import GraphFacts, TensorType
+    from neurontools.cache.graph_facts import GraphFacts, TensorType
     from neurontools.cache.tree import CacheTree
     from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_file import NativeLibrary
@@ -164,7 +164,7 @@ def _graph(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> Gr
     stored = next((file for name in layouts.GRAPH_NAMES for file in files if file.name == name), None)
     if stored is None:
         return None
-    from neurontools.cache.graphs.graph_reader import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
+    from neurontools.cache.graph_reader import MAX_GRAPH_BYTES, UnreadableGraphError, read_graph
 
     try:
         facts = read_graph(tree.read_start(f"{place.path}/{stored.name}", MAX_GRAPH_BYTES))

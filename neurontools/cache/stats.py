@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.text import plural, table, wrap_field
 from neurontools.base.units import format_size, format_time
 from neurontools.cache.entry_files import FilesInspector, State
-from neurontools.cache.events import Events, LookupEventKind
+from neurontools.cache.events import Events, LookupEventKind, Usage, UsageTotals
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.listing import skipped_notes
 from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.tree import exists
-from neurontools.cache.usage import Usage, UsageTotals
 from neurontools.cache.walk import with_progress
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from neurontools.base.text import plural, table
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout, display_path
 from neurontools.cache.location import is_remote
@@ -24,7 +25,6 @@ from neurontools.cache.lock_owner import Liveness, dead_waiter_files
 from neurontools.cache.locks import root_lock
 from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
 from neurontools.cache.pruning.removal import delete_tree
-from neurontools.cache.usage import Usage
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.base.text import table
 from neurontools.cache.entry_files import State
-from neurontools.cache.fields import ALIASES, FIELDS, FieldKind
-from neurontools.cache.filters import EntryFilter, FilterCondition, FilterSyntaxError, describe, parse_filters
+from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind
+from neurontools.cache.filters import (
+    _BARE,
+    EntryFilter,
+    FilterCondition,
+    FilterSyntaxError,
+    parse_filters,
+)
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.entries import an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _OPERATORS = {
     FieldKind.WORD: ["=", "!="],
@@ -153,6 +165,24 @@ def conditions(draw: st.DrawFn) -> FilterCondition:
     return FilterCondition(field, draw(st.sampled_from(_OPERATORS[field.kind])), tuple(values))
 
 
+def describe(conditions: Sequence[FilterCondition]) -> str:
+    """Return conditions as text that `parse_filters` reads."""
+    return " ".join(_described(condition) for condition in conditions)
+
+
+def _described(condition: FilterCondition) -> str:
+    values = ",".join(_value_text(condition.field, value) for value in condition.values)
+    return f"{condition.field.name}{condition.operator}{values}"
+
+
+def _value_text(field: Field, value: str | float) -> str:
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) else f"'{value}'" if "'" not in value else f'"{value}"'
+    if field.kind is FieldKind.AGE:
+        return f"{value:f}s" if value else "0"
+    return str(int(value))
+
+
 @given(st.lists(conditions(), min_size=1, max_size=4))
 def test_what_is_written_is_read_again(made: list[FilterCondition]) -> None:
     assert parse_filters([describe(made)]).conditions == tuple(made)
@@ -171,8 +201,18 @@ def test_other_names_are_names_of_fields() -> None:
     assert not set(ALIASES) & set(FIELDS)
 
 
+def describe_fields() -> str:
+    """Return one line for each field: name, aliases, operators, meaning."""
+    rows = []
+    for field in FIELDS.values():
+        aliases = [alias for alias, name in ALIASES.items() if name == field.name]
+        names = field.name + (f" ({', '.join(aliases)})" if aliases else "")
+        meaning = field.meaning + (f": {', '.join(field.words)}" if field.words else "")
+        rows.append(("  " + names, " ".join(_OPERATORS[field.kind]), meaning))
+    return table(None, rows, "<<<")
+
+
 def test_help_lists_every_field_as_the_table_of_fields_has_it(capsys: pytest.CaptureFixture[str]) -> None:
-    from neurontools.cache.filters import describe_fields
     from neurontools.commands.cache import entries
 
     assert describe_fields() in entries._LS_EXAMPLES

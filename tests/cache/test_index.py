@@ -15,10 +15,10 @@ from hypothesis.strategies import integers, sampled_from
 
 from neurontools.cache import layouts, listing
 from neurontools.cache.entries import scan
+from neurontools.cache.events import Usage
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order, select
 from neurontools.cache.location import resolve
-from neurontools.cache.usage import Usage
 from tests.cache.conftest import DAY, NOW, Tree
 
 if TYPE_CHECKING:

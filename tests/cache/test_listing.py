@@ -14,8 +14,8 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import NotACacheError, scan
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import new_lock_owner
-from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.golden_files import compare

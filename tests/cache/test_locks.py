@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from neurontools.cache import entry_io, layouts, locks, lookup
-from neurontools.cache.entries import is_in_use, scan
+from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import STALE_S, Liveness, new_lock_owner, owner_liveness, parse_lock_owner
-from neurontools.cache.locks import examine_lock, try_lock
-from neurontools.cache.pruning.removal import BrokenLock, break_locks
+from neurontools.cache.locks import LockState, examine_lock, is_in_use, try_lock
+from neurontools.cache.pruning.removal import break_locks
 from neurontools.cache.store import CompileCache
-from neurontools.cache.usage import Usage
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
@@ -294,7 +294,7 @@ def test_a_stale_lock_that_a_compile_took_over_is_not_broken(home: Path) -> None
     entry.mkdir(parents=True)
     path = entry / layouts.LOCK
     path.write_bytes(replace(new_lock_owner(), start_ticks=1).to_bytes())
-    stale = BrokenLock(str(path), 0.0, "a dead process")
+    stale = LockState(str(path), None, 0.0, Liveness.DEAD)
     assert break_locks(str(home / "c"), (stale,), 0.0) == (stale,)
     path.write_bytes(new_lock_owner().to_bytes())
     assert break_locks(str(home / "c"), (stale,), 0.0) == ()

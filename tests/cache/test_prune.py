@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import entries, layouts
+from neurontools.cache import layouts
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import Liveness, new_lock_owner
-from neurontools.cache.locks import LockState, hold
+from neurontools.cache.locks import LockState, hold, is_in_use
 from neurontools.cache.pruning import removal
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, PruneRules, make_plan
-from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.instances.catalogue import instance_type
@@ -229,7 +229,7 @@ def test_what_a_process_has_loaded_is_spared(
 def test_a_hit_also_marks_its_entry(open_cache: Callable[..., CompileCache]) -> None:
     open_cache().get_or_compile(mlp(), TRN1, "mlp")
     entry_path = open_cache().get_or_compile(mlp(), TRN1, "mlp").entry
-    assert entries.is_in_use(entry_path)
+    assert is_in_use(entry_path)
 
 
 @pytest.mark.parametrize("change", ["loaded", "locked", "used", "gone"])

@@ -13,10 +13,10 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.flags import flags_hash
 from neurontools.cache.logs import WrapperFormatter
 from neurontools.cache.store import CompileCache
-from neurontools.cache.usage import Usage
 from neurontools.compiler.compile import COMPILER_VERSION
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError, parse

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
+from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.locks import hold
 from neurontools.cache.orphans import MOST_KEPT, REASON, list_quarantine, quarantine_entry
-from neurontools.cache.usage import Usage
 from neurontools.commands.cache import main
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
 from neurontools.machine.instances.catalogue import instance_type

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import layouts
-from neurontools.cache.entries import is_in_use, scan
+from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import hold
 from neurontools.cache.location import copy_dir
 from neurontools.cache.lock_list import list_locks
+from neurontools.cache.locks import is_in_use
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import COMPILER_VERSION
 from tests.compiler.graphs import mlp

@@ -9,11 +9,10 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_size
 from neurontools.cache import lock_list, pins_and_tags
 from neurontools.cache.browser import Browser
-from neurontools.cache.entries import scan
 from neurontools.cache.pruning import prune
 from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.show import format_details, read_details
-from neurontools.cache.walk import EntryRef, walk
+from neurontools.cache.walk import walk
 from neurontools.cache.why import explain, report
 
 if TYPE_CHECKING:
@@ -27,25 +26,16 @@ def new_browser(root: str) -> Browser:
     return Browser(root, network=is_network_root(root))
 
 
-def read_entries(root: str) -> tuple[Entry, ...]:
-    """Return the entries of a root.
-
-    Raises:
-        NotACacheError: the directory is not a cache.
-    """
-    return scan(root).entries
-
-
 def entry_text(root: str, entry: Entry, width: int) -> str:
     """Return the text of `neuron-cache show` for an entry, wrapped to a width.
 
     Raises:
         NeuronToolsError: it is gone.
     """
-    return format_details(read_details(root, place_of(entry)), time.time(), width)
+    return format_details(read_details(root, entry.place), time.time(), width)
 
 
-def why_text_of(root: str, paths: tuple[str, ...], width: int) -> str:
+def why_text(root: str, paths: tuple[str, ...], width: int) -> str:
     """Return the text of `neuron-cache why` for one entry, or for two in this order.
 
     Raises:
@@ -64,11 +54,11 @@ def change_pins(entries: tuple[Entry, ...]) -> str:
     """Pin entries, or unpin them if all are pinned; return a message.
 
     Raises:
-        MarkError: an entry is gone or not writable.
+        TagError: an entry is gone or not writable.
     """
     unpin = all(entry.pinned for entry in entries)
     changed = sum(
-        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(place_of(entry)) for entry in entries
+        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(entry.place) for entry in entries
     )
     return f"{changed} unpinned" if unpin else f"{changed} pinned"
 
@@ -79,7 +69,7 @@ def add_tag(entries: tuple[Entry, ...], tag: str) -> str:
     Raises:
         NeuronToolsError: the tag is invalid, or an entry is not writable.
     """
-    return f"{sum(pins_and_tags.set_tag(place_of(entry), tag) for entry in entries)} tagged {tag}"
+    return f"{sum(pins_and_tags.set_tag(entry.place, tag) for entry in entries)} tagged {tag}"
 
 
 def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
@@ -105,11 +95,6 @@ def delete(work: Pruning) -> str:
     return words
 
 
-def trouble_of(error: NeuronToolsError) -> str:
+def format_error(error: NeuronToolsError) -> str:
     """Format an error as one line."""
     return " ".join(error.message.split())
-
-
-def place_of(entry: Entry) -> EntryRef:
-    """Return where an entry is."""
-    return EntryRef(entry.path, entry.layout, entry.compiler, entry.module)

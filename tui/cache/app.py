@@ -169,7 +169,7 @@ class CacheApp(CacheFrame):
         try:
             message = change(entries)
         except NeuronToolsError as error:
-            message = actions.trouble_of(error)
+            message = actions.format_error(error)
         self.show_message(message)
         self.action_read()
 
@@ -201,7 +201,7 @@ class CacheApp(CacheFrame):
             return
         self.show_message("comparing …")
         width = self.size.width - _FRAME_OF_TEXT
-        self.in_thread(lambda: actions.why_text_of(self.browser.root, paths, width), "why")
+        self.in_thread(lambda: actions.why_text(self.browser.root, paths, width), "why")
 
     def action_locks(self) -> None:
         """Show the locks."""

@@ -10,6 +10,7 @@ from textual.containers import VerticalScroll
 from textual.worker import Worker, WorkerState
 
 from neurontools.cache.browser import change_stamp
+from neurontools.cache.entries import scan
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.names import AUTO
@@ -101,7 +102,7 @@ class CacheFrame(KeyQueue):
 
     def _read(self) -> tuple[int, tuple[Entry, ...]]:
         stamp = change_stamp(self.browser.root)
-        return stamp, actions.read_entries(self.browser.root)
+        return stamp, scan(self.browser.root).entries
 
     def _look_for_changes(self) -> None:
         if not self._reading and change_stamp(self.browser.root) != self._stamp:
@@ -136,7 +137,7 @@ class CacheFrame(KeyQueue):
     def _notify_error(self, error: BaseException | None) -> None:
         if isinstance(error, NeuronToolsError):
             self._stamp = change_stamp(self.browser.root)
-            self.show_message(actions.trouble_of(error))
+            self.show_message(actions.format_error(error))
         elif error is not None:
             raise error
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import remove_if_empty
 from neurontools.base.text import plural, printable, table
 from neurontools.base.units import format_age, format_size, format_size_both
-from neurontools.cache.entries import EntryReader, Scan, is_in_use
+from neurontools.cache.entries import EntryReader, Scan
 from neurontools.cache.layouts import QUARANTINE, display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_remote
+from neurontools.cache.locks import is_in_use
 from neurontools.cache.orphans import Orphan, find_orphans, quarantine_orphans, remove_orphan
 from neurontools.cache.pruning.removal import (
-    BrokenLock,
     Removal,
     break_locks,
     breakable_locks,
@@ -28,6 +28,7 @@ from neurontools.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.cache.locks import LockState
     from neurontools.cache.pruning.rules import PruneDecision
     from neurontools.cache.walk import EntryRef
 
@@ -43,7 +44,7 @@ class Pruning:
 
     plan: PrunePlan
     rules: PruneRules
-    locks: tuple[BrokenLock, ...]
+    locks: tuple[LockState, ...]
     stale_s: float
     network: bool
     orphans: tuple[Orphan, ...] = ()
@@ -59,7 +60,7 @@ class Pruning:
 
     def carry_out(
         self, progress: Callable[[int, int], None] | None = None
-    ) -> tuple[Removal, tuple[BrokenLock, ...]]:
+    ) -> tuple[Removal, tuple[LockState, ...]]:
         """Carry out the removal and return what was removed.
 
         Args:
@@ -83,7 +84,7 @@ class Pruning:
         return remove_entries(self.plan, self.rules, network=self.network, progress=progress)
 
 
-def break_any_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+def break_any_locks(root: str, locks: tuple[LockState, ...], age_s: float) -> tuple[LockState, ...]:
     """Remove locks of a directory or bucket that are still stale; return those removed.
 
     Raises:
@@ -144,7 +145,7 @@ def _staying(found: Scan, plan: PrunePlan) -> Scan:
 
 def format_plan(
     plan: PrunePlan,
-    locks: Sequence[BrokenLock] = (),
+    locks: Sequence[LockState] = (),
     left: Sequence[Orphan] = (),
     *,
     most: int | None = None,
@@ -181,7 +182,7 @@ def format_plan(
     return "\n".join(lines)
 
 
-def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()) -> str:
+def removal_question(plan: PrunePlan, locks: Sequence[LockState], left: Sequence[Orphan] = ()) -> str:
     """Return the question that confirms a removal."""
     parts = []
     if plan.remove:
@@ -195,7 +196,7 @@ def removal_question(plan: PrunePlan, locks: Sequence[BrokenLock], left: Sequenc
 
 
 def plan_json(
-    plan: PrunePlan, removal: Removal | None, locks: Sequence[BrokenLock], left: Sequence[Orphan] = ()
+    plan: PrunePlan, removal: Removal | None, locks: Sequence[LockState], left: Sequence[Orphan] = ()
 ) -> dict[str, Any]:
     """Return the JSON form of a plan (`removal` None) or of its result."""
     remove = plan.remove if removal is None else removal.removed
@@ -205,7 +206,7 @@ def plan_json(
         "dry_run": removal is None,
         "removed": [_choice_json(choice) for choice in remove],
         "spared": [_choice_json(choice) for choice in spare],
-        "locks": [asdict(lock) for lock in locks],
+        "locks": [_lock_json(lock) for lock in locks],
         "leftovers": [
             {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in left
         ],
@@ -216,7 +217,7 @@ def plan_json(
 
 def format_removal(
     removal: Removal,
-    locks: Sequence[BrokenLock] = (),
+    locks: Sequence[LockState] = (),
     left: Sequence[Orphan] = (),
     *,
     root: str = "",
@@ -233,14 +234,14 @@ def format_removal(
     return "\n".join(lines)
 
 
-def format_stale_locks(locks: Sequence[BrokenLock]) -> str:
+def format_stale_locks(locks: Sequence[LockState]) -> str:
     """Return one line per stale lock."""
     return "\n".join(_lock_line(lock) for lock in locks)
 
 
-def locks_removed_json(root: str, locks: Sequence[BrokenLock], *, dry_run: bool) -> dict[str, Any]:
+def locks_removed_json(root: str, locks: Sequence[LockState], *, dry_run: bool) -> dict[str, Any]:
     """Return the JSON form of removed (or removable) locks."""
-    return {"root": root, "dry_run": dry_run, "locks": [asdict(lock) for lock in locks]}
+    return {"root": root, "dry_run": dry_run, "locks": [_lock_json(lock) for lock in locks]}
 
 
 def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:
@@ -265,5 +266,9 @@ def _left_line(item: Orphan) -> str:
     return f"{item.words}: {item.path}, {format_size(item.size_bytes)}"
 
 
-def _lock_line(lock: BrokenLock) -> str:
+def _lock_json(lock: LockState) -> dict[str, Any]:
+    return {"path": lock.path, "age_s": lock.age_s, "holder": lock.holder}
+
+
+def _lock_line(lock: LockState) -> str:
     return f"lock {lock.path} of {printable(lock.holder)}, {format_age(lock.age_s)} old"

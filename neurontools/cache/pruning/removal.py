@@ -13,20 +13,19 @@ from neurontools.base.files import READ_SAFELY
 from neurontools.base.locks import flock, is_same_file
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
-from neurontools.cache.events import record_removals
+from neurontools.cache.events import Usage, record_removals
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.locks import directory_lock, examine_lock, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
-from neurontools.cache.usage import Usage
-from neurontools.cache.walk import EntryRef
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.cache.entries import Entry, Scan
+    from neurontools.cache.locks import LockState
 
 _PROGRESS_STEP = 64
 _NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
@@ -43,15 +42,6 @@ class Removal:
     def freed_bytes(self) -> int:
         """Total size of the removed entries."""
         return sum(choice.entry.size_bytes for choice in self.removed)
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenLock:
-    """A lock file that was removed, or would be."""
-
-    path: str
-    age_s: float
-    holder: str
 
 
 def is_network_root(root: str) -> bool:
@@ -136,13 +126,13 @@ def _is_real_wrappers(entry: Entry) -> bool:
     return entry.layout is CacheLayout.CURRENT and not entry.ours
 
 
-def breakable_locks(scan: Scan, age_s: float) -> tuple[BrokenLock, ...]:
+def breakable_locks(scan: Scan, age_s: float) -> tuple[LockState, ...]:
     """Return the locks of dead owners, and unnamed locks older than an age."""
-    locks = (entry.lock for entry in scan.entries if entry.lock is not None and entry.lock.is_stale(age_s))
-    return tuple(BrokenLock(lock.path, lock.age_s, lock.holder) for lock in locks)
+    locks = (entry.lock for entry in scan.entries)
+    return tuple(lock for lock in locks if lock is not None and lock.is_stale(age_s))
 
 
-def break_locks(root: str, locks: tuple[BrokenLock, ...], age_s: float) -> tuple[BrokenLock, ...]:
+def break_locks(root: str, locks: Sequence[LockState], age_s: float) -> tuple[LockState, ...]:
     """Remove lock files that are still stale; return those removed.
 
     Raises:
@@ -232,8 +222,7 @@ def _put_back(aside: str, path: str) -> bool:
 
 def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, network: bool) -> str:
     """Return why an entry selected for removal must be kept now, "" if it may be removed."""
-    place = EntryRef(planned.path, planned.layout, planned.compiler, planned.module)
-    found = reader.read(place, details=False)
+    found = reader.read(planned.place, details=False)
     if found is None:
         return "already removed"
     if found.state is not planned.state or found.used_unix_s > planned.used_unix_s:

@@ -3,6 +3,10 @@
 The copy is a root like any other: processes of one host take turns by its locks, and a hit costs no request.
 Hosts do not lock each other out: both compile, and the first that writes the done marker has finished the entry.
 A bucket that does not answer or refuses costs one warning; the run goes on with the copy.
+
+Removals examine each entry again and delete its done marker first, so that no reader finds half. A bucket does not show
+who has loaded an entry or when it was read: pins, locks and the time since the last change decide, with the grace period
+of a network file system.
 """
 
 from __future__ import annotations
@@ -17,21 +21,20 @@ from neurontools.cache import layouts, logs
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import record_removals
+from neurontools.cache.events import Usage, record_removals
 from neurontools.cache.layouts import SENTINEL
-from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.pruning.removal import BrokenLock, Removal, changed_since
+from neurontools.cache.pruning.removal import Removal, changed_since
 from neurontools.cache.pruning.rules import PruneDecision
 from neurontools.cache.remote.bucket import Bucket, RemoteError, RemoteErrorKind
 from neurontools.cache.remote.transfer import upload_entry
 from neurontools.cache.remote.tree import BucketTree
 from neurontools.cache.sync.plan import is_moved
-from neurontools.cache.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.entries import Entry
+    from neurontools.cache.locks import LockState
     from neurontools.cache.pruning.rules import PrunePlan, PruneRules
     from neurontools.cache.remote.bucket import StoredObject
 
@@ -162,7 +165,7 @@ def remove_from_bucket(
     return Removal(tuple(removed), tuple(spared))
 
 
-def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> tuple[BrokenLock, ...]:
+def break_bucket_locks(root: str, locks: Sequence[LockState], age_s: float) -> tuple[LockState, ...]:
     """Remove lock objects that are still as stale as they were found; return those removed.
 
     Raises:
@@ -171,11 +174,8 @@ def break_bucket_locks(root: str, locks: Sequence[BrokenLock], age_s: float) -> 
     broken = []
     bucket = Bucket(root)
     for lock in locks:
-        tree = BucketTree(root, bucket=bucket)
-        now = tree.examine_lock(lock.path)
-        if now is None or now.liveness is Liveness.ALIVE:
-            continue
-        if now.liveness is Liveness.DEAD or now.age_s > age_s:
+        now = BucketTree(root, bucket=bucket).examine_lock(lock.path)
+        if now is not None and now.is_stale(age_s):
             bucket.delete([lock.path])
             broken.append(lock)
     return tuple(broken)

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from neurontools.base.files import READ_SAFELY, sync_directory
@@ -19,7 +20,6 @@ from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.cache.locks import hold, release
 from neurontools.cache.remote.bucket import RemoteError
 from neurontools.cache.sync.plan import is_file_moved, relative_path
-from neurontools.cache.walk import EntryRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.remote.tree import BucketTree
+    from neurontools.cache.walk import EntryRef
 
 
 class NotMovedError(Exception):
@@ -61,7 +62,7 @@ class DirectorySource:
     @contextmanager
     def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield the root and the entry's place in it."""
-        place = _place(entry.path, entry)
+        place = entry.place
         held = hold(entry.path)
         try:
             found = EntryReader(self.root).read(place, details=False)
@@ -98,7 +99,7 @@ class DirectoryTarget:
         staged = f"{root}/{relative}"
         try:
             source.copy(entry, staged)
-            check_sound(root, _place(staged, entry), entry.state)
+            check_sound(root, replace(entry.place, path=staged), entry.state)
             outcome = self._install(entry, staged, relative)
         finally:
             shutil.rmtree(root, ignore_errors=True)
@@ -139,7 +140,7 @@ class BucketSource:
         """Yield a temporary root with a copy of the entry."""
         from neurontools.cache.remote.transfer import replica
 
-        with _not_moved_if_gone(), replica(self._tree(), self.root, _place(entry.path, entry)) as found:
+        with _not_moved_if_gone(), replica(self._tree(), self.root, entry.place) as found:
             yield found
 
     def copy(self, entry: Entry, directory: str) -> None:
@@ -219,10 +220,6 @@ def copy_regular_file(path: str, target: str) -> None:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.flush()
         os.fsync(copy.fileno())
-
-
-def _place(path: str, entry: Entry) -> EntryRef:
-    return EntryRef(path, entry.layout, entry.compiler, entry.module)
 
 
 def _is_file(entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from neurontools.cache.why.diff_text import at_source, shorten_constant
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, OperatorCall
+    from neurontools.cache.graph_facts import GraphFacts, OperatorCall
     from neurontools.cache.why.compare import EntryComparison
     from neurontools.cache.why.diff import GraphDiff
 

@@ -12,8 +12,8 @@ from neurontools.base.text import plural
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader, read_stored_flags
 from neurontools.cache.entry_io import Provenance, read_provenance
-from neurontools.cache.graphs.graph_facts import GraphForm
-from neurontools.cache.graphs.graph_reader import (
+from neurontools.cache.graph_facts import GraphForm
+from neurontools.cache.graph_reader import (
     MAX_GRAPH_BYTES,
     UnreadableGraphError,
     facts_of_graph,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.cache.entries import Entry
-    from neurontools.cache.graphs.graph_facts import GraphFacts, OperatorCall
+    from neurontools.cache.graph_facts import GraphFacts, OperatorCall
     from neurontools.cache.tree import CacheTree
     from neurontools.cache.walk import EntryRef
 

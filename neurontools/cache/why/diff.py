@@ -1,4 +1,8 @@
-"""What differs between two graphs, operator by operator: aligned by name, with inputs and outputs matched."""
+"""What differs between two graphs, operator by operator: aligned by name, with inputs and outputs matched.
+
+Myers' greedy search finds the shortest edit script over names. Where the graphs differ in more than a few hundred places,
+the furthest path so far is taken and the search goes on behind it, so that time stays linear in the length.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
+    from neurontools.cache.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
 
 
 CASTS = ("aten._to_copy.default", "convert")

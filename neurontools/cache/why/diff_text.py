@@ -11,7 +11,7 @@ from neurontools.base.text import plural, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts, Operand, OperatorCall
+    from neurontools.cache.graph_facts import GraphFacts, Operand, OperatorCall
     from neurontools.cache.why.diff import DiffStep, GraphDiff
 
     # A mark and a function that formats the text: of thousands of lines, few are shown.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.base.text import plural
-from neurontools.cache.graphs.graph_reader import MAX_GRAPH_BYTES
+from neurontools.cache.graph_reader import MAX_GRAPH_BYTES
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.walk import walk
 from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_facts
@@ -17,7 +17,7 @@ from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_fact
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.cache.graphs.graph_facts import GraphFacts
+    from neurontools.cache.graph_facts import GraphFacts
     from neurontools.cache.walk import EntryRef
 
 T = TypeVar("T")

@@ -17,9 +17,9 @@ import pytest
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
+from neurontools.cache.events import Usage
 from neurontools.cache.location import copy_dir
 from neurontools.cache.store import CompileCache
-from neurontools.cache.usage import Usage
 from neurontools.compiler.options import CompileError
 from tests.cache.remote.conftest import TRN1, keys, put
 from tests.cache.remote.test_sync import assert_sound

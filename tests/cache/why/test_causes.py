@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import events, layouts
-from neurontools.cache.graphs.graph_reader import facts_of_graph
+from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.cache.why.causes import CauseName, CompiledGraph, Confidence, find_causes, find_shared_causes
 from neurontools.cache.why.compare import EntryFacts, compare
 from neurontools.commands.cache import main

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
-from neurontools.cache.graphs.graph_reader import facts_of_graph
+from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
+from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.cache.why.diff import Aspect, align, diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
 from tests.compiler.graphs import graphs, mlp

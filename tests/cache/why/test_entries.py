@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.cache import layouts
-from neurontools.cache.graphs.graph_reader import UnreadableGraphError, read_graph
+from neurontools.cache.graph_reader import UnreadableGraphError, read_graph
 from neurontools.cache.walk import walk
 from neurontools.cache.why.diff import diff_graphs
 from neurontools.cache.why.diff_text import diff_lines

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neurontools.cache import layouts
-from neurontools.cache.graphs.graph_facts import GraphForm, TensorType
-from neurontools.cache.graphs.graph_reader import UnreadableGraphError, read_graph
-from neurontools.cache.graphs.hlo import HloError, read_hlo
+from neurontools.cache.graph_facts import GraphForm, TensorType
+from neurontools.cache.graph_reader import UnreadableGraphError, read_graph
+from neurontools.cache.hlo import HloError, read_hlo
 from neurontools.cache.why.diff import diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
 from neurontools.commands.cache import main

@@ -21,7 +21,7 @@ from neurontools.base.protowire import (
     read_text,
     to_signed,
 )
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
+from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import math
 import zlib
 from typing import TYPE_CHECKING
 
-from neurontools.cache.graphs.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
-from neurontools.cache.graphs.hlo import HloError, read_hlo
+from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
+from neurontools.cache.hlo import HloError, read_hlo
 from neurontools.compiler.graph import GraphError, Lifted, Symbol, View, graph_from_bytes
 
 if TYPE_CHECKING:

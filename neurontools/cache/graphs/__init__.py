@@ -1,1 +1,0 @@
-"""Stored graphs, ours and HLO modules, read into the same facts."""
