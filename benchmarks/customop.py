@@ -265,9 +265,14 @@ def _worker_mib() -> float:
     for style in STYLES:
         executor = operation(f"{style}::forward").executor
         assert isinstance(executor, WorkerExecutor)
-        lines = Path(f"/proc/{executor.pid}/smaps_rollup").read_text().splitlines()
-        largest = max(largest, *(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")))
+        worker = Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text().strip()
+        largest = max(largest, sum(_pss_mib(pid) for pid in (executor.pid, worker)))
     return largest
+
+
+def _pss_mib(pid: object) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
 
 
 def _build_peer(root: Path) -> _Peer:

@@ -8,6 +8,7 @@ tensors, nothing else. The memory is freed when no worker and no tensor uses it.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import threading
@@ -54,14 +55,15 @@ class Arena:
     """
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("neuron-customop-memory", os.MFD_CLOEXEC)
         ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.nbytes = _ADDRESSES_PER_RAM * ram // _STEP_BYTES * _STEP_BYTES
+        self.fd = -1
         try:
-            os.ftruncate(self.fd, self.nbytes)
+            self.fd = sealed_memory("neuron-customop-memory", self.nbytes)
             self._map = mmap.mmap(self.fd, self.nbytes)
         except OSError as error:
-            os.close(self.fd)
+            if self.fd >= 0:
+                os.close(self.fd)
             raise CustomOpLibraryError(
                 f"cannot reserve memory for custom operators: {error.strerror}",
                 "raise ulimit -f and ulimit -v",
@@ -162,6 +164,22 @@ class Arena:
             self._without_pages.setdefault(size, []).extend(offsets)
         self._free.clear()
         self._free_bytes = 0
+
+
+def sealed_memory(name: str, nbytes: int) -> int:
+    """Return a descriptor of anonymous memory of a fixed size: access past the end of a truncated file is a SIGBUS.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, nbytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def process_arena() -> Arena:

@@ -17,6 +17,7 @@ import threading
 import time
 
 from neurontools.customop import abi
+from neurontools.customop.arena import sealed_memory
 
 REQUEST_OFFSET = abi.MailboxLayout.request.offset
 REPLY_OFFSET = abi.MailboxLayout.reply.offset
@@ -49,10 +50,9 @@ class Mailbox:
     def __init__(self) -> None:
         self._wake_read, self._wake_fd = os.pipe2(os.O_CLOEXEC)
         self._woken_fd, self._woken_write = os.pipe2(os.O_CLOEXEC)
-        self._fd = os.memfd_create("neuron-customop-mailbox", os.MFD_CLOEXEC)
-        self._open = [self._wake_read, self._wake_fd, self._woken_fd, self._woken_write, self._fd]
         nbytes = ctypes.sizeof(abi.MailboxLayout)
-        os.ftruncate(self._fd, nbytes)
+        self._fd = sealed_memory("neuron-customop-mailbox", nbytes)
+        self._open = [self._wake_read, self._wake_fd, self._woken_fd, self._woken_write, self._fd]
         self.memory = mmap.mmap(self._fd, nbytes)
         self._words = memoryview(self.memory)[:_WORDS_BYTES].cast("I")
         self._poll = select.poll()
@@ -70,8 +70,9 @@ class Mailbox:
         """Descriptors for the worker: the pipe that wakes it, the pipe that wakes the host, the memory."""
         return self._wake_read, self._woken_write, self._fd
 
-    def keep_own_fds(self) -> None:
-        """Close the worker's descriptors after its start, so its end is detected."""
+    def worker_started(self, pidfd: int) -> None:
+        """Close the worker's descriptors, so its end is detected, and watch its process."""
+        self._poll.register(pidfd, select.POLLIN)
         for fd in self.worker_fds:
             os.close(fd)
             self._open.remove(fd)
@@ -121,7 +122,7 @@ class Mailbox:
         """Sleep until the reply is there.
 
         Returns:
-            True if it is, False if the worker ended without one, None at the timeout.
+            True if it is, False if the worker ended or closed its pipe without one, None at the timeout.
 
         Raises:
             WorkerGoneError: it ended before it accepted the request.
@@ -136,11 +137,14 @@ class Mailbox:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
-            if not self._poll.poll(1000 * min(left_s, _SLICE_S)):
+            events = self._poll.poll(1000 * min(left_s, _SLICE_S))
+            if not events:
                 # The sleep flag may have been read too early: an additional wake-up is harmless.
                 if words[_WORKER_SLEEPS] and words[_ACCEPTED] != number:
                     self._wake()
-            elif not os.read(self._woken_fd, 64) and words[_ANSWERED] != number:
+            elif (events[-1][0] != self._woken_fd or not os.read(self._woken_fd, 64)) and words[
+                _ANSWERED
+            ] != number:
                 if words[_ACCEPTED] != number:
                     raise WorkerGoneError
                 return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _FIRST_FD = 32  # above all descriptor numbers of the worker
 _BACKTRACE_S = 1.0
+_EXIT_S = 1.0  # a process closes its pipes a little before it has ended
+_END_S = 5.0
 _STDERR_BYTES = 4096
 _SANITIZER_REPORT = "==ERROR: AddressSanitizer"
 
@@ -133,8 +136,11 @@ class Session:
         return outcome
 
     def end(self) -> None:
-        """End the worker and wait until it is gone."""
-        self._kill(signal.SIGKILL)
+        """End the worker with all processes that its kernels started, and wait until they are gone."""
+        self._kill(signal.SIGTERM)
+        self._kill(signal.SIGCONT)
+        if not self._has_ended(_END_S):
+            self._kill(signal.SIGKILL)
         self._reap()
         self.release()
 
@@ -167,7 +173,7 @@ class Session:
                 f"cannot start the custom operator worker: {error.strerror}"
             ) from error
         self._pidfd = self._keep(os.pidfd_open(self.pid))
-        self.mailbox.keep_own_fds()
+        self.mailbox.worker_started(self._pidfd)
         for fd in [fd for fd in self._open if fd != self._pidfd]:
             os.close(fd)
             self._open.remove(fd)
@@ -229,6 +235,9 @@ class Session:
         return Failure("timeout", f"no result after {timeout_s:g} s", core, frames, fatal=True)
 
     def _exit_failure(self) -> Failure:
+        if not self._has_ended(_EXIT_S):
+            message = "the kernel closed the worker's descriptors or executed another program"
+            return Failure("worker", message, fatal=True)
         status = self._reap()
         if status < 0:
             message = f"the worker was killed by {_signal_name(-status)}"
@@ -240,13 +249,19 @@ class Session:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
+    def _has_ended(self, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(1000 * timeout_s))
+
     def _reap(self) -> int:
-        """Return the exit code, negative for a signal."""
+        """Return the exit code, negative for a signal; 0 if another part of the program has reaped the process."""
         try:
-            _, status = os.waitpid(self.pid, 0)
+            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         except ChildProcessError:
             return 0
-        return os.waitstatus_to_exitcode(status)
+        assert found is not None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
 
     def release(self) -> None:
         """Release everything but the worker, as a forked child does."""

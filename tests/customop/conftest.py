@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.customop.calls import Executor
+    from neurontools.customop.executors import WorkerExecutor
 
 KERNELS = Path(__file__).parent / "kernels"
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
@@ -41,6 +42,12 @@ def request_for(name: str, directory: Path | None = None) -> BuildRequest:
         cflags=("-O0",) if name == "operations" else (),
         multicore="multicore" in name,
     )
+
+
+def worker_of(executor: WorkerExecutor) -> int:
+    """Return the process that runs the kernels of an executor: the child of its guard."""
+    (worker,) = Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text().split()
+    return int(worker)
 
 
 @pytest.fixture

@@ -69,6 +69,9 @@ CASES = [
     (84, "undefined", "a tensor that was never given a value", None),
     (85, "dtype", "dtype Double does not exist on the device", None),
     (86, "shape", "the device does not broadcast", None),
+    (100, "worker", "the kernel closed the worker's descriptors or executed another program", None),
+    (101, "worker", "the worker was killed by SIGBUS", None),
+    (103, "worker", "the worker was killed by SIGKILL", None),
 ]
 
 

@@ -16,6 +16,7 @@ from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.torch_operators import Caller
+from tests.customop.conftest import worker_of
 
 Find = Callable[[str], CustomOperator]
 Call = Callable[..., torch.Tensor]
@@ -131,7 +132,7 @@ def test_a_stopped_worker_is_a_timeout(
 ) -> None:
     x = torch.rand(4)
     copy(x)
-    stopped = pid_of(executor)
+    stopped = worker_of(executor)
     os.kill(stopped, signal.SIGSTOP)
     monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.2")
     with pytest.raises(NeuronCustomOpError, match=r"timeout: no result after 0\.2 s"):
@@ -145,7 +146,7 @@ def test_an_idle_worker_rests(executor: WorkerExecutor, copy: Call) -> None:
     x = torch.rand(4)
     for _ in range(200):
         copy(x)
-    state = Path(f"/proc/{pid_of(executor)}/stat")
+    state = Path(f"/proc/{worker_of(executor)}/stat")
     ready = threading.Event()
     for _ in range(2000):
         if state.read_text().rpartition(")")[2].split()[0] == "S":

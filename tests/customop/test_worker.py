@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from neurontools.customop.arena import sealed_memory
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import execute
@@ -174,6 +176,80 @@ def test_a_worker_ends_with_its_host_even_in_the_middle_of_a_call(package: Read,
     host.wait(20)
     host.stdout.close()
     wait_until(lambda: not alive(worker))
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[select.poll]:
+    """Return a poll object of the pipe that processes of a kernel hold: readable after their start, hung up at their end."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    monkeypatch.setenv("TEST_PIPE", str(path))
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    yield poll
+    os.close(fd)
+
+
+def are_gone(pipe: select.poll, timeout_s: float = 0) -> bool:
+    """Return whether all processes that held the pipe have ended."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        ((fd, events),) = pipe.poll(1000 * timeout_s) or ((-1, 0),)
+        if events & select.POLLIN:
+            os.read(fd, 64)
+        elif events & select.POLLHUP or time.monotonic() >= deadline:
+            return bool(events & select.POLLHUP)
+
+
+@pytest.mark.parametrize("which", [104, 105], ids=["child", "daemon"])
+def test_processes_of_a_kernel_end_with_its_worker(
+    executor: WorkerExecutor, package: Read, pipe: select.poll, which: int
+) -> None:
+    x = torch.arange(8.0)
+    assert torch.equal(call(executor, package("faults"), "fault", x, x.clone(), which), x)
+    assert pipe.poll(20_000), "the process was not started"
+    executor.close()
+    assert are_gone(pipe)
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [(102, "executed another program"), (106, "was killed by SIGKILL"), (107, "was killed by SIGKILL")],
+    ids=["exec", "child", "daemon"],
+)
+def test_a_worker_that_ends_in_a_call_takes_its_processes_along(
+    executor: WorkerExecutor, package: Read, pipe: select.poll, which: int, message: str
+) -> None:
+    x = torch.arange(8.0)
+    with pytest.raises(NeuronCustomOpError, match=message):
+        call(executor, package("faults"), "fault", x, x.clone(), which)
+    assert are_gone(pipe)
+    assert torch.equal(call(executor, package("faults"), "copy", x), x)
+    executor.close()
+
+
+@pytest.mark.parametrize("which", [102, 104, 105], ids=["exec", "child", "daemon"])
+def test_processes_of_a_kernel_end_with_a_killed_host(package: Read, pipe: select.poll, which: int) -> None:
+    program = PROGRAM.replace("2, executor), (x, float", "0, executor), (x, x.clone(), int")
+    host = subprocess.Popen(
+        [sys.executable, "-c", program + "sys.stdin.read()", package("faults").path, str(which)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    with host:
+        assert pipe.poll(60_000), "the process was not started"
+        host.kill()
+    assert are_gone(pipe, 20)
+
+
+def test_a_worker_cannot_resize_the_memory_that_it_shares() -> None:
+    fd = sealed_memory("test", 4096)
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 8192)
+    os.close(fd)
 
 
 def test_a_program_that_just_ends_leaves_no_worker(package: Read) -> None:

@@ -27,7 +27,7 @@ INCLUDE = HERE / "include"
 SOURCE = HERE / "src"
 # Compiled together: that takes little longer than one of them, because they share headers.
 RUNTIME_SOURCES = ("runtime", "storage", "checks", "messages", "counting", "tcm", "traps")
-WORKER_SOURCES = ("worker", "mailbox", "library", "slots", "faults", "sanitized")
+WORKER_SOURCES = ("worker", "guard", "mailbox", "library", "slots", "faults", "sanitized")
 BASE_FLAGS = ("-std=c++14", "-fPIC", "-fvisibility=hidden", "-g1")
 SANITIZE_FLAGS = (
     "-fsanitize=address,undefined",

@@ -1,10 +1,6 @@
 // Faults: signals and fatal calls are reported to the host, then the process ends.
 #include <execinfo.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -160,13 +156,6 @@ void handle(int number, siginfo_t* info, void* context) {
   end(number);
 }
 
-void* watch_parent(void* argument) {
-  pollfd parent{static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), POLLIN, 0};
-  while (poll(&parent, 1, -1) < 0 && errno == EINTR) {
-  }
-  _exit(0);
-}
-
 }  // namespace
 
 void install_handlers() {
@@ -204,22 +193,6 @@ void fatal(const char* kind, const char* message) {
   const int count = backtrace(addresses, neurontools::abi::kMaxFrames);
   for (int i = 1; i < count; ++i) add_frame(reinterpret_cast<std::uintptr_t>(addresses[i]) - 1);
   end(0);
-}
-
-// PR_SET_PDEATHSIG fires when the starting thread ends; a pidfd refers to the process.
-void follow_parent(int parent) {
-#ifdef SYS_pidfd_open
-  const int watched = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));
-#else
-  const int watched = -1;
-#endif
-  pthread_t thread;
-  if (watched < 0 ||
-      pthread_create(&thread, nullptr, &watch_parent, reinterpret_cast<void*>(static_cast<std::intptr_t>(watched))) != 0)
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-  else
-    pthread_detach(thread);
-  if (getppid() != parent) _exit(0);
 }
 
 }  // namespace worker

@@ -2,6 +2,7 @@
 #include "mailbox.hpp"
 #include "worker.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -69,11 +70,13 @@ bool has_printed() {
   return lseek(STDOUT_FILENO, 0, SEEK_CUR) != 0 || lseek(STDERR_FILENO, 0, SEEK_CUR) != 0;
 }
 
-int serve(int parent) {
-  worker::follow_parent(parent);
-  if (!worker::open_mailbox()) return 1;
+int serve(int host) {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
+  worker::start_guarded(host);
+  // A program that a kernel executes does not hold the pipe, so the host notices it.
+  for (int fd = worker::kRequestFd; fd <= worker::kKernelFd; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  if (!worker::open_mailbox()) return 1;
   // Limits the output of a kernel; further writes fail.
   const rlimit printed{64u << 20, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &printed);
@@ -106,6 +109,6 @@ int describe(int fd) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "serve") == 0) return serve(std::atoi(argv[2]));
   if (argc == 3 && std::strcmp(argv[1], "describe") == 0) return describe(std::atoi(argv[2]));
-  std::fprintf(stderr, "usage: %s serve PARENT | describe FD\n", argv[0]);
+  std::fprintf(stderr, "usage: %s serve HOST | describe FD\n", argv[0]);
   return 2;
 }

@@ -1,6 +1,8 @@
 // The parts of the worker process: descriptors, tensor slots, compiled libraries, fault reports.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -71,7 +73,7 @@ void fatal(const char* kind, const char* message);
 void localize_frames(const Library& library, neurontools::abi::Reply& reply);
 /// Reply that the operator failed, and continue.
 void refuse(neurontools::abi::Reply& reply, const char* kind, const char* message);
-/// End this process when its parent ends.
-void follow_parent(int parent);
+/// Return in a child, the worker. This process ends it and all of its processes when it or the host ends, or on SIGTERM.
+void start_guarded(pid_t host);
 
 }  // namespace worker

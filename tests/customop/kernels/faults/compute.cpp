@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <fcntl.h>
 #include <unistd.h>
 #include <vector>
 
@@ -114,6 +115,36 @@ static torch::Tensor stream_fault(const torch::Tensor& input, torch::Tensor scra
   return copy_of(input);
 }
 
+// The test waits until no process has its pipe open any more.
+static int open_pipe() { return open(std::getenv("TEST_PIPE"), O_WRONLY); }
+
+static void announce(int pipe) {
+  if (write(pipe, "!", 1) != 1) abort();
+}
+
+static void process_fault(int64_t which) {
+  switch (which) {
+    case 100:
+      for (int fd = 3; fd < 64; ++fd) close(fd);
+      spin();
+      break;
+    case 101:
+      for (int fd = 3; fd < 64; ++fd)
+        if (ftruncate(fd, 0) == 0) continue;  // some are pipes, some are sealed
+      break;
+    case 102: announce(open_pipe()); execl("/bin/sleep", "sleep", "1000", nullptr); break;
+    case 103: kill(getppid(), SIGKILL); spin(); break;
+    default: {  // a child: 104 an ordinary one, 105 a daemon, 106 and 107 the same beside a worker that ends
+      const int pipe = open_pipe();
+      if (fork() != 0) break;
+      if (which % 2 == 1 && setsid() >= 0 && fork() != 0) _Exit(0);
+      announce(pipe);
+      for (;;) pause();
+    }
+  }
+  if (which >= 106) raise(SIGKILL);
+}
+
 static torch::Tensor ending(const torch::Tensor& input, int64_t which) {
   switch (which) {
     case 60: abort();  // abort
@@ -156,6 +187,7 @@ torch::Tensor fault(const torch::Tensor& input, torch::Tensor scratch, int64_t w
   if (which < 40) return tcm_fault(input, which);
   if (which < 60) return stream_fault(input, scratch, which);
   if (which < 80) return ending(input, which);
+  if (which >= 100) process_fault(which);
   return typing(input, which);
 }
 
