@@ -321,18 +321,18 @@ def _check_journal(data: bytes) -> None:
 
 
 def _index_seeds() -> list[bytes]:
-    from neurontools.cache import index
+    from neurontools.cache import listing
 
     entry = _restore()
     for directory in (entry, entry.parent, _ROOT):
         os.utime(directory, (0, 0))  # an index is kept only of directories that have not changed for a while
-    index.MIN_ENTRIES = 1
+    listing.MIN_ENTRIES = 1
     _read_cache("ls")
-    return [Path(index.index_path(str(_ROOT))).read_bytes()]
+    return [Path(listing.index_path(str(_ROOT))).read_bytes()]
 
 
 def _check_index(data: bytes) -> None:
-    from neurontools.cache.index import index_path
+    from neurontools.cache.listing import index_path
 
     Path(index_path(str(_ROOT))).write_bytes(data)
     _list_first()
