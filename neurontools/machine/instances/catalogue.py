@@ -17,7 +17,7 @@ from typing import Any
 from neurontools import paths
 from neurontools.base.files import write_atomic
 from neurontools.base.text import suggest
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import NeuronToolsError, UsageError
 
 _FORMAT = 2
 _DTYPE_NAMES = {
@@ -32,14 +32,14 @@ _DTYPE_NAMES = {
 }
 
 
-class UnknownInstanceError(NeuronToolsError):
-    """No instance type has that name; the message lists those that exist."""
+class UnknownInstanceError(UsageError):
+    """No instance type has that name; the remedy lists those that exist."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         match = suggest(name.lower(), known)
+        suggestion = f"did you mean {match!r}? " if match else ""
         super().__init__(
-            f"unknown instance type {name!r} (known: {', '.join(known)})",
-            f"did you mean {match!r}?" if match else "choose one of the known types",
+            f"unknown instance type {name!r}", f"{suggestion}the known types are {', '.join(known)}"
         )
 
 
