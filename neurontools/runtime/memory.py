@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.connection import OutOfDeviceMemoryError
@@ -22,11 +22,17 @@ from neurontools.runtime.status import NrtError, NrtStatus
 if TYPE_CHECKING:
     from neurontools.machine.client import Client
     from neurontools.machine.pages.page import PageWriter
-    from neurontools.runtime.faults import Faults
 
 GRANULE_BYTES = 16 << 20
 BIG_BYTES = 4 * GRANULE_BYTES
 SLOW_NS = 100_000_000
+
+
+class AllocationFaults(Protocol):
+    """Fails allocations where a fault says so."""
+
+    def check_allocation(self, core: int, nbytes: int, device_bytes: int, function: str) -> None:
+        """Let an allocation of `nbytes` on a core (machine-wide logical id) fail if a fault says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class DeviceMemory:
         client: Client,
         writer: PageWriter,
         log: RuntimeLog,
-        faults: Faults,
+        faults: AllocationFaults,
         *,
         cores_per_device: int,
         device_bytes: int,

@@ -10,16 +10,53 @@ ends with the last of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 if TYPE_CHECKING:
-    from neurontools.xla.recorder import Recorder
+    from contextlib import AbstractContextManager
+
+    from neurontools.xla.rng import DeviceGenerator
 
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 NEVER = object()
 Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
+
+
+class BufferOwner(Protocol):
+    """The interface of a device's recorder that buffers use."""
+
+    device: torch.device
+    epoch: object
+    slots: list[DeviceBuffer]
+    floats: list[float]
+    generator: DeviceGenerator
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while the recording changes."""
+        ...
+
+    def bind(self, buffer: DeviceBuffer) -> int:
+        """Make a buffer an input of the recording and return its part of the key."""
+        ...
+
+    def adopt(self, host: torch.Tensor) -> torch.Tensor:
+        """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
+        ...
+
+    def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
+        """Give a buffer its contents."""
+        ...
+
+    def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
+        """Return the host view of a device tensor."""
+        ...
+
+    def forget(self, buffer: DeviceBuffer) -> None:
+        """Release a buffer; called from its finalizer."""
+        ...
 
 
 class DeviceBuffer:
@@ -38,7 +75,7 @@ class DeviceBuffer:
 
     __slots__ = ("charged", "epoch", "host", "layout_id", "nbytes", "recorder", "slot")
 
-    def __init__(self, recorder: Recorder, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
+    def __init__(self, recorder: BufferOwner, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
         self.recorder = recorder
         self.epoch = epoch
         self.slot = slot

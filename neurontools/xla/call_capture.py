@@ -24,8 +24,7 @@ from neurontools.xla.trie import Alias, Fresh, Recipe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.xla.buffers import Geometry
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.buffers import BufferOwner, Geometry
 
 _PREFIX = "torch."
 
@@ -89,7 +88,7 @@ class Call:
     that it changes.
     """
 
-    def __init__(self, recorder: Recorder, operator: Operator, values: tuple[Any, ...]) -> None:
+    def __init__(self, recorder: BufferOwner, operator: Operator, values: tuple[Any, ...]) -> None:
         self.operator = operator
         self.tensors: list[torch.Tensor | None] = []
         self.written: list[int] = []

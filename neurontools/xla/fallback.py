@@ -20,7 +20,7 @@ from neurontools.xla.operators import Kind, Operator, Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.buffers import BufferOwner
 
 _log = logging.getLogger("neurontools.xla")
 _warned: set[str] = set()
@@ -95,7 +95,7 @@ def _count(operator: Operator) -> None:
 
 
 class _Upload:
-    def __init__(self, operator: Operator, recorder: Recorder, values: Sequence[Any]) -> None:
+    def __init__(self, operator: Operator, recorder: BufferOwner, values: Sequence[Any]) -> None:
         self._operator = operator
         self._recorder = recorder
         self._first = next(_tensors(values))
@@ -132,7 +132,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _recorder_in(values: Sequence[Any]) -> Recorder | None:
+def _recorder_in(values: Sequence[Any]) -> BufferOwner | None:
     for tensor in _tensors(values):
         if (buffer := maybe_buffer(tensor)) is not None:
             return buffer.recorder
