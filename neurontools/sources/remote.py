@@ -24,6 +24,7 @@ UNCHECKED = "https+insecure"
 
 _SCHEMES = ("http", "https", UNCHECKED)
 _TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 10.0
 _LONGEST_BYTES = 64 << 20
 
 
@@ -82,7 +83,7 @@ class Scraper:
         from urllib.error import HTTPError, URLError
 
         try:
-            with self._opener.open(self._request(), timeout=_TIMEOUT_S) as answer:
+            with self._opener().open(self._request(), timeout=_TIMEOUT_S) as answer:
                 return self._read(answer)
         except HTTPError as error:
             error.close()
@@ -92,15 +93,18 @@ class Scraper:
         except (OSError, HTTPException, ValueError) as error:
             raise ScrapeError(f"cannot read {self.address}: {_failure_text(error)}") from error
 
-    @cached_property
     def _opener(self) -> OpenerDirector:
-        from urllib.request import HTTPSHandler, build_opener
+        from urllib.request import build_opener
 
-        handlers = [_redirect_handler()]
+        from neurontools.sources.timed_http import http_handler, https_handler
+
+        end_s = time.monotonic() + _ANSWER_TIMEOUT_S
         if urlsplit(self._url).scheme == "http":
-            return build_opener(*handlers)
-        return build_opener(*handlers, HTTPSHandler(context=self._context()))
+            return build_opener(_redirect_handler(), http_handler(end_s))
+        # A redirect never leads from HTTPS to HTTP.
+        return build_opener(_redirect_handler(), https_handler(end_s, self._context))
 
+    @cached_property
     def _context(self) -> SSLContext:
         import ssl
 
