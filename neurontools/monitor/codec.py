@@ -8,7 +8,6 @@ a value of the wrong type is an error that names its place.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import MISSING, Field, fields, is_dataclass
 from decimal import Decimal
 from functools import cache
@@ -17,13 +16,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_args, get_type_
 
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.json_text import quoted
-from neurontools.monitor.report import MonitorReport, PhysicalCores, WirePresence
+from neurontools.monitor.report import LARGEST, MonitorReport, PhysicalCores, WirePresence, find_excess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LONGEST_LINE_BYTES = 1 << 26
 _SHOWN = 40
+_COMMON = 1 << 50  # nearly all numbers of a line are below
 _ROOT_KEYS = {"neuron_runtime_data", "system_data", "instance_info", "neuron_hardware_info"}
 
 # Member texts by index and identity of the value: the processes of a report share the values of idle cores.
@@ -56,6 +56,9 @@ def parse_line(line: str | bytes) -> MonitorReport:
     if not value.keys() & _ROOT_KEYS:
         raise root.error("none of neuron-monitor's keys is there")
     report: MonitorReport = _decode_record(MonitorReport, root)
+    excess = find_excess(report)
+    if excess:
+        raise DamagedLineError(f"damaged line: {excess}")
     return report
 
 
@@ -319,10 +322,11 @@ def _decode_record(record: type, node: _Node, **known: Any) -> Any:
             continue
         value: Any = found.get(member.keys[0]) if member.is_plain else None
         # Most values are what they should be: these need no node that knows their place.
-        if type(value) is int and member.kind is float and 0 <= value < 1 << 50:
-            values[member.name] = float(value)
-        elif type(value) is member.kind and (member.kind is not float or math.isfinite(value)):
+        kind = type(value)
+        if kind is member.kind and (kind is str or kind is bool or 0 <= value < _COMMON):
             values[member.name] = value
+        elif kind is int and member.kind is float and 0 <= value < _COMMON:
+            values[member.name] = float(value)
         else:
             values[member.name] = _decode_member(member, node)
     return record(**values)
@@ -370,7 +374,7 @@ def _decode_physical(node: _Node) -> PhysicalCores | None:
             values = {}
             for name, core in cores.members().items():
                 percent = core.get("neuroncore_utilization") if type(core) is dict else None
-                if type(percent) is not float or not math.isfinite(percent):
+                if type(percent) is not float or not 0 <= percent < _COMMON:
                     percent = _number(cores.member(name).member("neuroncore_utilization"))
                 values[_index(cores, name, prefix)] = percent
             return PhysicalCores(key, tuple(sorted(values.items())))
@@ -403,19 +407,14 @@ def _number(node: _Node) -> float:
         return 0.0
     if isinstance(node.value, bool) or not isinstance(node.value, int | float):
         raise node.error("expected a number")
-    try:
-        number = float(node.value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+    if not -LARGEST <= node.value <= LARGEST:
         raise node.error("the number is out of range")
-    return number
+    return float(node.value)
 
 
 def _integer(node: _Node) -> int:
-    if isinstance(node.value, int) and not isinstance(node.value, bool):
-        return node.value
-    return round(_number(node))
+    number = _number(node)
+    return node.value if isinstance(node.value, int) else round(number)
 
 
 _SCALARS: dict[Any, Callable[[_Node], Any]] = {str: _text, bool: _boolean, float: _number, int: _integer}

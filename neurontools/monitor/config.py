@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from neurontools.base.text import shorten
 from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
 from neurontools.config.types import Type
 from neurontools.errors import NeuronToolsError
@@ -101,7 +102,8 @@ _RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
     "cpu_usage": SystemGroup.VCPU_USAGE,
 }
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_SHOWN = 40
 
 Group = TypeVar("Group", RuntimeGroup, SystemGroup)
 
@@ -230,7 +232,8 @@ def _parse_period(value: Value, *, default_s: float) -> float:
         raise MismatchError(f"{error.message}; {error.remedy}", default) from error
     if not SHORTEST_PERIOD_S <= period_s <= LONGEST_PERIOD_S:
         raise MismatchError(
-            f"{value.text!r} is not between {SHORTEST_PERIOD_S * 1000:g}ms and a year", default
+            f"{shorten(value.text, _SHOWN)!r} is not between {SHORTEST_PERIOD_S * 1000:g}ms and a year",
+            default,
         )
     return period_s
 
@@ -241,7 +244,9 @@ def _parse_tag_filter(value: Value) -> re.Pattern[str]:
     try:
         return re.compile(value.text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise MismatchError(f"invalid regular expression: {error} ({value.text!r})", _LEFT_OUT) from error
+        raise MismatchError(
+            f"invalid regular expression: {error} ({shorten(value.text, _SHOWN)!r})", _LEFT_OUT
+        ) from error
 
 
 class DurationError(NeuronToolsError):
@@ -260,14 +265,13 @@ def parse_go_duration(text: str) -> float:
         return 0.0
     total = 0.0
     end = 0
-    for part in _PART.finditer(digits):
-        if part.start() != end:
-            break
+    while part := _PART.match(digits, end):
         total += float(part[1]) * _UNITS_S[part[2]]
         end = part.end()
     if end != len(digits) or not digits:
         raise DurationError(
-            f"invalid duration {text!r}", 'use a number with a unit, e.g. "1s", "500ms", "1m30s"'
+            f"invalid duration {shorten(text, _SHOWN)!r}",
+            'use a number with a unit, e.g. "1s", "500ms", "1m30s"',
         )
     return sign * total
 

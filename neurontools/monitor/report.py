@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+LARGEST = 2**63
+"""The largest number in a report; real ones have 64 bits."""
+MAX_DEVICES = 1024
+MAX_CORES_PER_DEVICE = 1024
+MAX_PERIOD_S = 1e9
+
+
 class RuntimeGroup(StrEnum):
     """Metric groups of a process, in the order of the documented default configuration."""
 
@@ -404,3 +411,22 @@ class MonitorReport:
 
 DEVICE_ERROR_KINDS = tuple(name for name in DeviceErrors.__slots__ if name != "device_index")
 """The memory errors that a report counts."""
+
+
+def find_excess(report: MonitorReport) -> str:
+    """Return which number of a report no machine can have, "" where all are plausible.
+
+    Readers make a value for each device and core, and multiply rates by periods.
+    """
+    hardware = report.hardware
+    limits: list[tuple[str, float, float]] = [
+        ("neuron_device_count", hardware.neuron_device_count, MAX_DEVICES),
+        ("neuroncore_per_device_count", hardware.neuroncore_per_device_count, MAX_CORES_PER_DEVICE),
+        ("logical_neuroncore_config", hardware.logical_neuroncore_config, MAX_CORES_PER_DEVICE),
+    ]
+    groups = [*report.system.groups(), *(group for entry in report.runtimes for group in entry.groups())]
+    limits += [(f"period of {name}", group.period_s, MAX_PERIOD_S) for name, group in groups]
+    for name, number, greatest in limits:
+        if not 0 <= number <= greatest:
+            return f"{name} is {number:.10g}, expected 0 to {greatest:g}"
+    return ""

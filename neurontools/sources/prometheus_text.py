@@ -6,7 +6,6 @@ one tag. A tag that is a number is taken for the pid; other processes get number
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.monitor.report import (
+    LARGEST,
     CoreActivity,
     CoreMemory,
     DeviceErrors,
@@ -32,6 +32,7 @@ from neurontools.monitor.report import (
     RuntimeEntry,
     RuntimeVcpuUsage,
     SystemData,
+    find_excess,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _PERCENTILES = tuple(field.name for field in fields(Percentiles))
 _ECC = frozenset(field.name for field in fields(DeviceErrors)) - {"device_index"}
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_MOST_DIGITS = 19
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
@@ -75,6 +77,9 @@ class ScrapeReader:
         Args:
             samples: all of them.
             period_s: seconds since the scrape before.
+
+        Raises:
+            ExpositionError: it has more devices or cores than any machine.
         """
         scrape = _Scrape(samples)
         before, self._counted = self._counted, scrape.counters
@@ -84,12 +89,16 @@ class ScrapeReader:
             if before is None
             else {key: _growth(before.get(key), now) for key, now in scrape.counters.items()}
         )
-        return MonitorReport(
+        report = MonitorReport(
             runtimes=tuple(self._entry(scrape, tag, grown, period_s) for tag in sorted(scrape.tags)),
             system=SystemData(hardware_errors=scrape.hardware_errors(period_s)),
             instance=scrape.instance(),
             hardware=scrape.hardware(),
         )
+        excess = find_excess(report)
+        if excess:
+            raise ExpositionError(f"the metrics are not those of a machine: {excess}")
+        return report
 
     def _entry(
         self, scrape: _Scrape, tag: str, grown: dict[tuple[str, str, str], int], period_s: float
@@ -128,8 +137,9 @@ class ScrapeReader:
         )
 
     def _pid(self, tag: str) -> int:
-        if tag.isdecimal() and 0 < int(tag) <= SYNTHETIC_PIDS_ABOVE:
-            return int(tag)
+        pid = _number(tag)
+        if 0 < pid <= SYNTHETIC_PIDS_ABOVE:
+            return pid
         if tag not in self._pids:
             self._pids[tag] = self._next_pid
             self._next_pid += 1
@@ -151,7 +161,7 @@ class _Scrape:
         self._labels: dict[str, str] = {}
         self._hardware: dict[str, str] = {}
         for sample in samples:
-            if math.isfinite(sample.value):
+            if -LARGEST <= sample.value <= LARGEST:  # NaN is not
                 self._take(sample.name, sample.labels, sample.value)
 
     def _take(self, name: str, labels: dict[str, str], value: float) -> None:
@@ -244,7 +254,7 @@ def _growth(before: float | None, now: float) -> int:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def parse_samples(text: str) -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from neurontools.monitor.codec import DamagedLineError, format_line, parse_line
 from tests.monitor.test_codec_writing import CAPTURED
 
 counts = st.integers(0, 2**53)
+few = st.integers(0, 1024)
 shares = st.floats(0, 1e9, allow_nan=False)
 texts = st.text(max_size=12)
 
@@ -90,7 +91,7 @@ systems = st.builds(
         r.VcpuUsage, shares, built(r.VcpuShares, shares), by_index(built(r.VcpuShares, shares)), counts, texts
     ),
 )
-hardware = st.builds(r.HardwareInfo, texts, texts, texts, counts, counts, counts, counts, texts)
+hardware = st.builds(r.HardwareInfo, texts, texts, texts, few, counts, few, few, texts)
 reports = st.builds(
     r.MonitorReport,
     st.lists(runtimes, max_size=2).map(tuple),
@@ -111,6 +112,30 @@ json_values = st.recursive(
 @given(reports)
 def test_what_was_written_is_read_again(report):
     assert parse_line(format_line(report)) == report
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("neuron_device_count", 1025),
+        ("neuron_device_count", 2**31),
+        ("neuroncore_per_device_count", 10**18),
+        ("logical_neuroncore_config", -1),
+    ],
+)
+def test_more_devices_than_any_machine_has_are_damage(name, number):
+    line = json.dumps({"neuron_hardware_info": {name: number}})
+    with pytest.raises(
+        DamagedLineError,
+        match=rf"damaged line: {name} is {number:.10g}, expected 0 to 1024".replace("+", r"\+"),
+    ):
+        parse_line(line)
+
+
+@pytest.mark.parametrize("number", ["1e400", "1e300", "NaN", "1" + "0" * 30, "-1", "1e10"])
+def test_a_period_that_cannot_be_is_damage(number):
+    with pytest.raises(DamagedLineError):
+        parse_line(f'{{"system_data":{{"memory_info":{{"period":{number}}}}}}}')
 
 
 @settings(max_examples=60)

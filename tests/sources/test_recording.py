@@ -152,3 +152,21 @@ def test_a_directory_is_refused(home):
 def test_watching_yields_every_line(recording):
     source = recording(IDLE, line(runtime(7, {0: 50.0})), line())
     assert [len(snapshot.processes) for snapshot in source.watch(0.0)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        line(hardware={**TRN2, "neuron_device_count": 2147483648}),
+        line(hardware={**TRN2, "neuron_device_count": 10**30}),
+        line(hardware={**TRN2, "neuroncore_per_device_count": 10**30}),
+        line(runtime(7, {0: 50.0}, period=1e308)),
+    ],
+)
+def test_a_line_that_would_take_all_memory_ends_it_with_a_notice(recording, damaged):
+    source = recording(IDLE, damaged, IDLE)
+    assert len(list(source.snapshots())) == 1
+    (notice,) = source.notices
+    assert "stopped at line 2, which is not a report (damaged line: " in notice
+    with pytest.raises(RecordingError, match="stopped at line 1"):
+        recording(damaged).snapshot()

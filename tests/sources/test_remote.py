@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.errors import UsageError
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.machine_view import machine_view
 from neurontools.monitor.codec import parse_line
 from neurontools.monitor.exporter import Exporter
@@ -139,6 +139,38 @@ def test_an_exporter_that_goes_away_and_comes_back_is_followed(exporter):
 def test_what_is_not_an_exporter_is_named(body, text):
     with serving(body) as url, pytest.raises((ScrapeError, ExpositionError), match=text):
         RemoteSource(url).snapshot()
+
+
+@pytest.mark.parametrize("count", ["2147483648", "1" + "0" * 30, "9" * 5000])
+def test_more_devices_than_any_machine_has_are_refused(count):
+    body = f'neuron_hardware_info{{neuron_device_count="{count}",neuroncore_per_device_count="2"}} 1\n'
+    with serving(body.encode()) as url, pytest.raises(NeuronToolsError) as refused:
+        RemoteSource(url).snapshot()
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 200 OK\r\nX-Long: "])
+def test_an_answer_that_drips_is_not_waited_for(start, monkeypatch):
+    monkeypatch.setattr("neurontools.sources.remote._ANSWER_TIMEOUT_S", 0.3)
+    ended = threading.Event()
+
+    def drip(server):
+        client, _ = server.accept()
+        with client:
+            client.sendall(start)
+            while not ended.wait(0.01):  # always another byte before any single read would time out
+                try:
+                    client.sendall(b"#")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dripping = threading.Thread(target=drip, args=(server,))
+        dripping.start()
+        with pytest.raises(ScrapeError, match="timed out"):
+            RemoteSource(f"http://127.0.0.1:{server.getsockname()[1]}").snapshot()
+        ended.set()
+        dripping.join()
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "http://", "http://host:port/", "https://[::1/", "host:8000"])
