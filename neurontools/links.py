@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import write_atomic
+from neurontools.base.json_reader import load_json
 from neurontools.base.locks import flock
 from neurontools.errors import NeuronToolsError, UsageError
 
@@ -180,13 +181,17 @@ class _LinkDirectory:
 
     def _recorded(self) -> dict[str, Any]:
         try:
-            with open(f"{self.bin}/{MANIFEST}", encoding="utf-8") as file:
-                recorded = json.load(file)
+            with open(f"{self.bin}/{MANIFEST}", "rb") as file:
+                recorded = load_json(file.read())
         except FileNotFoundError:
             return {}
         except ValueError:
             recorded = None
-        if isinstance(recorded, dict) and isinstance(recorded.get("links", {}), dict):
+        if (
+            isinstance(recorded, dict)
+            and isinstance(recorded.get("links", {}), dict)
+            and isinstance(recorded.get("directories", []), list)
+        ):
             return recorded
         raise NeuronToolsError(
             f"{self.bin}/{MANIFEST} is damaged", "remove it and the links in that directory"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # neuron-ls comes here for settings files, and typing takes long to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -107,6 +106,13 @@ def plural(count: int, singular: str, plural_form: str | None = None) -> str:
 def printable(text: str) -> str:
     """Return a text that cannot control a terminal: every character that does not print becomes `?`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text can be a file name or a variable: it has no NUL and no lone surrogates."""
+    return (text.isascii() and "\0" not in text) or not any(
+        c == "\0" or "\ud800" <= c <= "\udfff" for c in text
+    )
 
 
 def suggest(word: str, known: Iterable[str]) -> str | None:

@@ -19,14 +19,14 @@ def read_json(path: str) -> Any:
     Raises:
         UsageError: it cannot be read, or is not JSON.
     """
-    import json
+    from neurontools.base.json_reader import load_json
 
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        with open(path, "rb") as file:
+            return load_json(file.read())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}", "correct the file") from error
 
 

@@ -328,6 +328,7 @@ def _convert(node: YamlNode, done: dict[YamlNode, FileNode]) -> FileNode:
         return done[node]
     line = node.start_mark.line + 1
     if isinstance(node, yaml.ScalarNode):
+        _check_text(node.value, line)
         converted = done[node] = FileNode(_TAGS.get(node.tag, TEXT), line, node.value)
     elif isinstance(node, yaml.SequenceNode):
         converted = done[node] = FileNode(LIST, line)
@@ -342,10 +343,18 @@ def _convert(node: YamlNode, done: dict[YamlNode, FileNode]) -> FileNode:
                     merged.update({entry[0]: entry for entry in _convert(part, done).entries})
             else:
                 name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+                _check_text(name, key.start_mark.line + 1)
                 converted.entries.append((name, key.start_mark.line + 1, _convert(value, done)))
         own = {name for name, _, _ in converted.entries}
         converted.entries[:0] = [entry for name, entry in merged.items() if name not in own]
     return converted
+
+
+def _check_text(text: str, line: int) -> None:
+    from neurontools.base.text import is_plain
+
+    if not is_plain(text):
+        raise FormatError(line, "a text has NUL or a lone surrogate")
 
 
 def read_json(text: str) -> Value:
@@ -428,6 +437,7 @@ class _Parser:
 
     def _string(self) -> str:
         string, self._at = self._decoder.raw_decode(self._text, self._at)
+        _check_text(string, self._current_line())
         return str(string)
 
     def _skip(self, letter: str) -> None:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from neurontools.base.json_reader import load_json
+
 T = TypeVar("T")
 
 
@@ -32,8 +34,8 @@ def decode(data: bytes | str, value_type: type[T]) -> T:
         return msgspec.json.decode(data, type=value_type)
     except msgspec.ValidationError:
         raise
-    except msgspec.DecodeError:
-        return convert(_loads(data), value_type)
+    except (msgspec.DecodeError, RecursionError):
+        return convert(load_json(data, any_text=True), value_type)
 
 
 def convert(data: Any, value_type: type[T]) -> T:
@@ -57,10 +59,3 @@ def read_file(path: str, value_type: type[T]) -> T | None:
             return decode(file.read(), value_type)
     except (OSError, ValueError):
         return None
-
-
-def _loads(data: bytes | str) -> Any:
-    try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error

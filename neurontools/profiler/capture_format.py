@@ -16,12 +16,16 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from neurontools.base.files import write_atomic
+from neurontools.base.json_reader import load_json
 from neurontools.errors import MissingDependencyError, NeuronToolsError
+from neurontools.machine.codec import convert
 
 if TYPE_CHECKING:
     from neurontools.compiler.cost import OpCost
@@ -110,6 +114,10 @@ CLOCKS = {
 }
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e24)]
+
+
 class ProfileError(NeuronToolsError):
     """A directory or file is not a capture, or is damaged."""
 
@@ -118,9 +126,9 @@ class ProfileError(NeuronToolsError):
 class Peaks:
     """What one logical NeuronCore can do at best, from the catalogue: the denominators of MFU and MBU."""
 
-    tensor_flops_s: float = 0.0
-    hbm_bytes_s: float = 0.0
-    clock_hz: float = 0.0
+    tensor_flops_s: Rate = 0.0
+    hbm_bytes_s: Rate = 0.0
+    clock_hz: Rate = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +141,19 @@ class Meta:
 
     instance_type: str
     instance_id: str
-    lnc: int
-    cores: tuple[int, ...]
-    pid: int
+    lnc: Count
+    cores: tuple[Count, ...]
+    pid: Count
     command: tuple[str, ...]
     boot_id: str
-    started_ns: int
-    started_unix_ns: int
+    started_ns: Count
+    started_unix_ns: Count
     device_profile: str
-    max_events_per_nc: int
+    max_events_per_nc: Count
     peaks: Peaks = field(default=Peaks())
     version: str = ""
-    ended_ns: int = 0
-    dropped: tuple[tuple[int, int, int], ...] = ()
+    ended_ns: Count = 0
+    dropped: tuple[tuple[Count, Count, Count], ...] = ()
 
     def write(self, directory: str) -> None:
         """Write meta.json aside and rename it, so that a reader never sees half of it."""
@@ -170,8 +178,8 @@ def read_meta(directory: str) -> Meta:
     """
     path = os.path.join(directory, META_FILE)
     try:
-        with open(path, encoding="utf-8") as file:
-            stored = json.load(file)
+        with open(path, "rb") as file:
+            stored = load_json(file.read(), any_text=True)
         if stored["format"] != FORMAT:
             raise ProfileError(
                 f"{path} is not part of a neurontools profile", "give the directory of a capture"
@@ -181,24 +189,13 @@ def read_meta(directory: str) -> Meta:
                 f"{path} has profile schema {stored['schema']}, supported is {SCHEMA}",
                 "use the neurontools version that captured it",
             )
-        return _meta(stored)
+        return convert(stored, Meta)
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ProfileError(
             f"{path} is damaged: {type(error).__name__}: {error}", "capture the run again"
         ) from error
-
-
-def _meta(stored: dict[str, Any]) -> Meta:
-    known = {name: stored[name] for name in (entry.name for entry in fields(Meta))}
-    known["cores"] = tuple(int(core) for core in stored["cores"])
-    known["command"] = tuple(str(word) for word in stored["command"])
-    known["peaks"] = Peaks(**{name: float(value) for name, value in stored["peaks"].items()})
-    known["dropped"] = tuple((int(nc), int(system), int(device)) for nc, system, device in stored["dropped"])
-    for name in ("lnc", "pid", "started_ns", "started_unix_ns", "ended_ns", "max_events_per_nc"):
-        known[name] = int(stored[name])
-    return Meta(**known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,13 +250,13 @@ def read_models(directory: str) -> tuple[dict[str, NeffProgram], tuple[LoadedMod
     models: list[LoadedModel] = []
     for number, line in enumerate(lines, 1):
         try:
-            stored = json.loads(line)
+            stored = load_json(line, any_text=True)
             if "program" in stored:
                 program = _program(stored)
                 programs[program.neff_hash] = program
             else:
                 models.append(_model(stored, len(models), programs))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             reason = f"{path}, line {number}, is damaged: {type(error).__name__}: {error}"
             raise ProfileError(reason, "capture the run again") from error
     return programs, tuple(models)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from neurontools import paths
 from neurontools.base.files import write_atomic
 from neurontools.errors import NeuronToolsError
+from neurontools.machine import codec
 from neurontools.machine.client import Client
 from neurontools.sysfs.aggregates import CoreSum, core_sums
 
@@ -145,16 +146,7 @@ def _path(machine: str) -> str:
 
 
 def _load(path: str) -> CounterBaseline:
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-        cores = tuple(
-            (int(core), CoreSum(**{**counts, "failures": tuple(map(tuple, counts["failures"]))}))
-            for core, counts in data["cores"]
-        )
-        return CounterBaseline(str(data["instance_id"]), int(data["lnc"]), cores)
-    except (OSError, ValueError, TypeError, LookupError):
-        return CounterBaseline()
+    return codec.read_file(path, CounterBaseline) or CounterBaseline()
 
 
 def _save(path: str, baseline: CounterBaseline) -> None:

@@ -10,6 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.json_reader import load_json
 from neurontools.base.locks import flock, is_same_file
 from neurontools.errors import NeuronToolsError
 
@@ -123,8 +124,8 @@ def _make_directory(path: str) -> None:
 
 def _read_identity(path: str) -> dict[str, Any] | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            identity = json.load(file)
+        with open(path, "rb") as file:
+            identity = load_json(file.read())
     except (OSError, ValueError):
         return None
     return identity if isinstance(identity, dict) and identity.get("kind") == _KIND else None

@@ -143,7 +143,7 @@ def test_removing_where_nothing_was_made_is_nothing(home):
     assert not (home / "nowhere").exists()
 
 
-@pytest.mark.parametrize("content", ["not json", "[]", '{"links": 3}'])
+@pytest.mark.parametrize("content", ["not json", "[]", '{"links": 3}', '{"directories": 3}', "[" * 5000])
 def test_a_damaged_manifest_is_named(home, scripts, content):
     links.make_links(str(home / "p"), scripts)
     (home / "p/bin" / links.MANIFEST).write_text(content)

@@ -45,13 +45,35 @@ def test_a_real_ntff_is_refused_by_name(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("started_ns", "Infinity"),
+        ("started_ns", "1e400"),
+        ("started_ns", str(10**30)),
+        ("ended_ns", "NaN"),
+        ("instance_type", "[]"),
+        ("peaks", '{"clock_hz": Infinity}'),
+        ("peaks", '{"clock_hz": 1e308}'),
+        ("cores", '["a"]'),
+        ("dropped", "[[1, 2]]"),
+        ("command", "[" * 5000 + "]" * 5000),
+    ],
+)
+def test_a_value_that_no_capture_has_is_damage(profile_dir: Path, name: str, value: str) -> None:
+    path = next(profile_dir.glob("*/meta.json"))
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, name: "HERE"}).replace('"HERE"', value))
+    assert "is damaged" in refused(profile_dir)
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         ("", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": "other", "schema": 1}', "is not part of a neurontools profile"),
         ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 32}', "schema 9, supported is 1"),
-        ('{"format": "neurontools-profile", "schema": 1, "record_bytes": 32}', "is damaged: KeyError"),
+        ('{"format": "neurontools-profile", "schema": 1, "record_bytes": 32}', "is damaged: ValidationError"),
     ],
 )
 def test_a_bad_description_is_explained(profile_dir: Path, content: str, reason: str) -> None:
