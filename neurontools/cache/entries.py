@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts
 from neurontools.cache.entry_files import FilesInspector, State
 from neurontools.cache.events import Usage
@@ -169,8 +169,8 @@ def detail_files(places: Sequence[EntryRef]) -> Iterator[tuple[str, int]]:
 def read_stored_flags(entry: str, tree: CacheTree = LOCAL) -> tuple[str, ...] | None:
     """Return the compiler flags stored in an entry, None if they are unreadable or not a list of strings."""
     try:
-        stored = json.loads(tree.read_start(f"{entry}/{layouts.FLAGS}", _MAX_FLAGS_BYTES))
-    except (ValueError, RecursionError):
+        stored = load_json(tree.read_start(f"{entry}/{layouts.FLAGS}", _MAX_FLAGS_BYTES))
+    except ValueError:
         return None
     is_list = isinstance(stored, list) and all(isinstance(flag, str) for flag in stored)
     return tuple(stored) if is_list else None

@@ -6,15 +6,15 @@ A small file beside the NEFF records who compiled it, when, and how long that to
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly, sync_directory, write_atomic
+from neurontools.base.json_reader import load_json, to_float
 from neurontools.cache import layouts
 from neurontools.cache.lock_owner import remove_dead_waiters
 from neurontools.cache.locks import hold, release
@@ -184,22 +184,14 @@ def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
     if not data:
         return None
     try:
-        stored = json.loads(data)
+        stored = load_json(data)
         return Provenance(
-            compile_s=_finite(stored["compile_s"]),
-            started_unix_s=_finite(stored["started_unix_s"]),
+            compile_s=to_float(stored["compile_s"]),
+            started_unix_s=to_float(stored["started_unix_s"]),
             host=str(stored["host"]),
             pid=int(stored["pid"]),
             user=str(stored["user"]),
             program=str(stored["program"]),
         )
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+    except (KeyError, TypeError, ValueError):
         return None
-
-
-def _finite(stored: Any) -> float:
-    # JSON has no infinity, but 1e400 is read as infinity, and our output must be valid JSON.
-    number = float(stored)
-    if not math.isfinite(number):
-        raise ValueError("not a finite number")
-    return number

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import paths
 from neurontools.base.files import remove_quietly, write_atomic
+from neurontools.base.json_reader import load_json, to_float
 from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
 from neurontools.cache.entries import EntryReader, Scan, check_root_exists, read_entry, scan_walk
@@ -359,7 +360,7 @@ def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Can
     path = index_path(root)
     try:
         with open(path, "rb") as file:
-            stored = json.loads(file.read())
+            stored = load_json(file.read())
         stamps = stored["directories"]
         is_valid = (stored["format"], stored["root"]) == (_FORMAT, root)
         if not is_valid or stamp_directories(str(stamp[0]) for stamp in stamps) != stamps:
@@ -368,11 +369,11 @@ def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Can
         return Candidates(
             tuple(str(item) for item in (*first[:limit], *stored["unfinished"])),
             int(stored["skipped"]),
-            float(stored["made_unix_s"]),
+            to_float(stored["made_unix_s"]),
         )
     except OSError:
         return None
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError):
         remove_quietly(path)
         return None
 

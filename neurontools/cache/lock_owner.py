@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
 from neurontools.base.files import read_start, remove_quietly
+from neurontools.base.json_reader import load_json, to_float
 from neurontools.base.procfs import read_boot_id, read_start_ticks
 from neurontools.cache.layouts import WAITER_PREFIX
 
@@ -63,17 +64,17 @@ def new_lock_owner() -> LockOwner:
 def parse_lock_owner(data: bytes) -> LockOwner | None:
     """Return the owner in a lock file, None if it is unnamed or damaged."""
     try:
-        stored = json.loads(data)
+        stored = load_json(data)
         return LockOwner(
             boot_id=str(stored["boot_id"]),
             pid_namespace=str(stored["pid_namespace"]),
             pid=int(stored["pid"]),
             start_ticks=int(stored["start_ticks"]),
             host=str(stored["host"]),
-            started_unix_s=float(stored["started_unix_s"]),
+            started_unix_s=to_float(stored["started_unix_s"]),
             token=str(stored["token"]),
         )
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import time
 from contextlib import ExitStack, suppress
@@ -13,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import open_unseen, read_start
+from neurontools.base.json_reader import load_json
 from neurontools.base.text import plural, table
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
@@ -220,8 +220,8 @@ def _check_flags(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
         return
     path = f"{entry.path}/{layouts.FLAGS}"
     try:
-        stored = json.loads(read_start(path, _MAX_FLAGS_BYTES))
-    except (ValueError, RecursionError):
+        stored = load_json(read_start(path, _MAX_FLAGS_BYTES))
+    except ValueError:
         stored = None
     if not isinstance(stored, list) or not all(isinstance(flag, str) for flag in stored):
         yield VerifyProblem(path, ProblemKind.FLAGS, "not a JSON list of flags", entry)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts
 from neurontools.cache.extraction import read_libraries, remove_libraries
 from neurontools.cache.flags import parse_environment_flags
@@ -85,7 +86,7 @@ def _flags(entry: str) -> tuple[str, ...]:
     path = f"{entry}/{layouts.FLAGS}"
     with open(path, "rb") as stored:
         try:
-            flags = json.loads(stored.read())
+            flags = load_json(stored.read())
         except ValueError as error:
             raise NeuronToolsError(f"{path} is not JSON", "extract the graph again") from error
     if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):

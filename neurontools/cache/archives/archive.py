@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts
 from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.cache.pins_and_tags import is_tag_file
@@ -90,10 +91,10 @@ def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, EntryRef]:
         ExportError: it is damaged, or names files that are not an entry's.
     """
     try:
-        fields = json.loads(data)
+        fields = load_json(data)
         path = str(fields["path"])
         files = tuple(_parse_file(file) for file in fields["files"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ExportError(
             f"the archive's file list of an entry is damaged: {type(error).__name__}"
         ) from error
@@ -226,8 +227,8 @@ def _parse_file(fields: dict[str, Any]) -> StoredFile:
 
 def _field(data: bytes, name: str) -> object:
     try:
-        found: object = json.loads(data)[name]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        found: object = load_json(data)[name]
+    except (ValueError, KeyError, TypeError) as error:
         raise ExportError("the archive is damaged, or was not made by 'neuron-cache export'") from error
     return found
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neurontools.cache.remote.bucket import StoredObject
 
 _MAX_LOCK_BYTES = 4096
+_MAX_SLASHES = 64  # no layout is that deep
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class BucketTree:
             return
         found = self.bucket.list_objects(path)
         for stored in found:
-            if stored.path == path or stored.path.startswith(path + "/"):
+            is_below = stored.path == path or stored.path.startswith(path + "/")
+            if is_below and stored.path.count("/") <= _MAX_SLASHES:
                 self._add(stored)
         if self._report_listed is not None:
             self._report_listed(len(found))
