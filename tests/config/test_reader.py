@@ -27,9 +27,10 @@ def plain(value):
     return json.loads(value.text)
 
 
+plain_texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | plain_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(plain_texts, inner, max_size=3),
     max_leaves=10,
 )
 
