@@ -25,8 +25,6 @@ from neurontools.cache.location import counters_dir, is_remote, real_root
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from neurontools.cache.pruning.rules import PruneDecision
-
 
 _MAX_BYTES = 8 << 20
 _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
@@ -193,10 +191,10 @@ class RemovalRecord:
     reason: str
 
 
-def record_removals(root: str, choices: Iterable[PruneDecision]) -> None:
-    """Append removed entries; errors are ignored."""
+def record_removals(root: str, removed: Iterable[tuple[str, str]]) -> None:
+    """Append removed entries, each a module and the rule that removed it; errors are ignored."""
     now = time.time()
-    lines = "".join(f"{now:.3f} {choice.entry.module} {_line(choice.reason)}\n" for choice in choices)
+    lines = "".join(f"{now:.3f} {module} {_line(reason)}\n" for module, reason in removed)
     if not lines:
         return
     path = _path(root)

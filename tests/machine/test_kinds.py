@@ -282,7 +282,7 @@ def test_the_command_takes_every_option(tool):
         (["--lnc", "two"], 2),
         (["--neighbours", "up"], 2),
         (["--ultraserver-node", "0"], 1),
-        (["--instance", "trn2.47xlarge"], 1),
+        (["--instance", "trn2.47xlarge"], 2),
     ],
 )
 def test_invalid_input_starts_nothing(tool, words, code):

@@ -97,7 +97,7 @@ def remove_entries(
                 else:
                     removed.append(choice)
                     usage.forget(choice.entry.path)
-            record_removals(plan.root, removed)
+            record_removals(plan.root, [(choice.entry.module, choice.reason) for choice in removed])
     except OSError as error:
         raise NeuronToolsError(
             f"cannot remove from the compile cache {plan.root}: {error.strerror}",

@@ -161,7 +161,7 @@ def remove_from_bucket(
                 usage.forget(choice.entry.path)
     finally:
         pool.shutdown(cancel_futures=True)
-        record_removals(plan.root, removed)
+        record_removals(plan.root, [(choice.entry.module, choice.reason) for choice in removed])
     return Removal(tuple(removed), tuple(spared))
 
 

@@ -58,7 +58,7 @@ def test_all_of_it(config: Path) -> None:
     [
         ("theme: drak", "theme: unknown theme 'drak'; did you mean 'dark'?"),
         ("page: 3", "page: unknown page '3'; known: overview, history, processes"),
-        ("colour: red", "colour: unknown key; did you mean 'columns'?"),
+        ("colum: red", "colum: unknown key; did you mean 'columns'?"),
         ("interval: 0", "interval: expected 0.1 to 3600 seconds, found 0"),
         ("interval: yes", "interval: expected 0.1 to 3600 seconds, found yes"),
         ("interval: .nan", "interval: expected 0.1 to 3600 seconds, found .nan"),
