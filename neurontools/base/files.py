@@ -11,6 +11,8 @@ import os
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, BinaryIO
 
+from neurontools.errors import NeuronToolsError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -133,6 +135,34 @@ def sync_file_system(path: str) -> None:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def owned_directory(path: str, owner: int, remedy: str, *, parent: int | None = None) -> Iterator[int]:
+    """Open a directory that only one user can change, and give its descriptor.
+
+    Args:
+        path: the directory; not a link.
+        owner: the uid of that user.
+        remedy: what to do if it is not such a directory.
+        parent: descriptor of the directory that contains it; None: it is found by its path.
+
+    Raises:
+        NeuronToolsError: the directory belongs to another user, or others can write to it.
+        OSError: it cannot be opened, or is a link or not a directory.
+    """
+    name = path if parent is None else os.path.basename(path)
+    descriptor = os.open(name, READ_SAFELY | os.O_DIRECTORY, dir_fd=parent)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != owner:
+            raise NeuronToolsError(f"refusing directory {path}: it belongs to uid {found.st_uid}", remedy)
+        if found.st_mode & 0o022:
+            mode = f"{found.st_mode & 0o777:o}"
+            raise NeuronToolsError(f"refusing directory {path}: others can write to it (mode {mode})", remedy)
+        yield descriptor
     finally:
         os.close(descriptor)
 

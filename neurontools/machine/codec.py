@@ -7,10 +7,12 @@ not UTF-8. msgspec refuses those, so such a value takes the slower way through `
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, TypeVar
 
 import msgspec
 
+from neurontools.base.files import READ_SAFELY
 from neurontools.base.json_reader import load_json
 
 T = TypeVar("T")
@@ -52,10 +54,16 @@ def to_builtins(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def read_file(path: str, value_type: type[T]) -> T | None:
-    """Return the value in a JSON file, None when there is none, or it is damaged or of another version."""
+def read_file(path: str, value_type: type[T], *, inside: int | None = None) -> T | None:
+    """Return the value in a JSON file, None when there is none, or it is damaged, a link or of another version.
+
+    Args:
+        path: the file.
+        value_type: the type of the value.
+        inside: descriptor of the directory that a relative path starts from.
+    """
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(os.open(path, READ_SAFELY, dir_fd=inside), "rb") as file:
             return decode(file.read(), value_type)
     except (OSError, ValueError):
         return None

@@ -14,9 +14,10 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools import env, paths
-from neurontools.base.files import remove_quietly, write_atomic
+from neurontools.base.files import owned_directory, remove_quietly, write_atomic
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec
+from neurontools.machine.machine_config import DaemonInfo
 from neurontools.machine.machine_names import check_name
 from neurontools.machine.processes import peer_of
 from neurontools.machine.sharing import RECORD_MODE, SOCKET_MODE, make_closed, make_shared, make_shared_root
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import TextIOWrapper
 
-    from neurontools.machine.machine_config import DaemonInfo
+    from neurontools.machine.processes import Peer
 
 RECORD = "neurond.json"
 LOCK = "start.lock"
@@ -121,6 +122,24 @@ class MachineDirectory:
         shutil.rmtree(self.state, ignore_errors=True)
 
 
+def read_record(machine: str) -> DaemonInfo | None:
+    """Return what a machine's neurond.json says, None if there is none.
+
+    Raises:
+        NeuronToolsError: another user can write it.
+    """
+    owner, path = paths.owner(), paths.machine_dir(machine)
+    remedy = f"set {env.RUNTIME_DIR} to another"
+    try:
+        with (
+            owned_directory(os.path.dirname(path), owner, remedy) as root,
+            owned_directory(path, owner, remedy, parent=root) as directory,
+        ):
+            return codec.read_file(RECORD, DaemonInfo, inside=directory)
+    except OSError:
+        return None
+
+
 def answers(address: str) -> bool:
     """Return whether something listens on a Unix address."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -159,7 +178,8 @@ def open_recovery_socket(machine: str, machine_dir: str) -> socket.socket | None
         listener.listen()
     except OSError:
         listener.close()
-        if _owner(address) == os.getuid():
+        listener_now = _listener(address)
+        if listener_now is not None and listener_now.uid == os.getuid():
             raise already_running(machine) from None
         return None
     return listener
@@ -176,12 +196,21 @@ def request_recovery(machine_dir: str) -> bool:
             return False
 
 
-def _owner(address: str) -> int | None:
+def is_listening(process: int, machine: str) -> bool:
+    """Return whether a process listens on a machine's socket or its recovery socket, as the kernel reports."""
+    for address in (paths.socket_path(machine), recovery_address(paths.machine_dir(machine))):
+        peer = _listener(address)
+        if peer is not None and (peer.pid, peer.uid) == (process, paths.owner()):
+            return True
+    return False
+
+
+def _listener(address: str) -> Peer | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
         try:
             probe.connect(address)
-            return peer_of(probe).uid
+            return peer_of(probe)
         except OSError:
             return None
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
@@ -15,7 +15,14 @@ from neurontools.base.procfs import read_boot_id
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import codec
 from neurontools.machine.connection import SyncConnection, is_answering, no_machine
-from neurontools.machine.directory import LOCK, RECORD, MachineDirectory, request_recovery
+from neurontools.machine.directory import (
+    LOCK,
+    RECORD,
+    MachineDirectory,
+    is_listening,
+    read_record,
+    request_recovery,
+)
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.machine_names import check_name, core_ranges
 from neurontools.machine.processes import ProcessKey, is_alive, is_hidden, is_readable, open_pidfd
@@ -96,17 +103,24 @@ def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
     Raises:
         NoMachineError: it does not run.
         DaemonError: processes hold cores and `force` is not set, or the machine is another user's.
+        NeuronToolsError: another user can write its directory.
     """
     name = check_name(env.machine() if machine is None else machine)
     info = find(name)
     with _daemon_pidfd(info) as pidfd:
+        may_kill = force and is_listening(info.pid, name)
         if not force:
             _ask_to_stop(name)
-        else:
+        elif may_kill:
             _signal(pidfd, signal.SIGTERM, info)
         if not _has_ended(pidfd):
             if not force:
                 raise DaemonError(f"neurond of machine {name!r} did not exit", "neurond stop --force")
+            if not may_kill:
+                raise DaemonError(
+                    f"cannot stop machine {name!r}: process {info.pid} does not listen on its socket",
+                    f"if that process is neurond, end it: kill {info.pid}",
+                )
             _signal(pidfd, signal.SIGKILL, info)
             _has_ended(pidfd)
     return info
@@ -144,10 +158,11 @@ def find(machine: str) -> DaemonInfo:
     Raises:
         NoMachineError: there is none.
         DaemonError: the runtime directory is closed to this user.
+        NeuronToolsError: another user can write the machine's directory.
     """
-    info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
+    info = _running(machine)
     if info is None and request_recovery(paths.machine_dir(machine)):
-        info = _record(f"{paths.machine_dir(machine)}/{RECORD}")
+        info = _running(machine)
     if info is None:
         root = paths.runtime_dir()
         if os.path.isdir(root) and not os.access(root, os.X_OK):
@@ -158,18 +173,22 @@ def find(machine: str) -> DaemonInfo:
 
 def has_crashed(machine: str) -> bool:
     """Return whether a machine's daemon died without ending: a daemon that is stopped takes its record along."""
-    path = f"{paths.machine_dir(machine)}/{RECORD}"
-    return os.path.exists(path) and _record(path) is None
+    try:
+        return os.path.exists(f"{paths.machine_dir(machine)}/{RECORD}") and _running(machine) is None
+    except NeuronToolsError:
+        return False  # the directory is another user's
 
 
 def list_machines() -> tuple[DaemonInfo, ...]:
-    """Return the running daemons, by machine name."""
-    root = paths.runtime_dir()
+    """Return the running daemons of this user, or of the one who shares the runtime directory, by machine name."""
     try:
-        names = sorted(os.listdir(root))
+        names = sorted(os.listdir(paths.runtime_dir()))
     except OSError:
         return ()
-    found = (_record(f"{root}/{name}/{RECORD}") for name in names)
+    found = []
+    for name in names:
+        with suppress(NeuronToolsError):  # another user's directory
+            found.append(_running(name))
     return tuple(info for info in found if info is not None)
 
 
@@ -179,8 +198,8 @@ def _is_running(machine: str) -> bool:
     return request_recovery(paths.machine_dir(machine)) and is_answering(machine)
 
 
-def _record(path: str) -> DaemonInfo | None:
-    info = codec.read_file(path, DaemonInfo)
+def _running(machine: str) -> DaemonInfo | None:
+    info = read_record(machine)
     if info is None:
         return None
     alive = is_alive(ProcessKey(info.pid, info.start_ticks)) or is_hidden(info.pid)

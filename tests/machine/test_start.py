@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,9 +23,10 @@ from neurontools.machine.client import Client
 from neurontools.machine.directory import MachineDirectory
 from neurontools.machine.instances.catalogue import UnknownInstanceError
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
+from neurontools.machine.processes import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     End = Callable[[DaemonInfo], None]
     Wait = Callable[[Callable[[], bool]], None]
@@ -256,6 +258,52 @@ def test_somebody_else_s_directory_is_refused(home: Path) -> None:
     os.chown(home / "run", 65534, 65534)
     with pytest.raises(NeuronToolsError, match="belongs to uid 65534"):
         start()
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is not a daemon."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory to another user needs root")
+@pytest.mark.parametrize("directory", ["run", "run/default"])
+def test_a_record_in_another_user_s_directory_is_not_read(
+    home: Path, daemon: DaemonInfo, bystander: subprocess.Popen[bytes], directory: str
+) -> None:
+    record = home / "run" / "default" / "neurond.json"
+    key = key_of(bystander.pid)
+    record.write_text(json.dumps({**daemon.to_json(), "pid": key.pid, "start_ticks": key.start_ticks}))
+    os.chown(home / directory, 65534, 65534)
+    assert launch.list_machines() == ()
+    assert not launch.has_crashed("default")
+    for ask in (launch.find, launch.restart, lambda name: launch.stop(name, force=True)):
+        with pytest.raises(NeuronToolsError, match="belongs to uid 65534"):
+            ask("default")
+    assert bystander.poll() is None
+
+
+def test_a_record_in_a_directory_that_others_can_write_is_not_read(daemon: DaemonInfo, home: Path) -> None:
+    (home / "run" / "default").chmod(0o770)
+    assert launch.list_machines() == ()
+    with pytest.raises(NeuronToolsError, match=r"others can write to it \(mode 770\)"):
+        launch.find("default")
+
+
+def test_only_the_process_that_listens_is_stopped(
+    home: Path, daemon: DaemonInfo, bystander: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_STOP_TIMEOUT_S", 0.1)
+    record = home / "run" / "default" / "neurond.json"
+    key = key_of(bystander.pid)
+    record.write_text(json.dumps({**daemon.to_json(), "pid": key.pid, "start_ticks": key.start_ticks}))
+    with pytest.raises(DaemonError, match=f"process {bystander.pid} does not listen on its socket") as caught:
+        launch.stop(force=True)
+    assert caught.value.remedy == f"if that process is neurond, end it: kill {bystander.pid}"
+    assert bystander.poll() is None
 
 
 def test_a_long_path_gets_a_short_socket(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
