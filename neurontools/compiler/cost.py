@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph, Node, View
     from neurontools.machine.instances.catalogue import CoreVersion, DeviceType
 
-__all__ = ["CostError", "Engine", "GraphCost", "OpCost", "estimate"]
+__all__ = ["MAX_NS", "CostError", "Engine", "GraphCost", "OpCost", "estimate"]
 
 SCHEMA = 1
 ISSUE_CYCLES = 64
 DMA_ISSUE_NS = 1_000
 COLLECTIVE_ISSUE_NS = 15_000
+MAX_NS = 3_600 * 10**9
+"""The longest execution that a stored schedule may have."""
+
 _SHOWN_OPERANDS = 3
+_MAX_WORK = 2**62  # FLOPs or bytes; profiles store 64-bit integers
 
 
 class CostError(NeuronToolsError):
@@ -96,7 +100,7 @@ class GraphCost:
                 raise CostError(
                     f"cost model schema {stored['schema']} is not supported (supported: {SCHEMA})"
                 )
-            return _total(tuple(map(parse_operation, stored["ops"])), int(stored["total_ns"]))
+            return _check(_total(tuple(map(parse_operation, stored["ops"])), int(stored["total_ns"])))
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CostError(f"not a cost model: {type(error).__name__}: {error}") from error
 
@@ -219,16 +223,24 @@ def _total(ops: tuple[OpCost, ...], total_ns: int) -> GraphCost:
     )
 
 
+def _check(cost: GraphCost) -> GraphCost:
+    if not 0 <= cost.total_ns <= MAX_NS or cost.flops > _MAX_WORK:
+        raise ValueError("a total is out of range")
+    return cost
+
+
 def parse_operation(row: Any) -> OpCost:
     """Return the operation of a stored row: the fields of `OpCost` in order.
 
     Raises:
-        ValueError, TypeError: it has other fields, an unknown engine, or a negative number.
+        ValueError, TypeError, OverflowError: it has other fields, an unknown engine, or a number out of range.
     """
     name, opcode, engine, *numbers, shape, source = row
     start, duration, count, read, write = (int(number) for number in numbers)
-    if min(start, duration, count, read, write) < 0:
-        raise ValueError("a number of an operation is negative")
+    if min(start, duration, count, read, write) < 0 or start + duration > MAX_NS:
+        raise ValueError("a number of an operation is out of range")
+    if max(count, read, write) > _MAX_WORK:
+        raise ValueError("a number of an operation is out of range")
     return OpCost(
         str(name), str(opcode), Engine(engine), start, duration, count, read, write, str(shape), str(source)
     )

@@ -136,7 +136,7 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
     if validate_hash and not hash_matches(header, payload):
         raise NeffError("the NEFF is damaged: its data does not match its hash")
     try:
-        files = unpack_files(payload)
+        files = unpack_files(payload, _is_read)
         if "graph.json" not in files or "cost.json" not in files:
             raise NeffError(
                 "the NEFF has no graph: it was made by another compiler", "compile the model for this machine"
@@ -153,6 +153,10 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
         raise NeffError(f"the NEFF is damaged: {error.message}") from error
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise NeffError(f"the NEFF is damaged: neff.json: {type(error).__name__}: {error}") from error
+
+
+def _is_read(name: str) -> bool:
+    return name in {"graph.json", "cost.json", "neff.json"} or name.startswith("lib/")
 
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:

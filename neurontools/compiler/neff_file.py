@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
-from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.archive import ArchiveError, max_expanded_bytes
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 from neurontools.compiler.tar_reader import Member, TarReader
 
@@ -71,12 +71,11 @@ class NeffFile:
     libraries: tuple[NativeLibrary, ...] = ()
 
 
-def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
-    """Return header, members and variables of a NEFF.
+def read_neff_file(path: str) -> NeffFile:
+    """Return header, members and variables of a NEFF whose members have at most 100 times its size, or 16 MiB.
 
     Args:
         path: the file.
-        limit_bytes: maximum total size of its members.
 
     Raises:
         NeffError: the file does not exist, or has no NEFF header.
@@ -86,7 +85,7 @@ def read_neff_file(path: str, limit_bytes: int = LIMIT_BYTES) -> NeffFile:
         members: list[Member] = []
         stored: dict[str, bytes] = {}
         try:
-            with _archive(file, limit_bytes) as archive:
+            with _archive(file, max_expanded_bytes(header.data_bytes, LIMIT_BYTES)) as archive:
                 for member in archive.members():
                     members.append(member)
                     if _is_metadata(member):

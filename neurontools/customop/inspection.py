@@ -89,8 +89,8 @@ def open_library(path: str | os.PathLike[str]) -> Opened:
     entries = package.manifest.operators
     promised = [(entry.library, entry.name, entry.kernel) for entry in entries]
     found = [(operator.library, operator.name, operator.kernel) for operator in registered]
-    names = [kernel.name for kernel in kernels]
-    if promised != found or any(names[entry.kernel_index] != entry.kernel for entry in entries):
+    names = dict(enumerate(kernel.name for kernel in kernels))
+    if promised != found or any(names.get(entry.kernel_index) != entry.kernel for entry in entries):
         raise CustomOpLibraryError(
             f"cannot load {path}: its operators differ from its manifest", "rebuild it"
         )

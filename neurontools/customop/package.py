@@ -10,14 +10,20 @@ import json
 import os
 import platform
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from neurontools.base.files import atomic_file
 from neurontools.customop.errors import CustomOpLibraryError
-from neurontools.customop.signature import ABI_VERSION, schema
+from neurontools.customop.signature import ABI_VERSION, check_schema, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
 
 _FOOTER = struct.Struct("<QQQQ8s")  # bytes of shape, kernel, worker, manifest
 _MAGIC = b"NTCUSTOP"
@@ -27,6 +33,8 @@ _NAMES = {62: "x86_64", 183: "aarch64", 40: "arm", 243: "riscv", 3: "i386"}
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SHARED_LIBRARY = 3
+_MAX_COUNT = 2**31 - 1
+_Record = TypeVar("_Record", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,18 +311,62 @@ def manifest_from_bytes(data: bytes) -> Manifest:
         ValueError: it is not a manifest.
     """
     try:
-        raw = cast("dict[str, object]", json.loads(data))
+        raw = json.loads(data)
         if raw.pop("format") != FORMAT:
             raise ValueError("the manifest has another format")
-        operators = tuple(_operator(entry) for entry in cast("list[dict[str, object]]", raw.pop("operators")))
-        sources = tuple(SourceEntry(**entry) for entry in cast("list[dict[str, str]]", raw.pop("sources")))
-        lists = {name: tuple(cast("list[str]", raw.pop(name))) for name in ("cflags", "compute", "shape")}
-        return Manifest(operators=operators, sources=sources, **lists, **raw)  # type: ignore[arg-type]
-    except (KeyError, TypeError, AttributeError) as error:
+        return _parse_record(Manifest, raw)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest has wrong fields: {error}") from error
 
 
-def _operator(raw: dict[str, object]) -> OperatorEntry:
-    parameters = tuple(cast("list[str]", raw.pop("parameters")))
-    access = Access(cast("str", raw.pop("access")))
-    return OperatorEntry(parameters=parameters, access=access, **raw)  # type: ignore[arg-type]
+def _parse_record(record: type[_Record], raw: dict[str, object]) -> _Record:
+    values = {field.name: _PARSERS[cast("str", field.type)](raw.pop(field.name)) for field in fields(record)}
+    if raw:
+        raise ValueError(f"the manifest has unknown fields: {', '.join(map(ascii, raw))}")
+    return record(**values)
+
+
+def _parse_text(value: object) -> str:
+    # A path may hold bytes that are not UTF-8, as surrogates that stand for them.
+    text = cast("str", value)
+    if b"\0" in text.encode("utf-8", "surrogateescape"):
+        raise ValueError("the manifest has a text with a null character")
+    return text
+
+
+def _parse_count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f"the manifest has a wrong number: {value!r:.40}")
+    return value
+
+
+def _parse_flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"the manifest has {value!a:.40} where it needs true or false")
+    return value
+
+
+def _parse_list(parse: Callable[[Any], object]) -> Callable[[object], tuple[object, ...]]:
+    def parse_items(value: object) -> tuple[object, ...]:
+        if type(value) is not list:
+            raise ValueError(f"the manifest has {value!a:.40} where it needs a list")
+        return tuple(map(parse, value))
+
+    return parse_items
+
+
+def _parse_operator(raw: dict[str, object]) -> OperatorEntry:
+    operator = _parse_record(OperatorEntry, raw)
+    check_schema(operator.library, operator.name, operator.parameters)
+    return operator
+
+
+_PARSERS: dict[str, Callable[[object], object]] = {
+    "str": _parse_text,
+    "int": _parse_count,
+    "bool": _parse_flag,
+    "Access": lambda value: Access(cast("str", value)),
+    "tuple[str, ...]": _parse_list(_parse_text),
+    "tuple[OperatorEntry, ...]": _parse_list(_parse_operator),
+    "tuple[SourceEntry, ...]": _parse_list(partial(_parse_record, SourceEntry)),
+}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import keyword
 import os
 import re
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 
 from neurontools import paths
+from neurontools.base.files import write_temporary
 from neurontools.customop.errors import CustomOpBuildError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
@@ -133,11 +133,8 @@ def _texts(name: str, style: AccessStyle) -> dict[str, str]:
 
 def _write_new(path: Path, text: str) -> None:
     # Linked: the file appears complete, and never replaces an existing file.
-    handle, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    scratch = write_temporary(str(path.parent), text, sync=False)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
         os.link(scratch, path)
     finally:
         os.unlink(scratch)

@@ -67,6 +67,18 @@ def schema(name: str, parameters: tuple[str, ...]) -> str:
     return f"{name}({arguments}) -> Tensor"
 
 
+def check_schema(library: str, name: str, parameters: tuple[str, ...]) -> None:
+    """Check the names and parameters of an operator that a file describes.
+
+    Raises:
+        ValueError: torch cannot register it.
+    """
+    if not (_IDENTIFIER.match(library) and _IDENTIFIER.match(name)):
+        raise ValueError(f"invalid operator name {library + '::' + name!a:.80}")
+    if len(parameters) > MAX_ARGUMENTS or not set(parameters) <= set(_SCHEMA_WORDS):
+        raise ValueError(f"operator {library}::{name} has invalid parameters")
+
+
 def parse_description(text: str) -> tuple[tuple[DescribedOperator, ...], tuple[DescribedKernel, ...]]:
     """Parse the output of `neurontools_describe`: one line per operator and kernel."""
     operators: list[DescribedOperator] = []

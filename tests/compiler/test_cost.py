@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.compiler.cost import (
+    MAX_NS,
     CostError,
     Engine,
     GraphCost,
@@ -166,3 +167,32 @@ def test_overwriting_does_not_read_the_target() -> None:
 
     copy = Node("aten.copy_.default", (tensor(0, 10), tensor(1, 10)), (), (tensor(0, 10),))
     assert (read_bytes(copy), write_bytes(copy)) == (40, 40)
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 10**400, float("inf"), float("nan")])
+@pytest.mark.parametrize("field", ["total_ns", 3, 4, 5, 6, 7])
+def test_numbers_out_of_range_are_refused(field: str | int, number: float) -> None:
+    stored = json.loads(estimate(mlp(), TRN1).to_bytes())
+    if isinstance(field, int):
+        stored["ops"][0][field] = number
+    else:
+        stored[field] = number
+    with pytest.raises(CostError):
+        GraphCost.from_bytes(json.dumps(stored).encode())
+
+
+def test_the_work_of_all_operations_is_limited() -> None:
+    stored = json.loads(estimate(mlp(), TRN1).to_bytes())
+    for operation in stored["ops"]:
+        operation[5] = 2**62
+    with pytest.raises(CostError):
+        GraphCost.from_bytes(json.dumps(stored).encode())
+
+
+def test_a_schedule_of_an_hour_is_accepted_and_a_longer_one_is_not() -> None:
+    stored = json.loads(estimate(mlp(), TRN1).to_bytes())
+    stored["total_ns"] = MAX_NS
+    assert GraphCost.from_bytes(json.dumps(stored).encode()).total_ns == MAX_NS
+    stored["total_ns"] += 1
+    with pytest.raises(CostError):
+        GraphCost.from_bytes(json.dumps(stored).encode())

@@ -4,8 +4,10 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import struct
 import tarfile
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -260,3 +262,23 @@ def test_a_build_version_keeps_all_bytes_that_fit_before_its_zero(length: int, k
 def test_header_text_is_cut_between_characters() -> None:
     header = read_header(write_header(b"", name="é" * 128, build_version="", lnc=1))
     assert header.name == "é" * 127
+
+
+def test_a_file_that_is_not_read_takes_no_memory() -> None:
+    files = members_of(with_library()) | {"zeros": bytes(60_000_000), "weights": os.urandom(1_000_000)}
+    neff = neff_of(files)
+    del files
+    tracemalloc.start()
+    try:
+        parse(neff)
+        assert tracemalloc.get_traced_memory()[1] < 45_000_000  # twice a step, and the compressed bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_schedule_of_impossible_numbers_is_damage() -> None:
+    files = members_of(with_library())
+    cost = json.loads(files["cost.json"])
+    cost["total_ns"] = 10**15
+    with pytest.raises(NeffError, match="the NEFF is damaged: not a cost model"):
+        parse(neff_of(files | {"cost.json": json.dumps(cost).encode()}))

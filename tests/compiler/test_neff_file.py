@@ -132,8 +132,16 @@ def test_the_limit_counts_what_is_announced_and_what_is_compressed(tmp_path):
     path = neff(tmp_path / "f.neff", gzip.compress(tar_of({"zeros": bytes(3_000_000)})))
     with pytest.raises(NeffError, match="more than 1000000 bytes"):
         unpack_neff(path, str(tmp_path / "out"), limit_bytes=1_000_000)
-    assert read_neff_file(path, limit_bytes=10).problem == "the archive's files have more than 10 bytes"
     assert os.listdir(tmp_path) == ["f.neff"]
+
+
+def test_a_packed_bomb_is_a_problem_that_is_found_early(tmp_path):
+    data = gzip.compress(tar_of({"zeros": bytes(20_000_000)}))
+    assert read_neff_file(neff(tmp_path / "f.neff", data)).problem == (
+        "the archive's files have more than 16777216 bytes"
+    )
+    larger = {"zeros": bytes(20_000_000), "weights": os.urandom(300_000)}
+    assert read_neff_file(neff(tmp_path / "f.neff", gzip.compress(tar_of(larger)))).problem == ""
 
 
 def test_a_full_directory_is_not_touched(tmp_path):

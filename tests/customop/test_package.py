@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neurontools.commands.customop import main
+from neurontools.customop.building.request import write_compile_commands
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.package import (
     Package,
+    SourceEntry,
     manifest_from_bytes,
     read_package,
     shared_library_problem,
     write_package,
 )
+from tests.customop.conftest import request_for
 
 Read = Callable[[str], Package]
 
@@ -96,3 +104,88 @@ def test_a_manifest_that_is_none_is_refused(package: Read, change: str) -> None:
     data = b"{" if change == "not json" else json.dumps(raw).encode()
     with pytest.raises(ValueError, match=r".+"):
         manifest_from_bytes(data)
+
+
+def change_operator(raw: dict[str, Any], **fields: object) -> None:
+    raw["operators"][0].update(fields)
+
+
+DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "unknown parameter": lambda raw: change_operator(raw, parameters=["tensor", "float"]),
+    "parameters are one text": lambda raw: change_operator(raw, parameters="tensor"),
+    "parameter is a list": lambda raw: change_operator(raw, parameters=[["tensor"]]),
+    "17 parameters": lambda raw: change_operator(raw, parameters=["tensor"] * 17),
+    "operator name": lambda raw: change_operator(raw, name="fault\n"),
+    "operator is a list": lambda raw: raw.update(operators=[[]]),
+    "operators are a number": lambda raw: raw.update(operators=5),
+    "access": lambda raw: change_operator(raw, access={}),
+    "kernel index below 0": lambda raw: change_operator(raw, kernel_index=-1),
+    "kernel index of 1000 digits": lambda raw: change_operator(raw, kernel_index=10**1000),
+    "kernel index is true": lambda raw: change_operator(raw, kernel_index=True),
+    "infinite stack": lambda raw: raw.update(stack_bytes=float("inf")),
+    "stack is a text": lambda raw: raw.update(stack_bytes="8192"),
+    "flag is a number": lambda raw: raw.update(release=1),
+    "flags are null": lambda raw: raw.update(cflags=None),
+    "flag of the compiler is a list": lambda raw: raw.update(cflags=[["-O2"]]),
+    "compiler is a surrogate": lambda raw: raw.update(compiler="g++ \ud800"),
+    "source is a number": lambda raw: raw.update(sources=[{"path": 5, "sha256": "00"}]),
+    "source with a null character": lambda raw: raw.update(sources=[{"path": "a\0b", "sha256": "00"}]),
+    "source without a digest": lambda raw: raw.update(sources=[{"path": "a"}]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_library_with_a_damaged_manifest_is_an_error_of_one_line(
+    scratch: Path, package: Read, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    contents = package("faults")
+    raw = json.loads(contents.manifest.to_bytes())
+    DAMAGES[damage](raw)
+    write_raw(scratch / "bad.so", json.dumps(raw).encode(), contents)
+    for option in ([], ["--json"]):
+        assert main(["inspect", "bad.so", *option]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert re.fullmatch(r"error: cannot load bad\.so: [^\n]+\nhint: [^\n]+\n", err)
+
+
+def test_a_library_whose_kernel_is_not_there_cannot_be_loaded(
+    scratch: Path, package: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = package("faults")
+    raw = json.loads(contents.manifest.to_bytes())
+    change_operator(raw, kernel_index=99)
+    write_raw(scratch / "bad.so", json.dumps(raw).encode(), contents)
+    assert main(["load", "bad.so"]) == 1
+    assert "its operators differ from its manifest" in capsys.readouterr().err
+
+
+def test_a_source_that_is_a_pipe_has_changed(
+    scratch: Path, package: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = package("faults")
+    os.mkfifo(scratch / "pipe")
+    sources = (SourceEntry(str(scratch / "pipe"), "00"), SourceEntry("/dev/zero", "00"))
+    write_package(scratch / "bad.so", replace(contents.manifest, sources=sources), contents.parts)
+    assert main(["inspect", "bad.so"]) == 0
+    assert capsys.readouterr().out.count("CHANGED since") == 2
+
+
+def write_raw(path: Path, manifest: bytes, contents: Package) -> None:
+    """Write a library file with any manifest."""
+    parts = (contents.parts.shape, contents.parts.kernel, contents.parts.worker, manifest)
+    path.write_bytes(b"".join(parts) + struct.pack("<QQQQ8s", *map(len, parts), b"NTCUSTOP"))
+
+
+def test_new_files_obey_the_umask(scratch: Path, package: Read) -> None:
+    contents = package("faults")
+    before = os.umask(0o077)
+    try:
+        write_package(scratch / "libfaults.so", contents.manifest, contents.parts)
+        write_compile_commands(request_for("faults"), scratch)
+        assert main(["new", "scale"]) == 0
+    finally:
+        os.umask(before)
+    files = [path for path in scratch.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert [path.name for path in files if path.stat().st_mode & 0o077] == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,8 +75,15 @@ def changed_sources(entries: Iterable[SourceEntry]) -> tuple[str, ...]:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's contents."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """Return the SHA-256 of a file's contents.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file: a device or a pipe may have no end.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
