@@ -13,8 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from json import JSONDecoder
-    from typing import Protocol, TypeVar
+    from typing import Any, Protocol, TypeVar
 
+    from yaml import SafeLoader
     from yaml.nodes import Node as YamlNode
 
     T = TypeVar("T")
@@ -49,6 +50,7 @@ _TAGS = {
 }
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _MAX_SHOWN = 50
+_MAX_DEPTH = 100
 
 
 class FileNode:
@@ -304,7 +306,7 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
     import yaml
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if trusted else yaml.SafeLoader
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if trusted else _bounded_loader()
         root = yaml.compose(text, Loader=loader)
         node = FileNode(NULL, 1) if root is None else _convert(root, {})
     except yaml.MarkedYAMLError as error:
@@ -315,9 +317,31 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
         raise FormatError(0, f"not YAML: {str(error).splitlines()[0]}") from error
     except UnicodeDecodeError as error:
         raise FormatError(0, f"not UTF-8 text: byte {error.start}") from error
-    except (RecursionError, ValueError) as error:
-        raise FormatError(0, "not YAML: nested too deeply") from error
+    except (ValueError, OverflowError) as error:
+        raise FormatError(0, "not YAML: not a character") from error
     return Value(node, "", [])
+
+
+def _bounded_loader() -> type[SafeLoader]:
+    """Return the parser in Python, which reads nested text in quadratic time, with a limit."""
+    import yaml
+
+    class BoundedLoader(yaml.SafeLoader):
+        """Composes at most `_MAX_DEPTH` levels."""
+
+        depth = 0
+
+        def compose_node(self, parent: YamlNode | None, index: Any) -> YamlNode | None:
+            """Compose a node and what is in it."""
+            if self.depth == _MAX_DEPTH:
+                raise yaml.YAMLError("nested too deeply")
+            self.depth += 1
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self.depth -= 1
+
+    return BoundedLoader
 
 
 def _convert(node: YamlNode, done: dict[YamlNode, FileNode]) -> FileNode:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from neurontools.base.text import did_you_mean
+from neurontools.base.text import did_you_mean, shorten
 from neurontools.base.units import parse_duration, parse_size
 from neurontools.config import reader
 from neurontools.config.reader import MismatchError
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from neurontools.config.reader import Value
+
+_LARGEST = 1e18  # larger numbers than any machine counts overflow where they are multiplied
+_MAX_SECONDS = 100 * 365 * 86400.0
+_MIN_POSITIVE_SECONDS = 1e-9
+_SHOWN = 40
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -52,6 +57,8 @@ def whole(least: int = 0, greatest: int | None = None, *, expected: str = "") ->
 
     def convert(text: str) -> int:
         number = int(text)
+        if greatest is None:
+            _check_size(number, text)
         if number < least or (greatest is not None and number > greatest):
             raise ValueError
         return number
@@ -69,7 +76,9 @@ def number(
 
     def convert(text: str) -> float:
         value = float(text)
-        if not (math.isfinite(value) and least <= value <= greatest) or (exclusive and value == least):
+        if greatest == math.inf:
+            _check_size(value, text)
+        if not least <= value <= greatest or (exclusive and value == least):
             raise ValueError
         return value
 
@@ -124,21 +133,29 @@ def _seconds(text: str) -> float:
         float(text)
     except ValueError:
         return _parse(parse_duration, text)
-    return _finite(text)
+    return _not_negative(text, _MAX_SECONDS, "100 years")
 
 
 def _positive_seconds(text: str) -> float:
     seconds = _seconds(text)
-    if seconds <= 0:
+    if seconds < _MIN_POSITIVE_SECONDS:
         raise ValueError
     return seconds
 
 
-def _finite(text: str) -> float:
+def _not_negative(text: str, greatest: float = _LARGEST, maximum: str = "") -> float:
     value = float(text)
-    if not 0 <= value < math.inf:
+    _check_size(value, text, greatest, maximum)
+    if not value >= 0:
         raise ValueError
     return value
+
+
+def _check_size(value: float, text: str, greatest: float = _LARGEST, maximum: str = "") -> None:
+    if value > greatest:
+        raise MismatchError(
+            f"{shorten(text, _SHOWN)} is too large", f"the maximum is {maximum or f'{greatest:g}'}"
+        )
 
 
 def _parse(parse: Callable[[str], T], text: str) -> T:
@@ -163,6 +180,6 @@ SIZE = scalar(
 )
 PERCENT = scalar(
     "a number of percent such as 85 or 2.5%",
-    lambda text: _finite(text.strip().removesuffix("%")),
+    lambda text: _not_negative(text.strip().removesuffix("%")),
     0.0,
 )

@@ -123,6 +123,24 @@ def test_null_is_the_same_as_a_missing_key():
     assert section.value.problems == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (types.NUMBER, "1e+308", "1e+308 is too large; the maximum is 1e+18"),
+        (types.NUMBER, ".nan", "expected a number of at least 0"),
+        (types.WHOLE, "9" * 400, "is too large; the maximum is 1e+18"),
+        (types.PERCENT, "1e300%", "1e300 is too large; the maximum is 1e+18"),
+        (types.DURATION, "1e+308", "1e+308 is too large; the maximum is 100 years"),
+        (types.DURATION, "200 y", "expected a duration"),
+        (types.POSITIVE_DURATION, "1e-308", "expected a duration above 0"),
+    ],
+)
+def test_numbers_that_overflow_are_mistakes(kind, text, message):
+    root = read_yaml(f"a: {text}")
+    assert root.section().read("a", kind, None) is None
+    assert message in root.problems[0].text
+
+
 def test_merge_keys_and_aliases():
     root = read_yaml("base: &base {a: 1, b: 2}\nnext: {<<: *base, b: 3}\nboth: {<<: [*base, {a: 9, c: 8}]}\n")
     assert plain(root) == {
@@ -147,6 +165,9 @@ def test_a_value_that_contains_itself_ends():
         (read_yaml, 'a: 1\nb: "\\ud800"', 2, "a text has NUL or a lone surrogate"),
         (read_yaml, 'a: 1\n"\\0": 2', 2, "a text has NUL or a lone surrogate"),
         (read_json, '{"a":\n"\\udc80"}', 2, "a text has NUL or a lone surrogate"),
+        (read_yaml, 'a: "\\U99999999"', 0, "not YAML: not a character"),
+        (read_yaml, 'a: "\\UFFFFFFFF"', 0, "not YAML: not a character"),
+        (read_yaml, "{a: " * 200, 0, "not YAML: nested too deeply"),
         (read_yaml, "[" * 9000, 0, "not YAML: nested too deeply"),
         (read_json, '{"a":\n oops}', 2, "not JSON: Expecting value"),
         (read_json, "[" * 100_000, 0, "not JSON: nested too deeply"),
