@@ -186,6 +186,7 @@ def _archive_seeds() -> list[bytes]:
     from neurontools.commands import cache as command
 
     _restore()
+    Path("fuzz.tar").unlink(missing_ok=True)
     run(command.main, "export", "fuzz.tar", "--cache-dir", str(_ROOT))
     found = Path("fuzz.tar").read_bytes()
     Path("fuzz.tar").unlink()

@@ -27,7 +27,7 @@ def _parts() -> Any:
 
 
 def _manifest() -> Any:
-    from neurontools.customop.manifest import Access, Manifest, OperatorEntry, SourceEntry
+    from neurontools.customop.package import Access, Manifest, OperatorEntry, SourceEntry
     from neurontools.customop.signature import ABI_VERSION
 
     return Manifest(
