@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import build_parser, main
+from neurontools.customop.bench import baseline
 
 pytestmark = pytest.mark.torch
 
@@ -150,12 +151,22 @@ def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixtu
     assert [path.name for path in scratch.iterdir()] == ["base.json"]
 
 
+def written(modelled_ns: str) -> str:
+    """Return a baseline with a time."""
+    digest = baseline._rates_digest()
+    return f'{{"format": {baseline.FORMAT}, "rates": "{digest}", "operators": {{"relu": {modelled_ns}}}}}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "cannot read the baseline base.json: No such file"),
         ("{", "base.json is not a baseline of neuron-customop bench"),
         ("[]", "base.json is not a baseline of neuron-customop bench"),
+        ("[" * 100_000, "base.json is not a baseline of neuron-customop bench"),
+        (written("Infinity"), "base.json is not a baseline of neuron-customop bench"),
+        (written("1e300"), "base.json is not a baseline: modelled times must be from 1 to "),
+        (written("0"), "base.json is not a baseline: modelled times must be from 1 to "),
         (
             '{"format": 2, "rates": "", "operators": {}}',
             "base.json has baseline format 2, this version reads 3",

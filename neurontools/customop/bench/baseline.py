@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from neurontools.customop.bench.report import BenchReport
 
 FORMAT = 3
+_MAX_NS = 2**53  # ratios of larger numbers are not exact
 
 
 class BaselineError(NeuronToolsError):
@@ -103,7 +104,7 @@ def load(path: Path) -> Baseline:
         form, digest = document["format"], document["rates"]
     except OSError as error:
         raise BaselineError(f"cannot read the baseline {path}: {error.strerror}", remedy) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BaselineError(f"{path} is not a baseline of neuron-customop bench", remedy) from error
     if form != FORMAT:
         raise BaselineError(f"{path} has baseline format {form}, this version reads {FORMAT}", remedy)
@@ -111,10 +112,12 @@ def load(path: Path) -> Baseline:
         raise BaselineError(f"the baseline {path} was made with other rates of the cost model", remedy)
     try:
         baseline = {str(name): int(modelled_ns) for name, modelled_ns in document["operators"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BaselineError(f"{path} is not a baseline of neuron-customop bench", remedy) from error
-    if any(modelled_ns <= 0 for modelled_ns in baseline.values()):
-        raise BaselineError(f"{path} is not a baseline: modelled times must be above 0", remedy)
+    if not all(0 < modelled_ns <= _MAX_NS for modelled_ns in baseline.values()):
+        raise BaselineError(
+            f"{path} is not a baseline: modelled times must be from 1 to {_MAX_NS} ns", remedy
+        )
     return baseline
 
 
