@@ -5,6 +5,7 @@
 # make docs        the documentation site in site/; fails on a dead link
 # make dist        source distribution and wheel in dist/, checked
 # make bench       benchmarks, written to benchmarks/RESULTS.md
+# make fuzz        damaged inputs for every parser: INPUTS=2000 of each; what fails is kept in .fuzz/
 # make mutation    test the tests: 300 faults in the source, written to benchmarks/MUTATION.md (an hour)
 #
 # lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
@@ -18,8 +19,9 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
 TESTS ?= tests
+INPUTS ?= 2000
 
-.PHONY: demo test test-fast cover lint types bench mutation docs dist dev clean
+.PHONY: demo test test-fast cover lint types bench fuzz mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -44,6 +46,9 @@ types: $(VENV)/installed-dev
 bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py --write
 
+fuzz: $(VENV)/installed-dev
+	$(BIN)/python tests/fuzz/run.py --inputs $(INPUTS)
+
 mutation: $(VENV)/dependencies-mutation $(VENV)/installed-dev
 	$(BIN)/python benchmarks/mutation/run.py --write
 
@@ -61,7 +66,7 @@ dev: $(VENV)/bin/python
 	$(PIP) $(INDEX) -e '.[all,dev]'
 
 clean:
-	rm -rf $(VENV) .mutation build dist site *.egg-info .coverage* .nox .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .fuzz .mutation build dist site *.egg-info .coverage* .nox .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

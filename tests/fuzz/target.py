@@ -93,7 +93,7 @@ def _check_characters(text: str) -> None:
     found = _CONTROL.search(text)
     if found:
         near = text[max(0, found.start() - 30) : found.end() + 30]
-        raise WrongOutputError(f"printed U+{ord(found[0]):04X}: {near!r}")
+        raise WrongOutputError(f"printed a control character: U+{ord(found[0]):04X} in {near!r}")
 
 
 def _check_json(text: str) -> None:

@@ -93,7 +93,7 @@ def test_raw_control_characters_are_a_failure(text: str) -> None:
         sys.stdout.write(text)
         return 0
 
-    with pytest.raises(WrongOutputError, match="printed U"):
+    with pytest.raises(WrongOutputError, match="printed a control character"):
         run(main)
 
 
