@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.base.files import write_atomic
+from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_io import look_up, prepare_entry, read_failure
 from neurontools.compiler.neff import NativePart, NeffError
@@ -91,8 +92,8 @@ def read_libraries(entry: str) -> tuple[NativePart, ...]:
     for file in sorted(os.listdir(entry)):
         if not (file.startswith(_LIBRARY_PREFIX) and file.endswith(_LIBRARY_FACTS)):
             continue
-        with open(f"{entry}/{file}", encoding="utf-8") as stored:
-            facts = json.load(stored)
+        with open(f"{entry}/{file}", "rb") as stored:
+            facts = load_json(stored.read())
         with open(f"{entry}/{file.removesuffix(_LIBRARY_FACTS)}", "rb") as library:
             data = library.read()
         if hashlib.sha256(data).hexdigest() == facts["digest"]:
@@ -126,9 +127,9 @@ def read_records(path: str) -> Iterator[ExtractionRecord]:
     with open(path, encoding="utf-8", errors="replace") as log:
         for line in log:
             try:
-                kind, text, source = json.loads(line)
+                kind, text, source = load_json(line)
                 yield ExtractionRecord(RecordKind(kind), str(text), str(source))
-            except ValueError:
+            except (TypeError, ValueError):
                 continue
 
 

@@ -49,4 +49,4 @@ def require_single(what: str) -> None:
 
 def _number(variable: str, fallback: int) -> int:
     value = os.environ.get(variable, "")
-    return int(value) if value.isdigit() else fallback
+    return int(value) if value.isdecimal() else fallback

@@ -223,7 +223,7 @@ def read_process(root: str, pid: int, tag: str = "") -> ProcessState:
 
 def _pids(root: str) -> list[int]:
     try:
-        return [int(name) for name in os.listdir(f"{root}/proc") if name.isdigit()]
+        return [int(name) for name in os.listdir(f"{root}/proc") if name.isdecimal()]
     except OSError:
         return []
 

@@ -68,7 +68,7 @@ _log = logging.getLogger("neurontools.xla")
 def debug_level() -> int:
     """Return PT_XLA_DEBUG_LEVEL, 100 when PT_XLA_DEBUG=1 alone is set, else 0."""
     level = os.environ.get("PT_XLA_DEBUG_LEVEL", "")
-    if level.isdigit():
+    if level.isdecimal():
         return int(level)
     return 100 if os.environ.get("PT_XLA_DEBUG", "0") not in {"", "0"} else 0
 

@@ -285,5 +285,5 @@ def _remove_temporaries(directory: str) -> None:
     # `write_atomic` leaves these behind when its process is killed.
     for name in os.listdir(directory):
         pid = name.removeprefix(TEMPORARY_PREFIX).partition("-")[0]
-        if name.startswith(TEMPORARY_PREFIX) and pid.isdigit() and read_start_ticks(int(pid)) is None:
+        if name.startswith(TEMPORARY_PREFIX) and pid.isdecimal() and read_start_ticks(int(pid)) is None:
             remove_quietly(f"{directory}/{name}")

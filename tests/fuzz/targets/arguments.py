@@ -105,6 +105,50 @@ def _check_command(data: bytes) -> None:
 _WRITING = (["link"], ["run"], ["demo"], ["sysfs"], ["customop"], ["parallel-compile"])
 
 
+_VARIABLES = {
+    "NEURON_RT_VISIBLE_CORES": "0-3,4",
+    "NEURON_RT_NUM_CORES": "2",
+    "NEURON_RT_INSPECT_ENABLE": "1",
+    "NEURON_RT_INSPECT_DEVICE_PROFILE": "session",
+    "NEURON_RT_INSPECT_EVENT_FILTER_NC": "0,2,4-7",
+    "NEURON_RT_INSPECT_EVENT_FILTER_TYPE": "hardware,^nrt_load",
+    "NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC": "1000",
+    "NEURON_CC_FLAGS": "--target=trn1 --auto-cast-type fp16 --cache_dir='/a b' -O2 --retry_failed_compilation",
+    "NEURON_COMPILE_CACHE_URL": "file:///var/tmp/cache",
+    "RANK": "3",
+    "WORLD_SIZE": "8",
+}
+
+
+def _check_environment(data: bytes) -> None:
+    from neurontools.cache import location
+    from neurontools.cache.flags import parse_environment_flags
+    from neurontools.compiler.options import device_of, read_flags
+    from neurontools.errors import NeuronToolsError
+    from neurontools.machine.instances.catalogue import instance_type
+    from neurontools.profiler.settings import options_from_environ
+    from neurontools.runtime.core_claim import parse_core_request
+
+    try:
+        given = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    pairs = given.items() if isinstance(given, dict) else ()
+    environ = {name: value.replace("\0", "") for name, value in pairs if isinstance(value, str)}
+
+    def compile_options() -> None:
+        flags = parse_environment_flags(environ).compiler
+        read_flags(flags, instance_type("trn1.2xlarge").device)
+        device_of(flags)
+
+    readers = (parse_core_request, options_from_environ, location.resolve, lambda _: compile_options())
+    for read in readers:
+        try:
+            read(environ)
+        except NeuronToolsError:
+            continue
+
+
 TARGETS = (
     Target(
         "arguments/numbers",
@@ -128,6 +172,9 @@ TARGETS = (
         ],
         _parsed(_check_lists),
         words=(",", "-", ":", "[", "]", "/", "@", "%", "://"),
+    ),
+    Target(
+        "arguments/environment", Format.JSON, lambda: [json.dumps(_VARIABLES).encode()], _check_environment
     ),
     Target("arguments/commands", Format.JSON, _commands, _check_command),
 )

@@ -134,6 +134,35 @@ def _check_counters(data: bytes) -> None:
     build_tree(snapshot, instance_type("trn1.2xlarge"), emulated(), baseline=baseline)
 
 
+def _mirrors() -> list[bytes]:
+    identity = {"kind": "neurontools sysfs mirror", "format": 1, "machine": "fuzz", "uid": os.getuid()}
+    return [json.dumps(identity).encode()]
+
+
+def _check_mirror(data: bytes) -> None:
+    from neurontools.sysfs.mirror import SysfsMirror
+
+    mark = Path("mirror/.neurontools-sysfs").absolute()
+    shutil.rmtree(mark.parent, ignore_errors=True)
+    mark.mkdir(mode=0o700, parents=True)
+    (mark / "mirror.json").write_bytes(data)
+    with SysfsMirror(str(mark.parent), "fuzz"):
+        pass
+
+
+def _check_extraction_log(data: bytes) -> None:
+    from neurontools.cache.extraction import read_records
+
+    Path("extraction.log").write_bytes(data)
+    list(read_records("extraction.log"))
+
+
+def _extraction_logs() -> list[bytes]:
+    from neurontools.cache.extraction import RecordKind
+
+    return ["".join(json.dumps([kind, "/a/MODULE_1+b", "train.py:3"]) + "\n" for kind in RecordKind).encode()]
+
+
 def _ranks() -> list[bytes]:
     groups = {"replica_groups": [[[0, 1]]], "src_target_pairs": [[[0, 1], [1, 0]]]}
     streams = {"streams": [{"operation": "allr", "minbytes": "8", "maxbytes": "16"}], "counts": [4, 8]}
@@ -157,5 +186,7 @@ TARGETS = (
     Target("files/config", Format.YAML, lambda: [_CONFIG.encode()], _check_config),
     Target("files/links", Format.JSON, _links, _check_links, share=0.5),
     Target("files/counters", Format.JSON, _saved_baseline, _check_counters, share=0.5),
+    Target("files/mirror", Format.JSON, _mirrors, _check_mirror, share=0.5),
+    Target("files/extraction-log", Format.JSON_LINES, _extraction_logs, _check_extraction_log, share=0.5),
     Target("files/ranks", Format.JSON, _ranks, _check_ranks, share=0.5),
 )

@@ -280,6 +280,34 @@ def _check_answer(data: bytes) -> None:
             text.render(snapshot, words, "2.32", asker=(1, 0, "neuron-ls"))
 
 
+def _change_seeds() -> list[bytes]:
+    sent: list[bytes] = []
+
+    def use(handler: RpcHandler, connection: FakeConnection) -> None:
+        first, second, *others = _request_seeds()[0].split(b"\n")[:9]
+        for line in (first, second, request(90, "watch", period_s=1.0, changes=True), *others):
+            handler.on_line(connection, line)  # type: ignore[arg-type]
+        handler._watching._tick(1.0)
+        sent.extend(line for line in connection.sent if b'"params"' in line)
+
+    _empty_directories()
+    served(use)
+    return [_neutral(b"".join(sent))]
+
+
+def _check_changes(data: bytes) -> None:
+    from neurontools.machine.changes import pushed
+    from neurontools.machine.protocol import ClientSession
+
+    session, snapshot = ClientSession(), None
+    try:
+        session.feed(data or b"\n")
+        while (notification := session.next_notification()) is not None:
+            snapshot = pushed(snapshot, notification)
+    except (ConnectionError, IndexError):  # either ends the connection
+        return
+
+
 TARGETS = (
     Target("machine/requests", Format.JSON_LINES, _request_seeds, _check_requests, share=0.5),
     Target(
@@ -303,4 +331,5 @@ TARGETS = (
     ),
     Target("machine/page", Format.BINARY, _page_seeds, _check_page),
     Target("machine/answer", Format.JSON_LINES, _answer_seeds, _check_answer),
+    Target("machine/changes", Format.JSON_LINES, _change_seeds, _check_changes),
 )
