@@ -47,7 +47,7 @@ def scrape_address(text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         host, port = "", ""
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
         raise UsageError(f"bad address {text!r}", "use [HOST]:PORT, e.g. :8000, localhost:9100, [::1]:8000")
     return host, int(port)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
+from neurontools.machine.machine_names import parse_indices
 from neurontools.profiler.capture_format import NC_EXEC_RUNNING, SYSTEM_EVENTS
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ PREFIX = "NEURON_RT_INSPECT_"
 DEFAULT_OUTPUT_DIR = "./output"
 DEFAULT_MAX_EVENTS = 1_000_000
 _MAX_NC = 255
+_POSITIVE = re.compile("0*[1-9][0-9]{0,17}")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -94,7 +97,7 @@ def _device(environ: Mapping[str, str]) -> DeviceProfile:
 def _max_events(environ: Mapping[str, str]) -> int:
     name = PREFIX + "SYS_TRACE_MAX_EVENTS_PER_NC"
     text = environ.get(name, str(DEFAULT_MAX_EVENTS))
-    if not text.isdecimal() or int(text) < 1:
+    if not _POSITIVE.fullmatch(text):
         raise UsageError(f"{name}={text} is not a positive number", f"the default is {DEFAULT_MAX_EVENTS}")
     return int(text)
 
@@ -105,13 +108,12 @@ def parse_numbers(text: str, name: str) -> frozenset[int]:
     Raises:
         UsageError: the list is invalid.
     """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"invalid list of cores {name}={text}", "use for example 0,2,4-7")
-        found.update(range(int(first), min(int(last or first), _MAX_NC) + 1))
-    return frozenset(found)
+    try:
+        return frozenset(number for number in parse_indices(text) if number <= _MAX_NC)
+    except ValueError as error:
+        raise UsageError(
+            f"invalid list of cores {name}={text}: {error}", "use for example 0,2,4-7"
+        ) from error
 
 
 def _system_events(text: str) -> frozenset[int]:

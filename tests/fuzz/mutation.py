@@ -168,7 +168,8 @@ def mutate(seeds: list[bytes], form: Format, words: tuple[str, ...], random: Ran
             data = _mutate_text(data, extra, random)
         else:
             data = _mutate_document(data, form, random)
-    return data[:MAX_BYTES]
+        data = data[:MAX_BYTES]
+    return data
 
 
 def _parse_json(data: bytes) -> Any:
@@ -292,7 +293,13 @@ def _other_scalar(value: Any, random: Random) -> Any:
 
 def _repeat(slot: Slot, random: Random) -> None:
     item = slot.parent[slot.index]
-    slot.parent[slot.index : slot.index + 1] = [item] * random.choice((2, 2, 3, 20, 1500))
+    times = _times(random.choice((2, 2, 3, 20, 1500)), _text(slot.value))
+    slot.parent[slot.index : slot.index + 1] = [item] * times
+
+
+def _times(wanted: int, text: str) -> int:
+    """Return how often a text may be repeated in an input."""
+    return max(1, min(wanted, MAX_BYTES // (len(text) + 1)))
 
 
 # Words and bytes
@@ -311,7 +318,8 @@ def _mutate_text(data: bytes, words: tuple[str, ...], random: Random) -> bytes:
         del parts[index : index + random.choice((1, 1, 2, 5))]
     elif choice < 0.85:
         end = index + random.choice((1, 2, 5))
-        parts[index:end] = parts[index:end] * random.choice((2, 3, 50, 2000))
+        piece = "".join(parts[index:end])
+        parts[index:end] = [piece * _times(random.choice((2, 3, 50, 2000)), piece)]
     else:
         other = random.randrange(len(parts))
         parts[index], parts[other] = parts[other], parts[index]

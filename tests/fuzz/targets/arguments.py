@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tests.fuzz.mutation import Format
@@ -45,17 +47,13 @@ def _check_lists(text: str) -> None:
     from neurontools.profiler.settings import parse_numbers
     from neurontools.sources.remote import scrape_url
 
-    for parse in (
-        parse_indices,
-        check_name,
-        scrape_address,
-        scrape_url,
-        lambda value: parse_numbers(value, "--nc"),
-    ):
-        try:
+    for parse in (check_name, scrape_address, scrape_url, lambda value: parse_numbers(value, "--nc")):
+        with suppress(UsageError):
             parse(text)
-        except (UsageError, ValueError):
-            continue
+    try:
+        parse_indices(text)
+    except ValueError as error:
+        str(error)  # what it raises, for callers who know the flag
 
 
 # Nothing here writes files or connects: an argument of a mutant may be any path or address.
@@ -97,9 +95,14 @@ def _check_command(data: bytes) -> None:
         words = json.loads(data)
     except (ValueError, RecursionError):
         return
-    words = [str(word).replace("\0", "") for word in words] if isinstance(words, list) else []
+    words = [_argument(str(word)) for word in words] if isinstance(words, list) else []
     if words and words[0] in mains and words[1:2] not in _WRITING:
         run(mains[words[0]], *words[1:])
+
+
+def _argument(text: str) -> str:
+    """Return a text as the system passes it to a program: bytes without NUL."""
+    return os.fsdecode(text.replace("\0", "").encode("utf-8", "surrogatepass"))
 
 
 _WRITING = (["link"], ["run"], ["demo"], ["sysfs"], ["customop"], ["parallel-compile"])
@@ -134,7 +137,7 @@ def _check_environment(data: bytes) -> None:
     except (ValueError, RecursionError):
         return
     pairs = given.items() if isinstance(given, dict) else ()
-    environ = {name: value.replace("\0", "") for name, value in pairs if isinstance(value, str)}
+    environ = {name: _argument(value) for name, value in pairs if isinstance(value, str)}
 
     def compile_options() -> None:
         flags = parse_environment_flags(environ).compiler
