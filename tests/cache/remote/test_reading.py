@@ -171,6 +171,15 @@ def test_odd_keys_are_skipped(bucket: str, run: Run) -> None:
     assert modules(listed) == ["MODULE_9219523464496887986+e30acd3a"]
 
 
+def test_a_key_deeper_than_any_layout_hides_nothing(bucket: str, run: Run) -> None:
+    put(bucket, DONE | {"p/" + "/" * 900 + "x": b"", f"{ENTRY}/{'a/' * 400}x": b""})
+    shown = run("ls", "--cache-dir", bucket)
+    assert (shown.code, shown.err) == (0, "")
+    assert "1 entry" in shown.out
+    for verb in ("du", "verify", "locks"):
+        assert "Traceback" not in run(verb, "--cache-dir", bucket).err
+
+
 def test_a_key_that_leads_out_is_never_written(bucket: str, home: Path, run: Run) -> None:
     put(bucket, DONE | {f"{ENTRY}/../../../../evil": b"x"})
     refused = run("export", "--cache-dir", bucket, home / "x.tar")
