@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.base.units import parse_duration
@@ -29,7 +30,8 @@ EXAMPLES = """examples:
   neurontools fault clear --all
   neurontools fault reset --device 3
 
-exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 rejected by the machine
+exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 rejected by the machine,
+130 interrupted
 """
 
 
@@ -186,7 +188,7 @@ def _list(arguments: argparse.Namespace) -> int:
     if not faults and not arguments.json:
         console.notice("no faults")
         return 0
-    return _print(arguments, [to_json(fault) for fault in faults], fault_table(faults))
+    return _print(arguments, [to_json(fault) for fault in faults], fault_table(faults, time.monotonic_ns()))
 
 
 def _clear(arguments: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ def test_a_session(client: Client, tool: Tool) -> None:
         return done.stdout
 
     ecc = ("ecc", "--type", "mem-uncorrected", "--device", "3", "--after", "1h", "--count", "2")
-    assert fault("inject", *ecc) == "fault 1: ecc mem-uncorrected on device 3, armed in 3600 s, 2 errors\n"
+    assert fault("inject", *ecc) == "fault 1: ecc mem-uncorrected on device 3, armed in 1h, 2 errors\n"
     assert (
         fault("inject", "hang", "--core", "5", "--count", "1")
         == "fault 2: hang on core 5, armed, 1 execution\n"
@@ -40,7 +40,7 @@ def test_a_session(client: Client, tool: Tool) -> None:
     )
     assert (
         fault("inject", "ecc", "--device", "0", "--type", "sram-corrected", "--amount", "7")
-        == "fault 5: ecc sram-corrected on device 0, has struck\n"
+        == "fault 5: ecc sram-corrected on device 0, fired\n"
     )
     assert (
         fault("inject", "link-down", "--device", "0", "--to", "4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neurontools.base.text import did_you_mean, plural, table
+from neurontools.base.units import format_duration
 from neurontools.errors import UsageError
 from neurontools.machine import codec
 from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Reach, Recovery
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from enum import StrEnum
 
     from neurontools.machine.faults.params import Fault
-
-_ENDLESS = "until cleared"
 
 Choice = TypeVar("Choice", bound="StrEnum")
 
@@ -58,8 +57,8 @@ def to_json(fault: Fault) -> dict[str, Any]:
     }
 
 
-def fault_table(faults: tuple[Fault, ...]) -> str:
-    """Return the text of `neurontools fault list`."""
+def fault_table(faults: tuple[Fault, ...], now_ns: int) -> str:
+    """Return the text of `neurontools fault list`; `now_ns` is on the clock of the faults (CLOCK_MONOTONIC)."""
     rows = [
         (
             str(fault.id),
@@ -67,7 +66,7 @@ def fault_table(faults: tuple[Fault, ...]) -> str:
             fault.spec.target(),
             str(fault.phase),
             str(fault.hits),
-            _left(fault) if fault.phase in {Phase.WAITING, Phase.ARMED} else "-",
+            _remaining(fault, now_ns),
         )
         for fault in faults
     ]
@@ -115,12 +114,14 @@ def kinds_json() -> list[dict[str, Any]]:
 def describe(fault: Fault) -> str:
     """Return what an injected fault is going to do, as a line."""
     when = {
-        Phase.WAITING: f"armed in {fault.spec.after_s:g} s",
+        Phase.WAITING: f"armed in {format_duration(fault.spec.after_s)}",
         Phase.BROKEN: "fired, the device needs a reset",
-        Phase.OVER: "has struck",
+        Phase.OVER: "fired",
     }.get(fault.phase, "armed")
-    left = "" if fault.phase in {Phase.BROKEN, Phase.OVER} else f", {_left(fault)}"
-    return f"fault {fault.id}: {format_kind(fault)} on {fault.spec.target()}, {when}{left}"
+    limits = [] if fault.phase in {Phase.BROKEN, Phase.OVER} else _limits(fault)
+    return f"fault {fault.id}: " + ", ".join(
+        [f"{format_kind(fault)} on {fault.spec.target()}", when, *limits]
+    )
 
 
 def format_kind(fault: Fault) -> str:
@@ -133,9 +134,27 @@ def format_kind(fault: Fault) -> str:
     return str(fault.kind)
 
 
-def _left(fault: Fault) -> str:
+def _limits(fault: Fault) -> list[str]:
+    """Return what ends an injected fault: `2 errors`, `for 5s`."""
+    duration_s = fault.spec.duration_s
+    limits = [_hits_left(fault), "" if duration_s is None else f"for {format_duration(duration_s)}"]
+    return [limit for limit in limits if limit] or ["until cleared"]
+
+
+def _remaining(fault: Fault, now_ns: int) -> str:
+    """Return what is left of a fault in the list: `2 errors`, `4.2s`."""
+    if fault.phase not in {Phase.WAITING, Phase.ARMED}:
+        return "-"
+    limits = [_hits_left(fault)]
+    if fault.end_ns is not None:
+        left_s = max(0, fault.end_ns - max(now_ns, fault.due_ns)) / 1e9
+        limits.append(format_duration(left_s) + (" once armed" if fault.phase is Phase.WAITING else ""))
+    return ", ".join(limit for limit in limits if limit) or "until cleared"
+
+
+def _hits_left(fault: Fault) -> str:
     if fault.left is None:
-        return _ENDLESS
+        return ""
     reach = KINDS[fault.kind].reach
     return plural(fault.left, {Reach.ALLOCATION: "allocation", Reach.DEVICE: "error"}.get(reach, "execution"))
 

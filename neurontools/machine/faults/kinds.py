@@ -53,7 +53,7 @@ class Reach(StrEnum):
 
 
 class Recovery(StrEnum):
-    """What ends the effect of a fault that has struck.
+    """What ends the effect of a fault that has fired.
 
     Nothing needs to be done; or a reset of the device, or of the cores at the next nrt_init with
     NEURON_RT_RESET_CORES=1; or clearing the fault, or the end of its duration.
