@@ -12,7 +12,7 @@ from neurontools import env, paths
 from neurontools.base.text import plural, printable, shorten, table
 from neurontools.base.units import format_age, format_binary_size, format_duration
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_machine, add_verb
+from neurontools.commands.parsing import EXIT_CODES, add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _COMMAND_WIDTH = 60
 
-EXAMPLES = """examples:
+EXAMPLES = (
+    """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
   neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
   neurond start --instance trn2.48xlarge --visible-devices 13        as in a container with device 13
@@ -35,8 +36,9 @@ EXAMPLES = """examples:
   neurond restart                               e.g. after an upgrade
   neurond stop --name big
 
-exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error
 """
+    + EXIT_CODES
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -40,7 +40,8 @@ EXAMPLES = """examples:
                                  run a command when an alert begins, described by
                                  NEURONTOOLS_ALERT* variables
 
-exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted
+exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 129 terminal
+closed, 130 interrupted, 131 quit (SIGQUIT), 143 terminated
 """
 
 
