@@ -78,11 +78,6 @@ def device_states(config: MachineConfig, instance: InstanceType) -> tuple[Device
     )
 
 
-def index_range(name: str, count: int) -> str:
-    """Return the indices of `count` devices or cores in words: `devices 0-15`."""
-    return f"{name} 0 only" if count == 1 else f"{name}s 0-{count - 1}"
-
-
 def ultraserver_of(config: MachineConfig, instance: InstanceType, owner: str) -> UltraServer | None:
     """Return the machine's place in its UltraServer, None where it is in none; `owner` is the owner of the UltraServer."""
     ultraserver, node, modes = instance.ultraserver, config.ultraserver_node, config.ultraserver_modes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from neurontools.machine.devices import index_range
+from neurontools.machine.machine_names import unknown_index
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Invalid:
 
 def no_device(device: int, device_count: int) -> Invalid:
     """Return the refusal of a device that the machine does not have."""
-    return Invalid(f"no device {device}", f"this machine has {index_range('device', device_count)}")
+    return Invalid(*unknown_index("device", device, range(device_count)))
 
 
 @dataclass(frozen=True, slots=True)

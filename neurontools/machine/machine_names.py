@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import string
+from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ALLOWED = frozenset(string.ascii_letters + string.digits + "._-")
 _RESERVED = frozenset({"state", "s"})
@@ -48,6 +52,12 @@ def core_ranges(cores: tuple[int, ...]) -> str:
         else:
             runs.append([core, core])
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def unknown_index(name: str, index: int, known: Sequence[int]) -> tuple[str, str]:
+    """Return the message and the remedy about a device or core that a machine does not have; `name` says which."""
+    has = f"{name} {known[0]} only" if len(known) == 1 else f"{name}s {core_ranges(tuple(known))}"
+    return f"no {name} {index}", f"this machine has {has}"
 
 
 def parse_indices(text: str) -> list[int]:

@@ -36,7 +36,7 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.registry import FaultRules
 from neurontools.machine.history import ErrorCounters, History
-from neurontools.machine.machine_names import core_ranges
+from neurontools.machine.machine_names import unknown_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -159,11 +159,12 @@ class MachineState:
         return self._lost(cores) or chosen if isinstance(chosen, tuple | CoresBusy) else chosen
 
     def _adoptable(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
-        last = self.layout.core_count - 1
+        count = self.layout.core_count
         if not cores or len(set(cores)) < len(cores):
             return Invalid("no cores, or one core twice", "list each core to claim once")
-        if min(cores) < 0 or max(cores) > last:
-            return Invalid(f"no cores {core_ranges(cores)}", f"this machine has cores 0-{last}")
+        unknown = [core for core in cores if not 0 <= core < count]
+        if unknown:
+            return Invalid(*unknown_index("core", unknown[0], range(count)))
         return self._busy(cores, cores, len(cores)) or cores
 
     def _any(self, count: int) -> tuple[int, ...] | Refusal:

@@ -10,7 +10,7 @@ from neurontools.base.text import did_you_mean
 from neurontools.config import types
 from neurontools.config.reader import LIST, MismatchError
 from neurontools.config.types import DURATION, POSITIVE_DURATION, SIZE, WHOLE, WORDS, Type
-from neurontools.machine.machine_names import core_ranges, parse_indices
+from neurontools.machine.machine_names import core_ranges, parse_indices, unknown_index
 from neurontools.scenario.model import Ending, GroupPlan, ModelPlan, ProcessPlan, Restart
 from neurontools.scenario.work_schema import MAX_BYTES, STATUS, read_latencies, read_work
 
@@ -40,7 +40,7 @@ class CorePlacement:
         """Reserve the cores that a group names."""
         beyond = [core for core in cores if core >= self._core_count]
         if beyond and self._core_count:
-            value.fail(f"unknown core {beyond[0]}; this machine has 0-{self._core_count - 1}")
+            value.fail(*unknown_index("core", beyond[0], range(self._core_count)))
         self._named.update(cores)
 
     def all_cores(self) -> tuple[int, ...]:

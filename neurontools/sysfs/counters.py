@@ -12,6 +12,7 @@ from neurontools.base.files import write_atomic
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import codec
 from neurontools.machine.client import Client
+from neurontools.machine.machine_names import unknown_index
 from neurontools.sysfs.aggregates import CoreSum, core_sums
 
 if TYPE_CHECKING:
@@ -103,16 +104,13 @@ def reset_counters(machine: str, device: int | None = None) -> tuple[int, ...]:
     """
     with Client.connect(machine) as client:
         snapshot = client.snapshot()
-        devices = [
-            selected
-            for selected in snapshot.devices
-            if device in {None, selected.index} and not selected.lost
-        ]
+        present = [state for state in snapshot.devices if not state.lost]
+        if not present:
+            raise NeuronToolsError("all devices are lost", "neurontools fault list")
+        devices = [selected for selected in present if device in {None, selected.index}]
         if not devices:
-            raise NeuronToolsError(
-                f"no device {device} in machine {machine!r}" if device is not None else "no device is left",
-                f"the machine has devices 0 to {len(snapshot.devices) - 1}",
-            )
+            assert device is not None
+            raise NeuronToolsError(*unknown_index("device", device, [state.index for state in present]))
         for selected in devices:
             client.call("reset_hardware", device=selected.index)
     cores = {core for selected in devices for core in selected.core_ids}

@@ -175,7 +175,7 @@ def test_a_lost_device_vanishes_from_neuron_ls(client: Client, tool: Tool) -> No
     assert listed[1]["neuroncore_ids"] == [4, 5]
     only = tool("neuron-ls", "--device", "1")
     assert (only.returncode, only.stdout) == (1, "")
-    assert only.stderr.startswith("error: there is no Neuron device 1\n")
+    assert only.stderr.startswith("error: no device 1\n")
     for device in (0, *range(2, 16)):
         client.inject("device-lost", device=device)
     none = tool("neuron-ls")

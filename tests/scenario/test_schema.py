@@ -55,7 +55,7 @@ MISTAKES = [
         HEAD + "processes: {g: {cores: 0-40}}\n",
         4,
         "processes.g.cores",
-        "unknown core 32; this machine has 0-31",
+        "no core 32; this machine has cores 0-31",
     ),
     (
         HEAD + "processes: {g: {cores: 0-x}}\n",

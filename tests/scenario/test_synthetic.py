@@ -94,7 +94,7 @@ def test_each_process_has_its_own_answer(client, other):
     assert busy.owners == (other.pids[1],)
     assert place.cores == (9,)
     assert isinstance(wrong, DaemonError)
-    assert (wrong.message, wrong.remedy) == ("no cores 99", "this machine has cores 0-31")
+    assert (wrong.message, wrong.remedy) == ("no core 99", "this machine has cores 0-31")
     assert [process.uid for process in client.snapshot().processes if process.pid == place.pid] == [1234]
 
 

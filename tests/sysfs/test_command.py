@@ -157,7 +157,7 @@ def _execute(page, times):
 def test_a_reset_of_an_unknown_device_is_an_error(machine, tool):
     run = tool("neurontools", "sysfs", "reset", "--device", "9")
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "error: no device 9 in machine 'default'\nhint: the machine has devices 0 to 0\n"
+    assert run.stderr == "error: no device 9\nhint: this machine has device 0 only\n"
     assert tool("neurontools", "sysfs", "reset", "--device", "-1").returncode == 2
 
 

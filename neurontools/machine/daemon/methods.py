@@ -26,6 +26,7 @@ from neurontools.machine.events import (
     TakeFault,
 )
 from neurontools.machine.faults.params import FaultSpec, Victim
+from neurontools.machine.machine_names import unknown_index
 from neurontools.machine.processes import ProcessKey, ticks_now
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, ErrorBody, ErrorCode, RpcError
 from neurontools.machine.requests import (
@@ -280,7 +281,5 @@ class FaultMethods:
     def _checked_core(self, core: int) -> int:
         count = self._service.machine.layout.core_count
         if core >= count:
-            raise RpcError(
-                ErrorCode.INVALID_PARAMS, f"no core {core}", f"this machine has cores 0-{count - 1}"
-            )
+            raise RpcError(ErrorCode.INVALID_PARAMS, *unknown_index("core", core, range(count)))
         return core

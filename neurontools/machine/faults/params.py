@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 
 from msgspec import Struct
 
-from neurontools.machine.devices import index_range
 from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
+from neurontools.machine.machine_names import unknown_index
 from neurontools.machine.protocol import Request
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _bad_target(spec: FaultSpec, layout: Layout) -> Rejection | None:
         ("core", spec.core, layout.core_count),
     ):
         if value is not None and not 0 <= value < count:
-            return Rejection(f"no {name} {value}", f"this machine has {index_range(name, count)}")
+            return Rejection(*unknown_index(name, value, range(count)))
     if spec.core is not None and spec.device not in {None, layout.device_of(spec.core)}:
         return Rejection(
             f"core {spec.core} is on device {layout.device_of(spec.core)}, not on device {spec.device}"

@@ -248,10 +248,10 @@ def _without_lost(snapshot: Snapshot) -> Snapshot:
 
 
 def _no_device(index: int, snapshot: Snapshot) -> bytes:
-    known = ", ".join(str(device.index) for device in snapshot.devices)
-    if len(snapshot.devices) == 1:
-        known = f"device {known} only"
-    return _encoded(f"error: there is no Neuron device {index}\nhint: this machine has {known}\n")
+    from neurontools.machine.machine_names import unknown_index
+
+    message, remedy = unknown_index("device", index, [device.index for device in snapshot.devices])
+    return _encoded(f"error: {message}\nhint: {remedy}\n")
 
 
 def _unknown_release(emulate: str) -> bytes:

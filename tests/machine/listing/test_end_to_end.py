@@ -225,7 +225,7 @@ def test_a_device_that_does_not_exist_is_an_error(tool):
     start("inf2.24xlarge")
     run = tool("neuron-ls", "--device", "6")
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr == "error: there is no Neuron device 6\nhint: this machine has 0, 1, 2, 3, 4, 5\n"
+    assert run.stderr == "error: no device 6\nhint: this machine has devices 0-5\n"
 
 
 def test_the_hint_on_a_machine_with_one_device_does_not_sound_like_none(tool):
