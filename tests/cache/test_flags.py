@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from neurontools.cache.flags import FlagSettings, flags_hash, old_flags_hash, parse_flags
 from neurontools.errors import UsageError
 
-# Published paths (compile-runtime.md section 1.3): flags, hash by the old rule, hash by the new rule.
+# Paths published in the AWS Neuron documentation and in public issues: flags, hash by the old rule, hash by the new rule.
 PUBLISHED = [
     ([], "d41d8cd9", "d7517139"),
     (["--model-type=transformer"], "abb26765", "cc298dfa"),

@@ -1,4 +1,4 @@
-"""One-liners of programs that read neuron-ls, as their sources have them (system-tools.md section 6.5).
+"""One-liners of programs that read neuron-ls, as their sources have them.
 
 jq is written as the Python that does the same, because not every host has it.
 """

@@ -1,4 +1,4 @@
-"""The rules of system-tools.md section 1, one at a time."""
+"""The documented rules of neuron-ls (AWS Neuron documentation, neuron-ls user guide), one at a time."""
 
 from __future__ import annotations
 
