@@ -10,16 +10,18 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
 from neurontools.machine.snapshot import NO_ERRORS, DeviceState, Snapshot
 from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.monitor.report import SystemGroup
 from neurontools.sources.reported_machine import ReportedMachine, cores_of, unknown_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.machine.snapshot import ProcessState
+    from neurontools.machine.snapshot import HardwareCounters, ProcessState
 
 _RECORDED = "recorded"
 _LONGEST_LINE_BYTES = 64 << 20
+_ERRORS = b'"' + SystemGroup.HARDWARE_COUNTERS.encode() + b'"'
 
 
 class RecordingError(NeuronToolsError):
@@ -95,7 +97,8 @@ class RecordingSource:
         Raises:
             RecordingError: the file can't be read.
         """
-        reported = ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
+        reported = _reported_machine()
+        reported.errors.update(self._first_errors())
         for number, line in enumerate(self._lines(), start=1):
             try:
                 report = parse_line(line)
@@ -108,6 +111,19 @@ class RecordingSource:
             reported.take(report)
             if reported.hardware.neuron_device_count:
                 yield self._snapshot(reported)
+
+    def _first_errors(self) -> dict[int, HardwareCounters]:
+        """Return the memory errors of the first line that has them: before it they are unknown, not 0."""
+        reported = _reported_machine()
+        for line in self._lines():
+            if _ERRORS in line:
+                try:
+                    reported.take(parse_line(line))
+                except DamagedLineError:
+                    break
+                if reported.errors:
+                    break
+        return reported.errors
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -145,6 +161,10 @@ class RecordingSource:
             self.notices[0] if self.notices else f"{self._path} has no line of neuron-monitor with devices"
         )
         return RecordingError(message, "record one with: neuron-monitor > FILE")
+
+
+def _reported_machine() -> ReportedMachine:
+    return ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
 
 
 def reported_devices(

@@ -83,7 +83,19 @@ def test_a_line_of_another_group_does_not_end_a_process(recording):
     gone = line(system=hardware_errors(1.0, mem_ecc_corrected=5))
     snapshots = list(recording(slow, *errors, gone, gone).snapshots())
     assert [len(snapshot.processes) for snapshot in snapshots] == [1, 1, 1, 1, 1, 0, 0]
-    assert [snapshot.devices[0].hardware.mem_ecc_corrected for snapshot in snapshots[:4]] == [0, 1, 2, 3]
+    assert [snapshot.devices[0].hardware.mem_ecc_corrected for snapshot in snapshots[:4]] == [1, 1, 2, 3]
+
+
+def test_errors_before_the_first_counters_are_those_of_the_first_counters(recording):
+    errors = [line(system=hardware_errors(1.0, mem_ecc_uncorrected=count)) for count in (40, 41)]
+    snapshots = list(recording(IDLE, IDLE, *errors).snapshots())
+    assert [snapshot.devices[0].hardware.mem_ecc_uncorrected for snapshot in snapshots] == [40, 40, 40, 41]
+
+
+def test_counters_after_a_damaged_line_do_not_count(recording):
+    damaged = '{"system_data": {"neuron_hw_counters": 1\n'
+    source = recording(IDLE, damaged, line(system=hardware_errors(1.0, mem_ecc_uncorrected=40)))
+    assert [snapshot.devices[0].hardware.mem_ecc_uncorrected for snapshot in source.snapshots()] == [0]
 
 
 def test_groups_with_periods_of_their_own_share_one_clock(recording):
