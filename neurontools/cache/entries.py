@@ -13,11 +13,11 @@ from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import ARGUMENT_SOURCE
 from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.cache.walk import (
-    HINT,
     EntryRef,
     NotACacheError,
     RegistryRecord,
     Walk,
+    missing_cache,
     parse_entry_path,
     walk,
     with_progress,
@@ -279,8 +279,7 @@ def check_root_exists(location: Location, found: Scan | Walk) -> None:
         NotACacheError: it is not.
     """
     if not found.exists and location.source == ARGUMENT_SOURCE:
-        why = "no object has this prefix" if location.is_remote else "no such directory"
-        raise NotACacheError(f"no compile cache at {location.root}: {why}", HINT)
+        raise missing_cache(location.root)
 
 
 def read_entry(root: str, path: str, *, details: bool = True) -> Entry | None:

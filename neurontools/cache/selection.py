@@ -11,7 +11,7 @@ from neurontools.cache.filters import parse_filters
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import is_remote
 from neurontools.cache.tree import exists, open_tree
-from neurontools.cache.walk import HINT, EntryRef, parse_entry_path, walk
+from neurontools.cache.walk import EntryRef, missing_cache, parse_entry_path, walk
 from neurontools.compiler.options import COMPILER_VERSION, names_flag
 from neurontools.errors import UsageError
 
@@ -41,7 +41,7 @@ def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
 
     Raises:
         NoSuchEntryError: a name fits no entry, or several.
-        NotACacheError: the root is not a cache.
+        NotACacheError: the root does not exist, or is not a cache.
     """
     known: list[EntryRef] = []
     found = []
@@ -57,7 +57,7 @@ def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
 def _places(root: str) -> list[EntryRef]:
     walked = walk(root)
     if not walked.exists:
-        raise NoSuchEntryError(f"no compile cache at {root}", HINT)
+        raise missing_cache(root)
     return walked.places
 
 

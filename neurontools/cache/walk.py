@@ -23,6 +23,7 @@ from neurontools.cache.layouts import (
     is_vllm_key,
     oldest_graph_hash,
 )
+from neurontools.cache.location import is_remote
 from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.errors import NeuronToolsError
 
@@ -38,7 +39,13 @@ _PROGRESS_STEP = 1000
 
 
 class NotACacheError(NeuronToolsError):
-    """The directory exists and is not a compile cache."""
+    """The cache does not exist, cannot be read, or is not a compile cache."""
+
+
+def missing_cache(root: str) -> NotACacheError:
+    """Return the error for a root that does not exist."""
+    why = "no object has this prefix" if is_remote(root) else "no such directory"
+    return NotACacheError(f"no compile cache at {root}: {why}", HINT)
 
 
 @dataclass(frozen=True, slots=True)

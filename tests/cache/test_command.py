@@ -163,5 +163,7 @@ def test_a_cache_that_was_named_and_is_not_there_is_an_error(
     arguments: list[str], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--cache-dir", str(home / "none")]) == 1
-    assert capsys.readouterr().err.startswith(f"error: no compile cache at {home / 'none'}")
+    assert capsys.readouterr().err.startswith(
+        f"error: no compile cache at {home / 'none'}: no such directory\n"
+    )
     assert not (home / "none").exists()

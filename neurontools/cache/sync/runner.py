@@ -30,7 +30,7 @@ from neurontools.cache.sync.endpoints import (
     NotMovedError,
 )
 from neurontools.cache.sync.plan import make_plan
-from neurontools.cache.walk import HINT, NotACacheError
+from neurontools.cache.walk import missing_cache
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def plan_sync(
         )
     found = scan(source, details=details, on_listed=listed)
     if not found.exists:
-        raise NotACacheError(f"no compile cache at {source}", HINT)
+        raise missing_cache(source)
     return make_plan(found, scan(target, details=details, on_listed=listed), selection)
 
 
