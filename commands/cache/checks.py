@@ -110,7 +110,7 @@ def add_why(verbs: Verbs) -> None:
         "--run",
         dest="run_name",
         metavar="RUN",
-        help="explain every compile of a run (a name from 'stats --runs', or a process id)",
+        help="explain every compile of a run: a name from 'stats --runs', a process id, or a profile directory",
     )
     parser.add_argument("--last", action="store_true", help="explain every compile of the last run")
     parser.add_argument("--full", action="store_true", help="print the whole difference of the graphs")

@@ -46,7 +46,7 @@ class WatchEventKind(StrEnum):
     HIT = "hit"
     DAMAGED = "damaged"
     CACHE_GONE = "cache gone"
-    CACHE_BACK = "cache there"
+    CACHE_FOUND = "cache found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class CacheWatcher:
         found = walk(self.root)
         existed, self._exists = self._exists, found.exists
         if existed is not None and existed != found.exists:
-            kind = WatchEventKind.CACHE_BACK if found.exists else WatchEventKind.CACHE_GONE
+            kind = WatchEventKind.CACHE_FOUND if found.exists else WatchEventKind.CACHE_GONE
             yield WatchEvent(time.time(), kind, path=self.root)
         for path in sorted(self._known.keys() - {place.path for place in found.places}):
             module = self._known.pop(path).entry.module

@@ -67,7 +67,7 @@ def test_compiles_hits_and_failures_are_reported_once(open_cache: Opener) -> Non
     assert watch.poll() == ()
     cache.get_or_compile(mlp(), TRN1, "mlp")
     there, compiled = watch.poll()
-    assert there.kind is WatchEventKind.CACHE_BACK
+    assert there.kind is WatchEventKind.CACHE_FOUND
     assert compiled.kind is WatchEventKind.COMPILED
     assert compiled.path == cache.entry_of(mlp(), TRN1)
     assert compiled.seconds is not None
@@ -97,7 +97,7 @@ def test_what_comes_from_elsewhere_arrives_and_what_goes_is_removed(tree: Tree) 
     shutil.rmtree(tree.root)
     assert kinds(watch) == [("cache gone", "")]
     tree.done()
-    assert [kind for kind, _ in kinds(watch)] == ["cache there", "arrived"]
+    assert [kind for kind, _ in kinds(watch)] == ["cache found", "arrived"]
 
 
 def test_a_compile_that_is_killed_is_reported_though_no_file_changes(tree: Tree) -> None:

@@ -384,7 +384,7 @@ def _group_cause(graphs: list[GraphFacts]) -> Cause | None:
         text = f"{name} took {len(sizes)} sizes, a compile for each"
         return make_cause(CauseName.SHAPE, text, certain=True, values=values, advice=_padding_advice(sizes))
     if axis == 0 and sizes[1] < sizes[0]:
-        text = f"{name} was {sizes[0]}, then {sizes[1]}: the last data of an epoch"
+        text = f"{name} was {sizes[0]}, then {sizes[1]}: the last batch of an epoch"
         return make_cause(CauseName.LAST_BATCH, text, values=values)
     return None
 
