@@ -37,7 +37,7 @@ _COUNTED = frozenset({MachineEventKind.FAILED, MachineEventKind.ECC})
 SAME_S = 10.0
 """Equal counted events within this many seconds are merged."""
 
-TROUBLES = frozenset(
+PROBLEMS = frozenset(
     {
         MachineEventKind.FAILED,
         MachineEventKind.ECC,

@@ -14,7 +14,7 @@ from textual.geometry import Size
 
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
-from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_troubles
+from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_problems
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import MachineActions, PagePane
@@ -156,7 +156,7 @@ class TopApp(MachineActions, KeyQueue):
         self._panes = tuple(self.query(LinePane))
         self.apply_theme(self.look)
         self.turn_to(self.page)
-        if notices := (*self._notices, *key_troubles(self.settings.keys, several=bool(self.machines))):
+        if notices := (*self._notices, *key_problems(self.settings.keys, several=bool(self.machines))):
             notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
         self._start_watching()

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 TIME_KEYS = [
     Binding("space", "playback('toggle_pause')", "pause or continue", id="pause"),
     Binding("left_square_bracket", "playback('step', -1)", "one snapshot back", id="step-back"),
-    Binding("right_square_bracket", "playback('step', 1)", "one snapshot forward", id="step-on"),
+    Binding("right_square_bracket", "playback('step', 1)", "one snapshot forward", id="step-forward"),
     Binding("left_curly_bracket", "playback('seek', -60)", "a minute back", id="minute-back"),
-    Binding("right_curly_bracket", "playback('seek', 60)", "a minute forward", id="minute-on"),
-    Binding("left_parenthesis", "playback('go_to_start')", "go to the oldest snapshot", id="tape-start"),
-    Binding("right_parenthesis", "playback('go_to_end')", "follow the newest snapshot", id="tape-end"),
+    Binding("right_curly_bracket", "playback('seek', 60)", "a minute forward", id="minute-forward"),
+    Binding("left_parenthesis", "playback('go_to_start')", "go to the oldest snapshot", id="oldest-snapshot"),
+    Binding("right_parenthesis", "playback('go_to_end')", "follow the newest snapshot", id="newest-snapshot"),
     Binding("minus", "playback('change_speed', -1)", "slow down a replay", id="slower"),
     Binding("plus,equals_sign", "playback('change_speed', 1)", "speed up a replay", id="faster"),
 ]
@@ -89,7 +89,7 @@ def key_names() -> list[tuple[str, str, str]]:
     return found
 
 
-def key_troubles(overrides: Mapping[str, str], *, several: bool = False) -> tuple[str, ...]:
+def key_problems(overrides: Mapping[str, str], *, several: bool = False) -> tuple[str, ...]:
     """Return a warning for every unknown name, and for every key that loses its usual meaning.
 
     Args:
@@ -106,10 +106,10 @@ def key_troubles(overrides: Mapping[str, str], *, several: bool = False) -> tupl
             hint = f"did you mean {match!r}?" if match else "'neuron-top --list-keys' shows the names"
             lines.append(f"top: keys: unknown key name {name!r}; {hint}")
     ours = {binding.id for binding in MACHINE_KEYS}
-    asleep = set() if several else {name for name in known if name in ours or name.startswith("machines.")}
-    for name in overrides.keys() & known.keys() - asleep:
+    inactive = set() if several else {name for name in known if name in ours or name.startswith("machines.")}
+    for name in overrides.keys() & known.keys() - inactive:
         for taken_name, keys in known.items():
-            if taken_name in asleep:
+            if taken_name in inactive:
                 continue
             lost = set(overrides[name].split(",")) & set(overrides.get(taken_name, ",".join(keys)).split(","))
             if taken_name != name and lost and _meet(name, taken_name):

@@ -159,7 +159,7 @@ def test_classic_screen_in_other_themes(
         ("devices", ("down", "down", "enter")),
         ("events", ("t", "down")),
     ],
-    ids=["cores", "executions", "latency", "details", "links", "device", "troubles"],
+    ids=["cores", "executions", "latency", "details", "links", "device", "problems"],
 )
 def test_what_keys_open(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, keys: tuple[str, ...]

@@ -528,7 +528,7 @@ async def test_what_happens_is_listed_with_its_time_and_alerts_mark_their_rows(
         await pilot.press("down", "y")
         assert "ND3" in app.clipboard
         await pilot.press("t")
-        assert any("troubles" in line for line in shown(app))
+        assert any("problems" in line for line in shown(app))
         await pilot.press("v")
         assert any(line.startswith("!ND3") for line in shown(app))
         await pilot.press("f1")

@@ -17,7 +17,7 @@ from neurontools.dashboard.alerts import Condition
 from neurontools.dashboard.process_table import Column
 from neurontools.tui.names import THEME_NAMES, key_problem, shown_key
 from neurontools.tui.top.app import limit_notices
-from neurontools.tui.top.keys import key_names, key_troubles
+from neurontools.tui.top.keys import key_names, key_problems
 from neurontools.tui.top.pages.columns import COLUMN_STYLES
 from neurontools.tui.top.settings import TopSettings, load_settings
 
@@ -119,7 +119,7 @@ def test_nothing_that_yaml_can_hold_makes_it_fail(config: Path, section: dict[st
     found, _ = load_settings(str(config))
     assert found.theme in {"auto", "dark", "light", "colorblind"}
     assert found.columns
-    key_troubles(found.keys)
+    key_problems(found.keys)
 
 
 def test_keys_have_names_and_no_two_of_a_page_are_the_same() -> None:
@@ -136,18 +136,18 @@ def test_keys_have_names_and_no_two_of_a_page_are_the_same() -> None:
         assert [key for key in keys if key_problem(key)] == []
 
 
-def test_troubles_of_keys() -> None:
-    assert key_troubles({"quit": "Q"}) == ()
-    assert "did you mean 'processes.tree'" in key_troubles({"proceses.tree": "z"})[0]
-    (lost,) = key_troubles({"processes.tree": "k"})
+def test_problems_of_keys() -> None:
+    assert key_problems({"quit": "Q"}) == ()
+    assert "did you mean 'processes.tree'" in key_problems({"proceses.tree": "z"})[0]
+    (lost,) = key_problems({"processes.tree": "k"})
     assert lost == "top: keys: k of 'processes.tree' is already the key of 'processes.signal', which loses it"
-    assert key_troubles({"processes.tree": "x"}) == ()
+    assert key_problems({"processes.tree": "x"}) == ()
 
 
 def test_keys_of_several_machines_do_not_interfere_where_there_is_one() -> None:
-    assert key_troubles({"next-machine": "tab", "machines.show": "space"}, several=False) == ()
-    assert key_troubles({"processes.tree": "n"}, several=False) == ()
-    assert "'next-machine'" in key_troubles({"processes.tree": "n"}, several=True)[0]
+    assert key_problems({"next-machine": "tab", "machines.show": "space"}, several=False) == ()
+    assert key_problems({"processes.tree": "n"}, several=False) == ()
+    assert "'next-machine'" in key_problems({"processes.tree": "n"}, several=True)[0]
 
 
 ROOT = Path(__file__).parents[3]

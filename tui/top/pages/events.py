@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import printable
-from neurontools.dashboard.events import TROUBLES, MachineEventKind
+from neurontools.dashboard.events import PROBLEMS, MachineEventKind
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.rows import section
 from neurontools.tui.widgets.lines import Line, Role, dotted, fit
@@ -34,14 +34,14 @@ class EventsPage(ListPage):
 
     def __init__(self) -> None:
         super().__init__()
-        self._only_troubles = False
+        self._only_problems = False
         self._selected: MachineEvent | None = None
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
             *self._list_keys("select an event", "ten events", "newest event", "oldest event"),
-            PageKey("troubles", "t", "problems only, or everything", self._change, "troubles only"),
+            PageKey("problems", "t", "problems only, or everything", self._change, "problems only"),
             PageKey("copy", "y", "copy the event", self._copy, "copy"),
         )
 
@@ -98,10 +98,10 @@ class EventsPage(ListPage):
 
     def _found(self, model: TopModel) -> list[MachineEvent]:
         events = reversed(model.monitor.events)
-        return [event for event in events if not self._only_troubles or event.kind in TROUBLES]
+        return [event for event in events if not self._only_problems or event.kind in PROBLEMS]
 
     def _note(self, model: TopModel, shown: int) -> str:
-        what = f"{shown} troubles" if self._only_troubles else f"{shown}"
+        what = f"{shown} problems" if self._only_problems else f"{shown}"
         forgotten = model.monitor.seen - len(model.monitor.events)
         return what + (f", {forgotten} older events dropped" if forgotten else "")
 
@@ -114,7 +114,7 @@ class EventsPage(ListPage):
         self._selected = found[self._cursor.row] if found else None
 
     def _change(self, _model: TopModel) -> None:
-        self._only_troubles = not self._only_troubles
+        self._only_problems = not self._only_problems
         self._cursor.row = 0
 
     def _copy(self, model: TopModel) -> Request:
@@ -155,8 +155,8 @@ def _since_s(model: TopModel, alert: Alert) -> float:
 
 def _line(event: MachineEvent, width: int, *, selected: bool) -> Line:
     when = time.strftime("%H:%M:%S", time.localtime(event.unix_s))
-    role = Role.ALERT if event.kind in TROUBLES else Role.VALUE if event.kind in _GOOD else Role.PLAIN
-    mark = "!" if event.kind in TROUBLES else " "
+    role = Role.ALERT if event.kind in PROBLEMS else Role.VALUE if event.kind in _GOOD else Role.PLAIN
+    mark = "!" if event.kind in PROBLEMS else " "
     text = f" {mark} {when}  {event.kind:<{_KIND_WIDTH}}  {printable(event.text)}"
     return dotted(
         ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
