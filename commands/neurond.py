@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="new or empty directory for the group's machines; the group must be able to reach it",
     )
-    add("--foreground", action="store_true", help="run in the foreground and log to stderr; Ctrl-C stops")
+    add("--foreground", action="store_true", help="run in the foreground and log to stderr, until Ctrl-C")
     _verb(verbs, "status", "show a machine and the processes on it", _status)
     stop = _verb(verbs, "stop", "stop a machine", _stop)
     stop.add_argument(
@@ -270,7 +270,7 @@ def _ending(info: DaemonInfo) -> str:
         return f"when process {info.parent_pid} exits"
     if info.idle_exit_s is not None:
         return f"after {format_duration(info.idle_exit_s)} without clients and processes"
-    return "on neurond stop"
+    return "with neurond stop"
 
 
 main = console.command(build_parser)

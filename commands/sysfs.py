@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   neurontools sysfs export sysfs           write the tree once
-  neurontools sysfs export sysfs --watch   keep it current; Ctrl-C stops
+  neurontools sysfs export sysfs --watch   keep it current until Ctrl-C
   neurontools sysfs export ci --machine ci --watch --interval 0.2
   cat sysfs/sys/class/neuron_device/neuron0/connected_devices
   neurontools sysfs show neuron0/core_count

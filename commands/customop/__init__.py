@@ -125,7 +125,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     add(
         "--cflag", action="append", default=[], metavar="FLAG", help="add a compiler flag, e.g. --cflag=-DN=1"
     )
-    add("--watch", action="store_true", help="rebuild when a source changes; Ctrl-C stops")
+    add("--watch", action="store_true", help="rebuild when a source changes, until Ctrl-C")
     add("--no-compile-commands", action="store_true", help="do not write compile_commands.json for editors")
     _add_json(parser)
     add("-v", "--verbose", action="store_true", help="print every step")

@@ -123,7 +123,7 @@ def _watch(arguments: argparse.Namespace) -> NoReturn:
             built = {entry.path for entry in result.manifest.sources}
             before.update(stamps(sorted(built - watched)))
             watched |= built
-        console.notice(f"watching {len(before)} files; Ctrl-C stops")
+        console.notice(f"watching {len(before)} files; press Ctrl-C to stop")
         changed = wait_for_change(before)
         console.notice(f"changed: {', '.join(os.path.relpath(path) for path in changed)}")
 

@@ -116,7 +116,7 @@ def _text(report: CheckReport, library: str, paint: Paint) -> str:
         "reference": "agrees",
         "gradient": "agrees with finite differences",
     }
-    lines += [_row("tried out", name, words) for name, words in report.assumed]
+    lines += [_row("assumed", name, words) for name, words in report.assumed]
     lines += [_row("ok", name, facts[name], paint) for name in report.passed]
     for finding in report.findings:
         lines.append(_row("FAILED", finding.check, f"{_inputs(finding.count)}: {finding.message}", paint))

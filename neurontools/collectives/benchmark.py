@@ -155,7 +155,7 @@ def side_by_side(benchmarks: tuple[Benchmark, ...]) -> tuple[Benchmark, ...]:
 def check_ranks(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> None:
     """Refuse a number of ranks that the instance does not have or cannot connect.
 
-    `cores` are those that may be used, in rising order.
+    `cores` are those that may be used, in ascending order.
 
     Raises:
         UsageError: the ranks are refused.

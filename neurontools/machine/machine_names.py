@@ -54,6 +54,11 @@ def core_ranges(cores: tuple[int, ...]) -> str:
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def format_cores(cores: tuple[int, ...]) -> str:
+    """Return core ids in words: `core 3`, `cores 0-3`, `no cores`."""
+    return f"core{'s' * (len(cores) > 1)} {core_ranges(cores)}" if cores else "no cores"
+
+
 def unknown_index(name: str, index: int, known: Sequence[int]) -> tuple[str, str]:
     """Return the message and the remedy about a device or core that a machine does not have; `name` says which."""
     has = f"{name} {known[0]} only" if len(known) == 1 else f"{name}s {core_ranges(tuple(known))}"

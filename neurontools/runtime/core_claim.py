@@ -70,7 +70,7 @@ def parse_core_request(environ: Mapping[str, str]) -> CoreRequest:
     """Return the request of the environment; NEURON_RT_VISIBLE_CORES has precedence over NEURON_RT_NUM_CORES.
 
     Raises:
-        NrtError: NRT_INVALID when a value is malformed or the cores are not contiguous and rising.
+        NrtError: NRT_INVALID when a value is malformed or the cores are not contiguous and ascending.
     """
     visible = environ.get(VISIBLE_CORES, "")
     if visible.strip():
@@ -87,7 +87,7 @@ def parse_visible_cores(text: str) -> tuple[int, ...]:
     """Return the cores of an index `3`, a range `0-3`, a comma list `3,4`, or a list of those.
 
     Raises:
-        NrtError: NRT_INVALID when it is malformed or the cores are not contiguous and rising.
+        NrtError: NRT_INVALID when it is malformed or the cores are not contiguous and ascending.
     """
     cores: list[int] = []
     for part in text.split(","):
@@ -102,7 +102,7 @@ def parse_visible_cores(text: str) -> tuple[int, ...]:
     if cores != list(range(cores[0], cores[0] + len(cores))):
         raise _invalid(
             NOT_CONTIGUOUS,
-            f"use consecutive cores in rising order, unlike {VISIBLE_CORES}={text}",
+            f"use consecutive cores in ascending order, unlike {VISIBLE_CORES}={text}",
         )
     return tuple(cores)
 

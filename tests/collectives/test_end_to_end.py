@@ -147,7 +147,7 @@ def test_a_busy_core_is_a_failure_with_a_log(tool, machine, home, monkeypatch):
     found = re.fullmatch(r"Failure running neuron-bench - log file (\S+/nccom_test_log_\w{8}\.log)", lines[1])
     assert found
     assert lines[2:] == ["1 errors found - test failed"]
-    assert f"process {process.pid} holds 1" in Path(found[1]).read_text()
+    assert f"process {process.pid} holds core 1" in Path(found[1]).read_text()
     assert json.loads((home / "report.json").read_text())["results"] == []
 
 

@@ -170,7 +170,7 @@ def test_a_report_in_colours(
     words = ["check", str(library("mixed")), "gather", "--cases", "0"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert "  tried out inputs     AxB:float32 C:int32%A\n" in out
+    assert "  assumed  inputs     AxB:float32 C:int32%A\n" in out
     assert "\n  \x1b[32mok\x1b[0m       shapes     " in out
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(words) == 0

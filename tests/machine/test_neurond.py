@@ -88,11 +88,11 @@ def test_status_shows_the_machine_and_its_processes(
     assert rows["devices"] == "16, 512 GiB of memory, 1.00 GiB reserved"
     assert rows["cores"] == "2 of 32 claimed"
     assert rows["process"] == f"{job.pid} python job.py (2 cores)"
-    assert rows["ends"] == "on neurond stop"
+    assert rows["ends"] == "with neurond stop"
     assert rows["socket"] == daemon.socket
     done = tool("neurond", "stop")
     assert done.returncode == 4
-    assert f"process {job.pid} holds 0-1" in done.stderr
+    assert f"process {job.pid} holds cores 0-1" in done.stderr
     assert "--force" in done.stderr
 
 

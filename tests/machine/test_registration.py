@@ -42,7 +42,7 @@ def test_a_registered_process_is_in_the_snapshot(client: Client, worker: Workers
 def test_busy_cores_name_their_holder(client: Client, worker: Workers) -> None:
     job = worker()
     job.do("register", cores=[0, 1])
-    with pytest.raises(CoresBusyError, match=f"process {job.pid} holds 0-1") as caught:
+    with pytest.raises(CoresBusyError, match=f"process {job.pid} holds cores 0-1") as caught:
         client.register(cores=(1, 2))
     assert (caught.value.requested, caught.value.available) == ((1, 2), 1)
     with pytest.raises(CoresBusyError, match="requested 32 NeuronCores, 30 free") as caught:

@@ -323,7 +323,7 @@ def test_stop_refuses_while_cores_are_claimed_and_force_leaves_the_jobs_alone(
 ) -> None:
     job = worker()
     job.do("register", cores=[1])
-    with pytest.raises(DaemonError, match=f"in use: process {job.pid} holds 1"):
+    with pytest.raises(DaemonError, match=f"in use: process {job.pid} holds core 1"):
         launch.stop()
     assert launch.stop(force=True).pid == daemon.pid
     assert launch.list_machines() == ()

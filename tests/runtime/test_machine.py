@@ -102,7 +102,7 @@ def test_the_remedy_names_the_holder(start_machine: StartMachine, new_job: NewJo
     holder = new_job()
     holder.open()
     answer = new_job(NEURON_RT_LOG_LEVEL="QUIET").try_to("Runtime.open()")
-    assert f"process {holder.process.pid} holds 0-1" in answer["remedy"]
+    assert f"process {holder.process.pid} holds cores 0-1" in answer["remedy"]
 
 
 def test_an_invalid_request_needs_no_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,7 +189,7 @@ def test_real_processes_and_synthetic_ones_compete_for_cores(steady, player, sna
         playing = player(steady)
         waiting = playing.wait_for("waiting")
         assert waiting["process"] == "worker 1"
-        assert f"process {holder.pid} holds 2" in waiting["detail"]
+        assert f"process {holder.pid} holds core 2" in waiting["detail"]
         assert {process.tag for process in snapshot().processes} == {"", "steady-0", "steady-2", "steady-3"}
     finally:
         holder.communicate()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_type_hints
 
 from neurontools.base.text import did_you_mean
 from neurontools.machine.events import CoresBusy, DeviceBusy, DeviceLost, Invalid, OutOfMemory, Refusal
-from neurontools.machine.machine_names import core_ranges
+from neurontools.machine.machine_names import core_ranges, format_cores
 from neurontools.machine.protocol import ErrorCode, RpcError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def invalid_params(error: ValueError, request_type: type) -> RpcError:
 
 def format_holders(owners: tuple[Process, ...]) -> str:
     """Return which processes hold which cores, the first three by name."""
-    shown = [f"process {owner.key.pid} holds {core_ranges(owner.cores)}" for owner in owners[:3]]
+    shown = [f"process {owner.key.pid} holds {format_cores(owner.cores)}" for owner in owners[:3]]
     more = [f"{len(owners) - 3} more"] if len(owners) > 3 else []
     return ", ".join(shown + more)
 

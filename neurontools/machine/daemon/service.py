@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly
+from neurontools.base.text import plural
 from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
 from neurontools.machine.daemon.fault_service import FaultService
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
@@ -30,6 +31,7 @@ from neurontools.machine.events import (
     ResetHardware,
 )
 from neurontools.machine.journal import PAGE, RECORD, RecordWriter, file_name, load_record
+from neurontools.machine.machine_names import format_cores
 from neurontools.machine.pages.page import (
     PageError,
     PageFullError,
@@ -126,7 +128,7 @@ class MachineService:
         except RefusedError:
             self._on_change(False)
             raise
-        log.info("process %d (%r) holds cores %s", process.key.pid, process.command, process.cores)
+        log.info("process %d (%r) holds %s", process.key.pid, process.command, format_cores(process.cores))
         self._on_change(True)
         return process, page_fd
 
@@ -146,7 +148,8 @@ class MachineService:
                     admitted.append(refused)
         finally:
             self._on_change(True)
-        log.info("a player added %d synthetic processes", len(admitted))
+        added = sum(not isinstance(answer, RefusedError) for answer in admitted)
+        log.info("a scenario added %s", plural(added, "synthetic process", "synthetic processes"))
         return admitted
 
     def synthetic_of(self, player: ProcessKey) -> dict[int, Process]:
@@ -298,7 +301,9 @@ class MachineService:
 
     def _exited(self, keys: tuple[ProcessKey, ...]) -> None:
         if keys and self.machine.processes[keys[0]].player is not None:
-            log.info("a player exited, and its %d synthetic processes with it", len(keys))
+            log.info(
+                "a scenario ended with its %s", plural(len(keys), "synthetic process", "synthetic processes")
+            )
         for key in keys:
             self.leave(key, "exited")
 
@@ -347,7 +352,7 @@ class MachineService:
             return
         self._watch(process, self._open_page(process))
         self.exec_detector.add(process.key)
-        log.info("process %d (%r) keeps cores %s", process.key.pid, process.command, process.cores)
+        log.info("process %d (%r) keeps %s", process.key.pid, process.command, format_cores(process.cores))
 
     def _open_page(self, process: Process) -> int | None:
         try:
