@@ -19,6 +19,8 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
 TESTS ?= tests
+# Tests wait for the programs that they start: three workers keep two cores busy.
+WORKERS ?= 3
 INPUTS ?= 2000
 
 .PHONY: demo test test-fast cover lint types bench fuzz mutation docs dist dev clean
@@ -27,13 +29,13 @@ demo: $(VENV)/installed
 	$(BIN)/neurontools demo
 
 test: $(VENV)/installed-dev lint types
-	$(BIN)/pytest -n 2 --dist loadfile tests
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests
 
 test-fast: $(VENV)/installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow' -q $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not slow' -q $(TESTS)
 
 cover: $(VENV)/installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term:skip-covered $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

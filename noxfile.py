@@ -63,7 +63,7 @@ def tests(session: nox.Session) -> None:
     session.log(
         "torch: %s", TORCH[1] if TORCH and "torch" in extras else "no CPU build for this Python, left out"
     )
-    session.run("pytest", *(session.posargs or ("-n", "2", "--dist", "loadfile", "tests")))
+    session.run("pytest", *(session.posargs or ("-n", "3", "--dist", "loadfile", "tests")))
 
 
 for _version in PYTHONS:
