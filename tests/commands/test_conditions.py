@@ -1,0 +1,130 @@
+"""Commands where streams, variables, directories or limits are odd: an answer or one error, no traceback, no stray files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(sys.executable).parent
+COMMANDS = (
+    ("neuron-ls",),
+    ("neuron-ls", "-j"),
+    ("neuron-top", "--once"),
+    ("neuron-monitor", "--source", "nowhere.jsonl"),
+    ("neurond", "list"),
+    ("neurontools", "config", "show"),
+    ("neurontools", "scenario", "check", "idle"),
+    ("neuron-cache", "ls"),
+    ("neuron-cache", "stats", "--json"),
+    ("neuron-profile", "summary", "nowhere"),
+    ("neuron-packager", "info", "nowhere.neff"),
+    ("nccom-test", "--help"),
+)
+EXIT_CODES = {0, 1, 2, 3, 4}
+UNWRITTEN = 120
+"""Python's own exit code where not even standard error can be written."""
+
+# What a shell does before it becomes the command, by name.
+SHELL = {
+    "no stdin": 'exec "$@" <&-',
+    "no stdout": 'exec "$@" >&-',
+    "no stderr": 'exec "$@" 2>&-',
+    "no streams": 'exec "$@" <&- >&- 2>&-',
+    "stdout full": 'exec "$@" >/dev/full',
+    "stderr full": 'exec "$@" 2>/dev/full',
+    "both full": 'exec "$@" >/dev/full 2>/dev/full',
+    "stdout read-only": 'exec "$@" 1</dev/null',
+    "stdin a directory": 'exec "$@" </',
+    "few descriptors": 'ulimit -n 24; exec "$@"',
+    "no files": 'ulimit -f 0; exec "$@"',
+    "umask 000": 'umask 000; exec "$@"',
+    "umask 777": 'umask 777; exec "$@"',
+    "working directory gone": 'mkdir gone; cd gone; rmdir ../gone; exec "$@"',
+}
+# Variables that are set, or removed (None).
+VARIABLES: dict[str, dict[str, str | None]] = {
+    "no HOME": {"HOME": None, "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
+    "relative HOME": {"HOME": "a/b", "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
+    "HOME a file": {
+        "HOME": "/dev/null",
+        "XDG_STATE_HOME": None,
+        "XDG_CONFIG_HOME": None,
+        "XDG_CACHE_HOME": None,
+    },
+    "relative runtime directory": {"NEURONTOOLS_RUNTIME_DIR": "run"},
+    "runtime directory a file": {"NEURONTOOLS_RUNTIME_DIR": "/dev/null"},
+    "runtime directory too long": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/" + "x" * 3000},
+    "runtime directory not UTF-8": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/\udcff\n"},
+    "cache a file": {"NEURON_COMPILE_CACHE_URL": "/dev/null"},
+    "no terminal": {"TERM": None, "COLUMNS": None, "LINES": None},
+    "narrow": {"COLUMNS": "3"},
+    "odd width": {"COLUMNS": "-1", "LINES": "x"},
+    "huge width": {"COLUMNS": "9" * 30},
+    "C locale": {"LANG": "C", "LC_ALL": "C"},
+    "unknown locale": {"LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
+    "ASCII": {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    "UTF-16": {"PYTHONIOENCODING": "utf-16"},
+    "unknown time zone": {"TZ": "Nowhere/Nowhere"},
+    "no PATH": {"PATH": None},
+    "warnings are errors": {"PYTHONWARNINGS": "error"},
+    "no colour wanted, colour wanted": {"NO_COLOR": "1", "FORCE_COLOR": "1"},
+    "odd settings": {
+        "NEURONTOOLS_MACHINE": "/../x",
+        "NEURONTOOLS_EMULATE": "9.99",
+        "NEURONTOOLS_INSTANCE": "\udcff",
+    },
+}
+
+
+def check(shell: str, changes: dict[str, str | None]) -> None:
+    """Run all commands side by side and check how each ended."""
+    environ = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
+    for name, value in changes.items():
+        if value is None:
+            environ.pop(name, None)
+    before = set(os.listdir())
+    running = {
+        command: subprocess.Popen(
+            ["/bin/sh", "-c", shell, "sh", f"{SCRIPTS}/{command[0]}", *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environ,
+        )
+        for command in COMMANDS
+    }
+    wrong = []
+    for command, process in running.items():
+        _, err = process.communicate(timeout=120)
+        text = err.decode("utf-8", "replace")
+        ended = process.returncode in EXIT_CODES or (process.returncode == UNWRITTEN and "2>" in shell)
+        if not ended or "Traceback" in text:
+            wrong.append(f"{' '.join(command)}: {process.returncode}: {text[-300:]}")
+    assert not wrong, "\n".join(wrong)
+    assert set(os.listdir()) <= before | {"run", "state", "config", "compile-cache"}
+
+
+# They end with a traceback, or leave a directory behind.
+KNOWN = {"narrow", "relative HOME"}
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_commands_under_a_shells_conditions(name: str) -> None:
+    check(SHELL[name], {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(strict=False, reason="a known gap"))
+        if name in KNOWN
+        else name
+        for name in VARIABLES
+    ],
+)
+def test_commands_under_odd_variables(name: str) -> None:
+    check('exec "$@"', VARIABLES[name])
