@@ -277,4 +277,4 @@ class RemoteSource:
         while True:
             yield self.snapshot()
             next_s = max(next_s + period_s, time.monotonic())
-            time.sleep(next_s - time.monotonic())
+            time.sleep(max(0.0, next_s - time.monotonic()))

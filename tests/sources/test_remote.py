@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -139,6 +141,17 @@ def test_an_exporter_that_goes_away_and_comes_back_is_followed(exporter):
 def test_what_is_not_an_exporter_is_named(body, text):
     with serving(body) as url, pytest.raises((ScrapeError, ExpositionError), match=text):
         RemoteSource(url).snapshot()
+
+
+def test_an_exporter_that_is_slower_than_the_period_is_asked_again_at_once(monkeypatch):
+    clock, slept = itertools.count(), []
+    source = RemoteSource("http://localhost:1")
+    monkeypatch.setattr(source, "snapshot", lambda: next(clock))
+    monkeypatch.setattr(
+        "neurontools.sources.remote.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=slept.append)
+    )
+    assert len(list(itertools.islice(source.watch(0.5), 4))) == 4
+    assert slept == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("count", ["2147483648", "1" + "0" * 30, "9" * 5000])

@@ -76,7 +76,7 @@ def _check_config(data: bytes) -> None:
         run(config.main, "show")
         run(config.main, "show", "--json", is_json=True)
         run(ls.main)
-        run(top.main, "--once")
+        run(top.main, "--once", "--interval", "0.1")
     finally:
         os.environ["NEURONTOOLS_RUNTIME_DIR"] = runtime
         path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 from tests.fuzz.mutation import Format
 from tests.fuzz.target import Target, run
 
+_ONCE = ("--once", "--interval", "0.1")
 _FORMS = (("--page", "processes"), ("--page", "devices", "--json"), ())
 
 
@@ -50,7 +52,7 @@ def _check_recording(data: bytes) -> None:
     run(ls.main, "--source", "run.jsonl")
     run(ls.main, "--source", "run.jsonl", "-j", is_json=True)
     for form in _FORMS:
-        run(top.main, "--once", "--source", "run.jsonl", *form, is_json="--json" in form)
+        run(top.main, *_ONCE, "--source", "run.jsonl", *form, is_json="--json" in form)
     run(monitor.main, "--source", "run.jsonl", "--count", "3", is_json=True)
 
 
@@ -117,7 +119,7 @@ def _check_scrape(data: bytes) -> None:
     Scraper.text = lambda _: text  # type: ignore[method-assign]
     try:
         for form in _FORMS:
-            run(top.main, "--once", "--source", "http://localhost:1", *form, is_json="--json" in form)
+            run(top.main, *_ONCE, "--source", "http://localhost:1", *form, is_json="--json" in form)
     finally:
         Scraper.text = original  # type: ignore[method-assign]
 
@@ -138,24 +140,24 @@ def _check_answer(data: bytes) -> None:
     from neurontools.commands import top
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = threading.Thread(target=_answer_once, args=(server, data))
+        sender = threading.Thread(target=_answer_all, args=(server, data))
         sender.start()
         try:
-            run(top.main, "--once", "--source", f"http://127.0.0.1:{server.getsockname()[1]}")
+            run(top.main, *_ONCE, "--source", f"http://127.0.0.1:{server.getsockname()[1]}")
         finally:
-            server.close()
+            server.shutdown(socket.SHUT_RDWR)
             sender.join()
 
 
-def _answer_once(server: socket.socket, data: bytes) -> None:
-    server.settimeout(5)
-    try:
-        client, _ = server.accept()
-        with client:
+def _answer_all(server: socket.socket, data: bytes) -> None:
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        with client, contextlib.suppress(OSError):
             client.recv(1 << 16)
             client.sendall(data)
-    except OSError:
-        return
 
 
 def _check_http_request(data: bytes) -> None:
@@ -251,7 +253,7 @@ def _check_host(data: bytes) -> None:
     try:
         run(ls.main, "--source", "real")
         run(ls.main, "--source", "real", "-j", is_json=True)
-        run(top.main, "--once", "--source", "real")
+        run(top.main, *_ONCE, "--source", "real")
     finally:
         del os.environ["NEURONTOOLS_SYSFS_ROOT"]
         for name, text in known.items():
