@@ -66,7 +66,7 @@ def is_hidden(pid: int) -> bool:
         return False
     try:
         os.close(os.pidfd_open(pid))
-    except OSError:
+    except (OSError, OverflowError):  # the pid may be of a damaged file
         return False
     return True
 
@@ -94,7 +94,10 @@ def open_pidfd(key: ProcessKey) -> int:
     Raises:
         ProcessLookupError: the process is gone, or its pid belongs to another one now.
     """
-    descriptor = os.pidfd_open(key.pid)
+    try:
+        descriptor = os.pidfd_open(key.pid)
+    except OverflowError:  # no process has such a number
+        raise ProcessLookupError(key.pid) from None
     if is_alive(key):
         return descriptor
     os.close(descriptor)
