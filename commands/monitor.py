@@ -115,7 +115,7 @@ def _config(path: str | None, log: Log) -> MonitorConfig:
 def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: Log) -> Iterator[MonitorReport]:
     from itertools import islice
 
-    from neurontools.monitor.sampling import recorded_reports, reports
+    from neurontools.monitor.collector import recorded_reports, reports
 
     if arguments.source in _SAMPLED_SOURCES:
         # Lines have a reader: the command ends with it, also while nothing is due or the machine is stopped.

@@ -56,7 +56,7 @@ def _main(words: Sequence[str]) -> int:
         console.out(f"neuron-ls {__version__}")
         return 0
     if flags.colour is not None:
-        from neurontools.machine.listing.table import wants_colour
+        from neurontools.machine.listing.formats import wants_colour
 
         flags.colour = "always" if wants_colour(flags.colour, terminal=sys.stdout.isatty()) else "never"
     if flags.source in {None, SIMULATION}:

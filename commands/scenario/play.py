@@ -170,7 +170,7 @@ def _offline(arguments: argparse.Namespace) -> Iterator[bytes]:
 
 def _monitored(arguments: argparse.Namespace) -> Iterator[bytes]:
     from neurontools.monitor.codec import format_line
-    from neurontools.monitor.sampling import reports
+    from neurontools.monitor.collector import reports
     from neurontools.scenario.offline import monitor_config
     from neurontools.sources import open_source
 

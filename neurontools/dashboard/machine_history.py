@@ -8,8 +8,7 @@ from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.dashboard.history import MINUTE_NS, SECOND_NS, SLOTS, HistorySlot, RingBuffer, SlotHistory
-from neurontools.machine.machine_view import process_key
-from neurontools.monitor.latency import quantiles_s
+from neurontools.machine.machine_view import process_key, quantiles_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

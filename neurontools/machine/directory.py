@@ -263,8 +263,8 @@ def lines(
     Args:
         machine: its name, None for NEURONTOOLS_MACHINE.
         follow: go on, across rotation, until the consumer stops.
-        kernel: what a driver would write to the kernel log (`kernel_log`), instead of the daemon's own log; none is
-            an empty one.
+        kernel: read what a driver would write to the kernel log instead of the daemon's own log; a log that does
+            not exist yet counts as empty.
         pause: waits for some seconds before the log is looked at again.
 
     Raises:

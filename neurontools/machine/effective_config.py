@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine.faults.registry import NO_FAULTS, FaultRecord
-from neurontools.machine.history import History
 from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition, Journal
 from neurontools.machine.machine_config import DOCS, HOST, MachineConfig
 from neurontools.machine.machine_names import parse_indices
 from neurontools.machine.processes import ProcessKey, is_alive, key_of
+from neurontools.machine.snapshot import History
 
 if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import InstanceType

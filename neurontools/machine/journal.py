@@ -1,8 +1,8 @@
 """What outlives the daemon: the machine's definition, its history, and who holds what.
 
-`journal.json` in the state directory is synced to the disk soon after a change: it holds across a power failure. The record of a process
-lies beside its telemetry page and is not synced: it is of use only while the process lives, and a process does not
-survive what an unsynced file does not survive. Every file is written aside and renamed.
+`journal.json` in the state directory is synced to the disk soon after a change, so it survives a power failure. The
+record of a process lies beside its telemetry page and is not synced: it is of use only while the process lives, and
+no process survives a power failure. Every file is written aside and renamed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from neurontools.base.files import remove_quietly, write_atomic
 from neurontools.machine import codec
 from neurontools.machine.events import Process
 from neurontools.machine.faults.registry import NO_FAULTS, FaultRecord
-from neurontools.machine.history import History
 from neurontools.machine.machine_config import HOST, MachineConfig, config_of
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.snapshot import History
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -33,8 +33,9 @@ RETRY_S = 1.0
 class Definition(Struct, frozen=True):
     """What a machine is, and when it ends by itself.
 
-    `neighbours`, `visible_devices` and the UltraServer's fields are those of `MachineConfig`. `idle_exit_s` is the time without clients and processes after which the daemon ends, `parent` the process with
-    which a private machine ends; None: never.
+    `neighbours`, `visible_devices` and the UltraServer's fields are those of `MachineConfig`. `idle_exit_s` is the time
+    without clients and processes after which the daemon ends, `parent` the process with which a private machine ends;
+    None: never.
     """
 
     machine: str

@@ -1,4 +1,4 @@
-"""What dashboards show of a machine, as numbers: utilization and FLOPs per core, memory by category.
+"""What dashboards show of a machine, as numbers: utilization and FLOPs per core, memory by category, latency percentiles.
 
 Pure: every number comes from the snapshots that are passed in. Rates need two snapshots; with one they are zero.
 """
@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from neurontools.machine.memory_tree import MemoryMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from neurontools.machine.snapshot import ProcessState, Snapshot
 
     Rates = Mapping[int, "CoreRate"]
 
 ProcessKey = tuple[int, int]
+_SECONDS_DIGITS = 9
 
 
 class CoreRate(Struct, frozen=True, gc=False):
@@ -163,3 +164,31 @@ def _devices(
         same = old is not None and old.cores == cores and old.lost == device.lost
         shown.append(old if same and old else DeviceRates(device.index, cores, device.lost))
     return tuple(shown)
+
+
+def quantile_s(counts: Sequence[int], percent: float) -> float:
+    """Return the latency in seconds of a percentile of a histogram.
+
+    Args:
+        counts: as `ProcessState.latency_counts`, not all zero. Inside a bucket executions are taken as spread evenly over
+            the logarithm, so a value is at most 41 % off.
+        percent: 0 to 100; 0 is where the first bucket in use begins.
+    """
+    return quantiles_s(counts, (percent,))[0]
+
+
+def quantiles_s(counts: Sequence[int], percents: Sequence[float]) -> list[float]:
+    """Return `quantile_s` for several percents, which go up; the histogram is looked through once."""
+    whole = sum(counts)
+    wanted = [whole * percent / 100 for percent in percents]
+    found: list[float] = []
+    seen = 0
+    for bucket, count in enumerate(counts):
+        if count:
+            while len(found) < len(wanted) and seen + count >= wanted[len(found)]:
+                position = bucket + min(1.0, (wanted[len(found)] - seen) / count)
+                found.append(round(2 ** (position / 2) * 1e-6, _SECONDS_DIGITS))
+            seen += count
+            if len(found) == len(wanted):
+                break
+    return found

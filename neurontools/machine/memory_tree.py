@@ -1,7 +1,8 @@
 """Who uses which memory: sums by category, and the tree device - core - model - category.
 
-Every parent is the sum of its children. Memory of a core that no model accounts for is listed as categories beside the models. Host memory belongs to
-processes, not to cores, and is a tree of its own at the end; a core's host-side buffers stay with the core.
+Every parent is the sum of its children. Memory of a core that no model accounts for is listed as categories beside the
+models. Host memory belongs to processes, not to cores, and is a tree of its own at the end; a core's host-side buffers
+stay with the core.
 """
 
 from __future__ import annotations

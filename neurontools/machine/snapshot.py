@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from neurontools.machine import codec
 
@@ -65,6 +65,18 @@ class CoreTotals(Struct, frozen=True, gc=False):
             self.model_loads + other.model_loads,
             tuple(sorted(failures.items())),
         )
+
+
+class History(Struct, frozen=True):
+    """The counters of a machine.
+
+    `lifetime` are named counters of the whole machine, `core_totals` what exited processes did on each core,
+    `hardware` the memory errors of each device that has any.
+    """
+
+    lifetime: dict[str, int] = field(default_factory=dict)
+    core_totals: tuple[CoreTotals, ...] = ()
+    hardware: dict[int, HardwareCounters] = field(default_factory=dict)
 
 
 class MemoryCategory(StrEnum):

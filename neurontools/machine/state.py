@@ -34,9 +34,9 @@ from neurontools.machine.events import (
     ResetHardware,
     no_device,
 )
-from neurontools.machine.faults.registry import FaultRules
-from neurontools.machine.history import ErrorCounters, History
+from neurontools.machine.faults.registry import ErrorCounters, FaultRules
 from neurontools.machine.machine_names import unknown_index
+from neurontools.machine.snapshot import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_args, get_type_hints
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.listing.json_text import quoted
+from neurontools.machine.listing.formats import quoted
 from neurontools.monitor.report import LARGEST, MonitorReport, PhysicalCores, WirePresence, find_excess
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.machine.machine_view import process_key
-from neurontools.monitor import latency
+from neurontools.machine.machine_view import process_key, quantiles_s
 from neurontools.monitor.report import (
     CoreActivity,
     CoreMemory,
@@ -21,6 +20,7 @@ from neurontools.monitor.report import (
     HostMemory,
     MemoryUsed,
     NeuroncoreCounters,
+    Percentiles,
     PhysicalCores,
     ReportedModel,
     RuntimeVcpuUsage,
@@ -30,7 +30,7 @@ from neurontools.monitor.report import (
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from neurontools.machine.host import HostSample
     from neurontools.machine.snapshot import MemoryUse, ModelState, ProcessState, Snapshot
@@ -116,6 +116,7 @@ def summaries(counts: Iterable[tuple[int, int]]) -> tuple[ErrorSummary, Executio
 
 
 _PERCENT_DIGITS = 2
+_PERCENTS = (0, 1, 25, 50, 75, 99, 100)
 
 NOT_ON_THIS_HOST = frozenset({"synthetic", "recorded"})
 """Origins of processes that this host's operating system does not know."""
@@ -188,7 +189,7 @@ def execution_stats(change: ProcessChange) -> ExecutionStats:
     counts = ((status, max(0, count - statuses.get(status, 0))) for status, count in after.status_counts)
     errors, executions = summaries(counts)
     start = before.latency_counts if before else (0,) * len(after.latency_counts)
-    latencies = latency.percentiles(
+    latencies = percentiles(
         [max(0, count - earlier) for count, earlier in zip(after.latency_counts, start, strict=True)]
     )
     return ExecutionStats(
@@ -198,6 +199,11 @@ def execution_stats(change: ProcessChange) -> ExecutionStats:
         total_latency=latencies,
         device_latency=latencies,
     )
+
+
+def percentiles(counts: Sequence[int]) -> Percentiles | None:
+    """Return the percentiles of a histogram as in `ProcessState.latency_counts`, None when it is empty."""
+    return Percentiles(*quantiles_s(counts, _PERCENTS)) if any(counts) else None
 
 
 def memory_used(change: ProcessChange, frame: CoreFrame) -> MemoryUsed:

@@ -17,6 +17,7 @@ from neurontools.machine.machine_names import instance_id
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.machine.snapshot import CoreTotals, CoreUse, HardwareCounters, ProcessState, Snapshot
 from neurontools.monitor.codec import format_line
+from neurontools.monitor.collector import reports
 from neurontools.monitor.config import (
     MonitorConfig,
     RuntimeMetric,
@@ -26,7 +27,6 @@ from neurontools.monitor.config import (
 )
 from neurontools.monitor.host_reader import VcpuSample
 from neurontools.monitor.report import HostMemoryInfo
-from neurontools.monitor.sampling import reports
 from neurontools.scenario.synthetic_process import model_states
 from neurontools.scenario.timeline import RunClock, ScenarioTimeline
 

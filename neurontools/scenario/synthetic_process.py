@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.connection import error_from
-from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
+from neurontools.machine.pages.writer import CoreCounters
 from neurontools.machine.protocol import MAX_DESCRIPTORS
 from neurontools.machine.requests import (
     Empty,

@@ -1,4 +1,4 @@
-"""SysfsExport of a simulated machine's sysfs tree to a directory, once or continuously."""
+"""Export of a simulated machine's sysfs tree to a directory, once or continuously."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the driver's tree: of this host, or of a mirror below another root directory .
+"""Reading the driver's tree: of this host, or of a mirror below another root directory.
 
 Files that are missing or may not be read count as 0 or as unknown: drivers differ, and older ones show some files to
 root only.

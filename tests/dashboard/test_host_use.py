@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from neurontools.base.procfs import read_start_ticks
-from neurontools.dashboard.host_use import host_uses, presence, presences
+from neurontools.dashboard.process_rows import host_uses, presence, presences
 from neurontools.machine import host
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.snapshot import MemoryUse

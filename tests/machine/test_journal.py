@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.events import Process
-from neurontools.machine.history import History
 from neurontools.machine.journal import (
     Definition,
     Journal,
@@ -25,7 +24,7 @@ from neurontools.machine.journal import (
 )
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.processes import ProcessKey, this_process
-from neurontools.machine.snapshot import CoreTotals, HardwareCounters
+from neurontools.machine.snapshot import CoreTotals, HardwareCounters, History
 
 DEFINITION = Definition("m", "trn2.48xlarge", 1, 12.5, 30.0, ProcessKey(5, 6))
 HISTORY = History(

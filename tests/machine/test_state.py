@@ -25,9 +25,8 @@ from neurontools.machine.events import (
     Reserve,
     ResetHardware,
 )
-from neurontools.machine.history import History
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.snapshot import CoreTotals, HardwareCounter, HardwareCounters
+from neurontools.machine.snapshot import CoreTotals, HardwareCounter, HardwareCounters, History
 from neurontools.machine.state import MachineState
 
 LAYOUT = Layout(device_count=4, cores_per_device=2, memory_bytes=1000)

@@ -56,7 +56,7 @@ def line_of(instance: str, *processes, lnc: int | None = None) -> str:
 
 
 def test_the_first_line_of_an_idle_machine_is_the_captured_one():
-    from neurontools.monitor.sampling import reports
+    from neurontools.monitor.collector import reports
 
     class Still:
         def snapshot(self):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from neurontools.monitor.collector import Collector
 from neurontools.monitor.config import MetricKey, default_config
-from neurontools.monitor.latency import percentiles
-from neurontools.monitor.processes import KEYS, summaries
+from neurontools.monitor.processes import KEYS, percentiles, summaries
 from neurontools.monitor.report import ErrorSummary, ExecutionSummary
 from neurontools.runtime.status import NrtStatus
 from tests.monitor.conftest import MIB, FixedHost, job, machine_at, with_errors

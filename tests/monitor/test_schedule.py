@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neurontools.monitor.collector import SamplingSchedule, recorded_reports, reports
 from neurontools.monitor.config import parse_config
-from neurontools.monitor.sampling import SamplingSchedule, recorded_reports, reports
 from tests.monitor.conftest import FixedHost, job, machine_at
 
 

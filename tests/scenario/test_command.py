@@ -12,7 +12,7 @@ import pytest
 from neurontools.commands.scenario import main
 from neurontools.machine import launch
 from neurontools.machine.machine_config import StartOptions
-from neurontools.monitor import sampling
+from neurontools.monitor import collector
 
 PROGRAM = str(Path(sys.executable).parent / "neurontools")
 
@@ -150,7 +150,7 @@ def test_record_asks_the_machine(run, home):
 def test_record_collects_every_group_at_its_period(home, monkeypatch):
     launch.start(StartOptions("default", "trn1.2xlarge"))
     configs = []
-    monkeypatch.setattr(sampling, "reports", lambda config, _: configs.append(config) or iter(()))
+    monkeypatch.setattr(collector, "reports", lambda config, _: configs.append(config) or iter(()))
     assert main(["record", "--out", "m.jsonl", "--period", "200ms"]) == 1
     assert {*configs[0].periods().values()} == {0.2}
 

@@ -15,8 +15,8 @@ from neurontools.machine.client import Client
 from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.daemon.sessions import Authorization
 from neurontools.machine.machine_config import StartOptions
-from neurontools.machine.pages.core import CoreCounters
 from neurontools.machine.pages.page import PageReader, PageWriter
+from neurontools.machine.pages.writer import CoreCounters
 from neurontools.machine.processes import Peer
 from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE, RpcError
 from neurontools.machine.requests import Reservation, SyntheticSpec

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from neurontools.machine.codec import decode, encode
 from neurontools.machine.snapshot import Snapshot, busy_share
 from neurontools.sources import open_source
-from neurontools.sources.host_monitor import find_monitor
+from neurontools.sources.real import find_monitor
 from neurontools.sources.retrying import RetryingSource, SourceProblem
 from neurontools.sources.source import NoDriverError
 from neurontools.sysfs.mirror import SysfsMirror

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from neurontools.errors import NeuronToolsError
-from neurontools.sysfs.mirror_lock import MARK, MirrorLostError
+from neurontools.sysfs.mirror import MARK, MirrorLostError
 from tests.sysfs.machines import machine
 
 

@@ -7,10 +7,9 @@ from operator import is_
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.host_use import host_uses, presences
 from neurontools.dashboard.machine_history import MachineHistory
 from neurontools.dashboard.monitor import MachineMonitor
-from neurontools.dashboard.process_rows import ProcessRow, process_rows
+from neurontools.dashboard.process_rows import ProcessRow, host_uses, presences, process_rows
 from neurontools.machine import host
 from neurontools.machine.machine_view import (
     ProcessKey,

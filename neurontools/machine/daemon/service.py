@@ -48,10 +48,9 @@ if TYPE_CHECKING:
 
     from neurontools.machine.directory import KernelLog
     from neurontools.machine.faults.registry import FaultRecord
-    from neurontools.machine.history import History
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
-    from neurontools.machine.snapshot import Snapshot
+    from neurontools.machine.snapshot import History, Snapshot
 
 log = logging.getLogger("neurond")
 

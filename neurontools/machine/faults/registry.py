@@ -1,4 +1,4 @@
-"""The faults of a machine: pure rules. Time is passed in, nothing is assumed about the caller."""
+"""The faults and memory errors of a machine: pure rules. Time is passed in, nothing is assumed about the caller."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from neurontools.machine.events import (
     ClearFaults,
+    CountHardware,
     DeviceChanged,
     Effect,
     FaultEvent,
@@ -20,8 +21,10 @@ from neurontools.machine.events import (
     KernelLine,
     Refused,
     ReleaseFault,
+    ResetHardware,
     TakeFault,
     Tick,
+    no_device,
 )
 from neurontools.machine.faults.kinds import ECC, HW_ERROR, KINDS, UNRECOVERABLE, FaultKind, Reach
 from neurontools.machine.faults.params import (
@@ -35,13 +38,14 @@ from neurontools.machine.faults.params import (
     Victim,
     rejection_reason,
 )
+from neurontools.machine.snapshot import NO_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from neurontools.machine.devices import Layout
     from neurontools.machine.events import Process
-    from neurontools.machine.history import ErrorCounters
+    from neurontools.machine.snapshot import HardwareCounter, HardwareCounters
 
 MAX_FAULTS = 1000
 
@@ -326,6 +330,41 @@ class FaultRegistry:
             return spec.core in process.cores
         wanted = {spec.device, spec.to} - {None}
         return not wanted or any(self._layout.device_of(core) in wanted for core in process.cores)
+
+
+class ErrorCounters:
+    """Counts memory errors by device.
+
+    Args:
+        device_count: the machine's devices.
+        past: what was counted so far.
+    """
+
+    def __init__(self, device_count: int, past: Mapping[int, HardwareCounters]) -> None:
+        self.devices = [past.get(device, NO_ERRORS) for device in range(device_count)]
+
+    def handle(self, event: CountHardware | ResetHardware) -> tuple[Effect, ...]:
+        """Count errors, or set counters to zero."""
+        if not 0 <= event.device < len(self.devices):
+            return (Refused(no_device(event.device, len(self.devices))),)
+        if isinstance(event, CountHardware):
+            if event.amount <= 0:
+                return (Refused(Invalid(f"invalid number of errors {event.amount}: must be at least 1")),)
+            self.count(event.device, event.counter, event.amount)
+        elif event.counter is None:
+            self.devices[event.device] = NO_ERRORS
+        else:
+            self.devices[event.device] = replace(self.devices[event.device], **{event.counter: 0})
+        return (DeviceChanged(event.device),)
+
+    def count(self, device: int, counter: HardwareCounter, amount: int) -> None:
+        """Count errors of a device."""
+        counters = self.devices[device]
+        self.devices[device] = replace(counters, **{counter: getattr(counters, counter) + amount})
+
+    def counted(self) -> dict[int, HardwareCounters]:
+        """Return the counters of the devices that have any errors."""
+        return {device: counters for device, counters in enumerate(self.devices) if counters != NO_ERRORS}
 
 
 class FaultRules:

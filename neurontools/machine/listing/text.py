@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
-from neurontools.machine.listing.json_text import json_text
-from neurontools.machine.listing.table import (
+from neurontools.machine.listing.formats import (
     BUSY,
     NO_RUNTIME,
     header_lines,
+    json_text,
     paint,
     rows_of_devices,
     table_lines,

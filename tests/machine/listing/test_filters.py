@@ -20,7 +20,7 @@ from neurontools.machine.listing.filters import (
     parse_filter,
 )
 from neurontools.machine.listing.flags import FlagError, parse
-from neurontools.machine.listing.table import paint, wants_colour
+from neurontools.machine.listing.formats import paint, wants_colour
 from neurontools.machine.listing.text import render
 
 GIB = 2**30

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.listing.table import cut, printable
+from neurontools.machine.listing.formats import cut, printable
 from neurontools.machine.listing.text import render
 from neurontools.machine.machine_config import DOCS, HOST
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
 import pytest
 from msgspec.structs import replace
 
+from neurontools.machine.listing import formats
 from neurontools.machine.listing.flags import FlagError, parse
-from neurontools.machine.listing.table import core_range, cut
+from neurontools.machine.listing.formats import core_range, cut
 from neurontools.machine.listing.text import render, topology_lines
 
 
@@ -154,22 +154,22 @@ def test_a_single_device_has_no_drawing(make):
 
 
 @pytest.mark.parametrize(
-    ("flags", "module", "function", "texts"),
-    [("-ja", "json_text", "quoted", 2), ("-a", "table", "printable", 2)],
+    ("flags", "function", "texts"),
+    [("-ja", "quoted", 2), ("-a", "printable", 2)],
 )
 def test_the_text_of_a_process_is_made_once_however_many_devices_list_it(
-    make, job, monkeypatch, flags, module, function, texts
+    make, job, monkeypatch, flags, function, texts
 ):
     jobs = tuple(job(pid, f"python watch.py --number {pid}") for pid in range(1000, 1200))
     snapshot = make("trn1.32xlarge", jobs)
     made = []
-    original = getattr(importlib.import_module(f"neurontools.machine.listing.{module}"), function)
+    original = getattr(formats, function)
 
     def counted(text):
         made.append(text)
         return original(text)
 
-    monkeypatch.setattr(f"neurontools.machine.listing.{module}.{function}", counted)
+    monkeypatch.setattr(formats, function, counted)
     _, out, _ = render(snapshot, [flags], "2.32")
     assert out.count(b"--number 1100") == 16
     assert len([text for text in made if text == "NA" or text.startswith("python")]) == texts * len(jobs)

@@ -442,7 +442,7 @@ async def test_the_environment_of_an_own_process_is_shown_and_secrets_are_covere
 async def test_the_tree_groups_children_under_a_parent(
     opened: Open, ticks: Callable[..., Ticks], job: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.dashboard.host_use import Presence
+    from neurontools.dashboard.process_rows import Presence
 
     jobs = tuple(job(pid, "", (core,), (0.5,)) for core, pid in enumerate((10, 11, 12, 20)))
     parents = {10: 5, 11: 5, 12: 11, 20: 1}

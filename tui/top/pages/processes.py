@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable
-from neurontools.dashboard.host_use import presences
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
+from neurontools.dashboard.process_rows import presences
 from neurontools.dashboard.process_table import (
     Column,
     ProcessFilter,
