@@ -155,7 +155,9 @@ def config_problems() -> list[str]:
 
 def config_file() -> str:
     """Return the user's settings file, which need not exist."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".config")
     return base + "/neurontools/config.yaml"
 
 

@@ -15,7 +15,7 @@ import os
 import stat
 
 from neurontools import env
-from neurontools.errors import NeuronToolsError
+from neurontools.errors import NeuronToolsError, UsageError
 
 SHARED_MODE = 0o2750
 GROUP_MARK = ".group"
@@ -28,8 +28,8 @@ def runtime_dir() -> str:
     chosen = env.runtime_dir()
     if chosen:
         return os.path.abspath(chosen)
-    xdg = os.environ.get("XDG_RUNTIME_DIR")
-    if xdg:
+    xdg = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(xdg):
         return xdg + "/neurontools"
     return f"/tmp/neurontools-{os.getuid()}"  # noqa: S108  checked by ensure_private
 
@@ -43,7 +43,7 @@ def ensure_private(path: str) -> str:
         NeuronToolsError: the path is a link, not a directory, another user's, or accessible to others.
     """
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        make_private(path)
         found = os.lstat(path)
     except FileExistsError:
         found = os.lstat(path)  # a file or a dangling link: refused below
@@ -62,6 +62,23 @@ def ensure_private(path: str) -> str:
     raise NeuronToolsError(
         f"refusing directory {path}: {reason}", f"remove it or set {env.RUNTIME_DIR} to another"
     )
+
+
+def make_private(path: str) -> None:
+    """Create a directory and those above it that are missing, all of them for this user alone, whatever the umask.
+
+    Raises:
+        OSError: it cannot be created, or is not a directory.
+    """
+    if not os.path.isdir(path):
+        above = os.path.dirname(path)
+        if above and above != path:
+            make_private(above)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
 
 def shared(path: str) -> tuple[int, int] | None:
@@ -164,5 +181,18 @@ def fixtures_dir() -> str:
 
 
 def _xdg(variable: str, fallback: str) -> str:
-    base = os.environ.get(variable) or os.path.join(os.path.expanduser("~"), fallback)
-    return base + "/neurontools"
+    # The XDG specification: a relative path is invalid and is ignored.
+    base = os.environ.get(variable, "")
+    return (base if os.path.isabs(base) else f"{_home()}/{fallback}") + "/neurontools"
+
+
+def _home() -> str:
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        reason = (
+            f"HOME is {home!a}"
+            if os.environ.get("HOME")
+            else f"HOME is not set, uid {os.getuid()} has no name"
+        )
+        raise UsageError(f"no home directory: {reason}", "set HOME to an absolute path")
+    return home.rstrip("/")

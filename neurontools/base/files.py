@@ -6,8 +6,10 @@ system allows: in a compile cache it records the last use.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import stat
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, BinaryIO
 
@@ -198,21 +200,34 @@ def read_ends_text(path: str, each_bytes: int) -> str:
 
 
 def open_unseen(path: str) -> BinaryIO:
-    """Open a file for reading without changing its access time, except for files of other users.
+    """Open a regular file for reading without changing its access time, except for files of other users.
 
     Raises:
-        OSError: it cannot be opened, or is a link.
+        OSError: it cannot be opened, or is not a regular file.
     """
     try:
-        return os.fdopen(os.open(path, READ_SAFELY | os.O_NOATIME), "rb")
+        return os.fdopen(open_regular(path, os.O_NOATIME), "rb")
     except PermissionError:
-        return os.fdopen(os.open(path, READ_SAFELY), "rb")
+        return os.fdopen(open_regular(path), "rb")
+
+
+def open_regular(path: str, options: int = 0) -> int:
+    """Open a regular file for reading and return its descriptor; links are not followed, pipes not waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    descriptor = os.open(path, READ_SAFELY | options)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def _read(path: str, most_bytes: int, offset: int) -> bytes:
     for option in (os.O_NOATIME, 0):
         try:
-            descriptor = os.open(path, READ_SAFELY | option)
+            descriptor = open_regular(path, option)
         except PermissionError:
             continue
         except OSError:

@@ -31,7 +31,7 @@ _REFUSED = re.compile(r"\[NCC_[A-Z]+[0-9]+\]")
 _ERROR_WORD = re.compile(r"\b(?:ERROR|Error|error|FATAL|Exception|[A-Z][a-zA-Z]+Error)\b")
 _LOG_BYTES = 1 << 14
 _MAX_DEPTH = 8
-_KIND_MASK, _KIND_DIRECTORY = 0o170000, 0o040000
+_KIND_MASK, _KIND_DIRECTORY, _KIND_FILE = 0o170000, 0o040000, 0o100000
 
 
 class State(StrEnum):
@@ -153,10 +153,14 @@ class FilesInspector:
         files, size = content.files, 0
         with self._tree.scandir(path) as items:
             for item in items:
-                found = files[item.name] = item.stat(follow_symlinks=False)
-                if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
+                found = item.stat(follow_symlinks=False)
+                kind = found.st_mode & _KIND_MASK
+                if kind == _KIND_DIRECTORY:
                     self._add_below(content, item.path, 1)
-                elif found.st_nlink == 1 or self._is_first(found):
+                    continue
+                if kind == _KIND_FILE:  # links and pipes are not part of an entry
+                    files[item.name] = found
+                if found.st_nlink == 1 or self._is_first(found):
                     size += allocated(found)
         content.size_bytes += size
         return content
@@ -168,7 +172,7 @@ class FilesInspector:
                 if found.st_mode & _KIND_MASK == _KIND_DIRECTORY:
                     self._add_below(content, item.path, depth + 1, named=named)
                     continue
-                if named:
+                if named and found.st_mode & _KIND_MASK == _KIND_FILE:
                     content.files[item.path if item.name.endswith(NEFF_SUFFIX) else item.name] = found
                 if found.st_nlink == 1 or self._is_first(found):
                     content.size_bytes += allocated(found)

@@ -13,16 +13,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import remove_quietly, sync_directory, write_atomic
 from neurontools.base.json_reader import load_json, to_float
 from neurontools.cache import layouts
-from neurontools.cache.lock_owner import remove_dead_waiters
+from neurontools.cache.layouts import open_entry
+from neurontools.cache.lock_owner import dead_waiter_files
 from neurontools.cache.locks import hold, release
 from neurontools.cache.tree import LOCAL
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
 if TYPE_CHECKING:
+    from neurontools.base.directories import Directory
     from neurontools.cache.tree import CacheTree
     from neurontools.compiler.graph import Graph
 
@@ -52,12 +53,13 @@ def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | Non
     Raises:
         NeffError: the entry claims to be finished and its NEFF is damaged or of another graph.
     """
-    if not os.path.exists(f"{entry}/{layouts.DONE}"):
-        return None
-    held = hold(entry)
+    held = None
     try:
-        with open(f"{entry}/{layouts.NEFF}", "rb") as stored:
-            data = stored.read()
+        with open_entry(entry) as directory:
+            if not directory.has_file(layouts.DONE):
+                return None
+            held = hold(entry)
+            data = directory.read(layouts.NEFF)
         neff = _parse_expected(data, digest, validate_hash=validate_hash)
     except OSError:
         release(held)
@@ -74,12 +76,14 @@ def prepare_entry(root: str, entry: str, graph: Graph, flags: tuple[str, ...]) -
     Raises:
         OSError: the entry cannot be written to.
     """
-    _remove_leftovers(entry)
-    remove_dead_waiters(entry)
-    if not os.path.exists(f"{root}/{layouts.ROOT_LOCK}"):
-        layouts.make_root(root)
-    write_atomic(f"{entry}/{layouts.GRAPH}", graph.to_bytes())
-    write_atomic(f"{entry}/{layouts.FLAGS}", json.dumps(list(flags)).encode())
+    with open_entry(entry) as directory:
+        _remove_leftovers(directory)
+        for name in dead_waiter_files(entry):
+            directory.remove_quietly(name)
+        if not os.path.exists(f"{root}/{layouts.ROOT_LOCK}"):
+            layouts.make_root(root)
+        directory.write(layouts.GRAPH, graph.to_bytes())
+        directory.write(layouts.FLAGS, json.dumps(list(flags)))
 
 
 def publish(entry: str, data: bytes) -> None:
@@ -88,10 +92,11 @@ def publish(entry: str, data: bytes) -> None:
     Raises:
         OSError: the entry cannot be written to; it is not marked as done then.
     """
-    remove_quietly(f"{entry}/{layouts.DONE}")
-    remove_quietly(f"{entry}/{layouts.LOG}")
-    write_atomic(f"{entry}/{layouts.NEFF}", data)
-    write_atomic(f"{entry}/{layouts.DONE}", b"")
+    with open_entry(entry) as directory:
+        directory.remove_quietly(layouts.DONE)
+        directory.remove_quietly(layouts.LOG)
+        directory.write(layouts.NEFF, data)
+        directory.write(layouts.DONE, b"")
 
 
 def store_failure(entry: str, error: CompileError) -> None:
@@ -100,20 +105,20 @@ def store_failure(entry: str, error: CompileError) -> None:
     Raises:
         OSError: the entry cannot be written to.
     """
-    for name in (layouts.DONE, layouts.NEFF):
-        remove_quietly(f"{entry}/{name}")
     lines = [f"ERROR: {error.message}", f"hint: {error.remedy}", "Compiler status ERROR", ""]
-    write_atomic(f"{entry}/{layouts.LOG}", "\n".join(lines).encode())
-    sync_directory(entry)
+    with open_entry(entry) as directory:
+        directory.remove_quietly(layouts.DONE)
+        directory.remove_quietly(layouts.NEFF)
+        directory.write(layouts.LOG, "\n".join(lines))
 
 
 def read_failure(entry: str) -> CompileError | None:
     """Return the compile error stored in an entry, None without a log with an error code."""
-    if os.path.exists(f"{entry}/{layouts.NEFF}"):
-        return None
     try:
-        with open(f"{entry}/{layouts.LOG}", "rb") as log:
-            text = log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
+        with open_entry(entry) as directory:
+            if directory.has_file(layouts.NEFF):
+                return None
+            text = directory.read(layouts.LOG, _MAX_LOG_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
     found = _ERROR_LINE.search(text)
@@ -130,17 +135,12 @@ def _parse_expected(data: bytes, digest: str, *, validate_hash: bool) -> Neff:
     return neff
 
 
-def _remove_leftovers(entry: str) -> None:
-    now = time.time()
-    for name in os.listdir(entry):
+def _remove_leftovers(directory: Directory) -> None:
+    for name in directory.names():
         if name.startswith(layouts.TEMPORARY_PREFIX):
-            path = f"{entry}/{name}"
-            try:
-                old = now - os.lstat(path).st_mtime > _OLD_LEFTOVER_S
-            except OSError:
-                continue
-            if old:
-                remove_quietly(path)
+            found = directory.status(name)
+            if found is not None and time.time() - found.st_mtime > _OLD_LEFTOVER_S:
+                directory.remove_quietly(name)
 
 
 _MAX_BYTES = 1 << 14
@@ -174,8 +174,8 @@ def new_provenance(compile_s: float) -> Provenance:
 
 def write_provenance(entry: str, origin: Provenance) -> None:
     """Store a record in an entry; errors are ignored."""
-    with suppress(OSError):
-        write_atomic(f"{entry}/{layouts.ORIGIN}", json.dumps(asdict(origin)) + "\n", sync=False)
+    with suppress(OSError), open_entry(entry) as directory:
+        directory.write(layouts.ORIGIN, json.dumps(asdict(origin)) + "\n", sync=False)
 
 
 def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:

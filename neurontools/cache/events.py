@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from neurontools import env
-from neurontools.cache.layouts import COMPILER_PREFIX, STAMP
-from neurontools.cache.location import counters_dir, is_remote, real_root
+from neurontools import env, paths
+from neurontools.cache.layouts import COMPILER_PREFIX, STAMP, open_entry, root_of
+from neurontools.cache.location import counters_dir, is_remote, open_root, real_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,7 +101,7 @@ class Events:
     def _opened(self) -> int:
         # A forked child has its own file position already (O_APPEND), but must not close its parent's descriptor twice.
         if self._descriptor is None or self._pid != os.getpid():
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            paths.make_private(self._directory)
             if os.path.exists(self._path) and os.stat(self._path).st_size > _MAX_BYTES:
                 os.replace(self._path, f"{self._path}.old")
             options = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -199,7 +200,7 @@ def record_removals(root: str, removed: Iterable[tuple[str, str]]) -> None:
         return
     path = _path(root)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        paths.make_private(os.path.dirname(path))
         if os.path.exists(path) and os.stat(path).st_size > _MAX_REMOVED_BYTES:
             os.replace(path, f"{path}.old")
         with open(path, "ab") as file:
@@ -273,7 +274,7 @@ class Usage:
         """Count a hit of an entry and note its use."""
         self._append(f"{self._directory}/{_HITS}")
         self._append(self._counter(entry))
-        _renew_stamp(f"{entry}/{STAMP}")
+        _renew_stamp(entry)
 
     def count(self, event: str) -> None:
         """Count one of `misses`, `failures` and `damaged`."""
@@ -325,7 +326,7 @@ class Usage:
     def _append(self, path: str) -> None:
         try:
             if not os.path.isdir(os.path.dirname(path)):
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                paths.make_private(os.path.dirname(path))
                 self._note_origin()
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
@@ -361,15 +362,13 @@ def _of(found: os.stat_result) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 
-def _renew_stamp(path: str) -> None:
-    try:
-        if time.time() - os.stat(path).st_mtime < STAMP_PERIOD_S:
+def _renew_stamp(entry: str) -> None:
+    with suppress(OSError), open_entry(entry) as directory:
+        found = directory.status(STAMP)
+        if found is not None and time.time() - found.st_mtime < STAMP_PERIOD_S:
             return
-        os.utime(path)
-    except FileNotFoundError:
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
-        except OSError:
-            return
-    except OSError:
-        return
+        open_root(root_of(entry)).close()
+        if found is None:
+            directory.create(STAMP)
+        else:
+            directory.touch(STAMP)

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.base.files import write_atomic
 from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_io import look_up, prepare_entry, read_failure
@@ -25,6 +24,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from neurontools.base.directories import Directory
     from neurontools.compiler.graph import Graph
 
 EXTRACT_VARIABLE = "NEURON_EXTRACT_GRAPHS_ONLY"
@@ -89,24 +89,24 @@ def read_libraries(entry: str) -> tuple[NativePart, ...]:
         KeyError, TypeError, ValueError: the metadata of a library is invalid.
     """
     found = []
-    for file in sorted(os.listdir(entry)):
-        if not (file.startswith(_LIBRARY_PREFIX) and file.endswith(_LIBRARY_FACTS)):
-            continue
-        with open(f"{entry}/{file}", "rb") as stored:
-            facts = load_json(stored.read())
-        with open(f"{entry}/{file.removesuffix(_LIBRARY_FACTS)}", "rb") as library:
-            data = library.read()
-        if hashlib.sha256(data).hexdigest() == facts["digest"]:
-            calls = tuple((int(position), int(ns)) for position, ns in facts["call_ns"])
-            found.append(NativePart(str(facts["name"]), str(facts["digest"]), data, calls))
+    with layouts.open_entry(entry) as directory:
+        for file in directory.names():
+            if not (file.startswith(_LIBRARY_PREFIX) and file.endswith(_LIBRARY_FACTS)):
+                continue
+            facts = load_json(directory.read(file))
+            data = directory.read(file.removesuffix(_LIBRARY_FACTS))
+            if hashlib.sha256(data).hexdigest() == facts["digest"]:
+                calls = tuple((int(position), int(ns)) for position, ns in facts["call_ns"])
+                found.append(NativePart(str(facts["name"]), str(facts["digest"]), data, calls))
     return tuple(found)
 
 
 def remove_libraries(entry: str) -> None:
     """Remove the libraries of an extracted entry after its NEFF contains them."""
-    for file in os.listdir(entry):
-        if file.startswith(_LIBRARY_PREFIX):
-            os.unlink(f"{entry}/{file}")
+    with layouts.open_entry(entry) as directory:
+        for file in directory.names():
+            if file.startswith(_LIBRARY_PREFIX):
+                directory.unlink(file)
 
 
 def record(kind: RecordKind, text: str, source: str = "") -> None:
@@ -149,9 +149,9 @@ def _store(
     for _ in range(_ATTEMPTS):
         try:
             layouts.make_root(root)
-            os.makedirs(entry, exist_ok=True)
-            for library in libraries:
-                _store_library(f"{entry}/{_LIBRARY_PREFIX}{library.digest}", library)
+            with layouts.open_entry(entry, create=True) as directory:
+                for library in libraries:
+                    _store_library(directory, library)
             prepare_entry(root, entry, graph, flags)
         except FileNotFoundError:  # pruned while it was written
             continue
@@ -166,7 +166,8 @@ def _store(
     )
 
 
-def _store_library(path: str, library: NativePart) -> None:
+def _store_library(directory: Directory, library: NativePart) -> None:
     facts = {"name": library.name, "digest": library.digest, "call_ns": library.call_ns}
-    write_atomic(path, library.data)
-    write_atomic(path + _LIBRARY_FACTS, json.dumps(facts).encode())
+    name = f"{_LIBRARY_PREFIX}{library.digest}"
+    directory.write(name, library.data)
+    directory.write(name + _LIBRARY_FACTS, json.dumps(facts))

@@ -7,14 +7,14 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import remove_quietly, sync_directory
+from neurontools.base.directories import open_below, open_parent
 from neurontools.cache import layouts
 from neurontools.cache.locks import directory_lock, try_lock
-from neurontools.cache.pruning.removal import delete_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from neurontools.base.directories import Directory
 
 _ATTEMPTS = 20
 
@@ -23,19 +23,20 @@ _ATTEMPTS = 20
 def staging_directory(root: str) -> Iterator[str]:
     """Provide a staging directory in a root for one process at a time; leftovers of a killed one are removed.
 
+    The path leads to it through this process's open descriptor, even if another user renames directories in the root.
+
     Raises:
         OSError: the root cannot be written to.
     """
-    path = f"{root}/{layouts.IMPORTING}"
-    with directory_lock(path):
-        for left in os.listdir(path):
-            delete_tree(f"{path}/{left}")
-        inner = f"{path}/{os.getpid()}-{os.urandom(4).hex()}"
-        os.mkdir(inner, mode=0o700)
-        try:
-            yield inner
-        finally:
-            delete_tree(inner)
+    with directory_lock(root, layouts.IMPORTING) as directory:
+        directory.remove_content()
+        name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        directory.make_directory(name, mode=0o700)
+        with directory.subdirectory(name) as inner:
+            try:
+                yield f"/proc/self/fd/{inner.descriptor}"
+            finally:
+                directory.remove_tree(name)
 
 
 def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:
@@ -57,8 +58,9 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
     target = f"{root}/{relative}"
     for _ in range(_ATTEMPTS):
         try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.rename(staged, target)
+            above, name = open_parent(root, target, create=True)
+            with above:
+                os.rename(staged, name, dst_dir_fd=above.descriptor)
         except FileNotFoundError:
             continue  # a removal took the compiler's empty directory away
         except OSError as error:
@@ -73,17 +75,18 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
     return "locked"
 
 
-def install_file(staged: str, target: str) -> str:
-    """Move a single-file entry to its path; return "imported" or "present".
+def install_file(root: str, staged: str, target: str) -> str:
+    """Move a single-file entry to its path in a root; return "imported" or "present".
 
     Raises:
         OSError: the root cannot be written to.
     """
     for _ in range(_ATTEMPTS):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         try:
-            # Unlike a rename, a link never replaces a file.
-            os.link(staged, target)
+            above, name = open_parent(root, target, create=True)
+            with above:
+                # Unlike a rename, a link never replaces a file.
+                os.link(staged, name, dst_dir_fd=above.descriptor, follow_symlinks=False)
         except FileExistsError:
             return "present"
         except FileNotFoundError:
@@ -95,23 +98,24 @@ def install_file(staged: str, target: str) -> str:
 
 def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
     """Complete an unfinished entry under its lock, like a compile."""
-    if _is_finished(target):
-        return "present"
-    lock = try_lock(root, target)
-    if lock is None:
-        return "locked"
-    try:
-        if _is_finished(target):
+    with open_below(root, target) as directory:
+        if _is_finished(directory):
             return "present"
-        remove_quietly(f"{target}/{layouts.DONE}")
-        remove_quietly(f"{target}/{layouts.LOG}")
-        for name in names:
-            os.replace(f"{staged}/{name}", f"{target}/{name}")
-        sync_directory(target)
-    finally:
-        lock.release()
+        lock = try_lock(root, target)
+        if lock is None:
+            return "locked"
+        try:
+            if _is_finished(directory):
+                return "present"
+            directory.remove_quietly(layouts.DONE)
+            directory.remove_quietly(layouts.LOG)
+            for name in names:
+                os.replace(f"{staged}/{name}", name, dst_dir_fd=directory.descriptor)
+            directory.sync()
+        finally:
+            lock.release()
     return "imported"
 
 
-def _is_finished(target: str) -> bool:
-    return all(os.path.exists(f"{target}/{name}") for name in (layouts.NEFF, layouts.DONE))
+def _is_finished(directory: Directory) -> bool:
+    return directory.has_file(layouts.NEFF) and directory.has_file(layouts.DONE)

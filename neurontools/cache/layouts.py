@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from enum import StrEnum
 
 from neurontools.base import files
+from neurontools.base.directories import Directory, open_below
 from neurontools.cache.flags import flags_hash
+from neurontools.cache.location import open_root
 
 ROOT_LOCK = "lock"
 COMPILER_PREFIX = "neuronxcc-"
@@ -80,12 +83,33 @@ def make_root(root: str) -> None:
     """
     if not os.path.isdir(root):
         os.makedirs(root, exist_ok=True)
-    if not os.path.exists(f"{root}/{ROOT_LOCK}"):
-        is_new = not os.listdir(root)
-        os.close(os.open(f"{root}/{ROOT_LOCK}", os.O_CREAT | os.O_WRONLY, 0o666))
-        if is_new:
-            with open(f"{root}/{CACHE_TAG}", "w", encoding="ascii") as tag:
-                tag.write(_TAG_TEXT)
+    with open_root(root) as directory:
+        if directory.status(ROOT_LOCK) is None:
+            is_new = not directory.names()
+            with suppress(FileExistsError):
+                directory.create(ROOT_LOCK)
+                if is_new:
+                    directory.create(CACHE_TAG, _TAG_TEXT)
+
+
+def root_of(entry: str) -> str:
+    """Return the root of an entry of the current layout."""
+    return os.path.dirname(os.path.dirname(entry))
+
+
+def open_entry(entry: str, *, create: bool = False) -> Directory:
+    """Open the directory of an entry of the current layout; neither it nor the compiler's directory may be a link.
+
+    Raises:
+        OSError: it does not exist or cannot be opened, or with `create`, cannot be created.
+    """
+    return open_below(root_of(entry), entry, create=create)
+
+
+def remove_empty_entry(entry: str) -> None:
+    """Remove the directory of an entry of the current layout if it is empty; errors are ignored."""
+    with suppress(OSError), open_below(root_of(entry), os.path.dirname(entry)) as above:
+        above.remove_if_empty(os.path.basename(entry))
 
 
 class CacheLayout(StrEnum):

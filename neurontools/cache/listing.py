@@ -342,7 +342,7 @@ def write_index(
     }
     path = index_path(root)
     with suppress(OSError, ValueError):
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        paths.make_private(os.path.dirname(path))
         write_atomic(path, json.dumps(content).encode(), mode=0o600, sync=False)
 
 

@@ -6,6 +6,7 @@ Paths in a bucket are the root `s3://bucket/prefix`, a slash, and the rest of th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools import paths
+from neurontools.base.directories import Directory
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.errors import UsageError
 
@@ -27,6 +29,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 DEFAULT_ROOT = "/var/tmp/neuron-compile-cache"  # noqa: S108  the real tools' default
 URL_VARIABLE = "NEURON_COMPILE_CACHE_URL"
 FLAG_SOURCE = "--cache_dir in NEURON_CC_FLAGS"
+FOREIGN_REMEDY = f"--cache-dir or {URL_VARIABLE}"
 ARGUMENT_SOURCE = "command line"
 DEFAULT_SOURCE = "default"
 
@@ -143,6 +146,21 @@ def split(path: str) -> tuple[str, str]:
     """Return the bucket and the key of a path; the key of a bucket itself is ""."""
     bucket, _, key = path.removeprefix(SCHEME).partition("/")
     return bucket, key
+
+
+def open_root(root: str) -> Directory:
+    """Open a root for writing.
+
+    Raises:
+        OSError: it cannot be opened, or it is the default root, which everyone may create, and another user did.
+    """
+    if root == DEFAULT_ROOT:
+        owner = os.lstat(root).st_uid
+        if owner not in {0, os.geteuid()}:
+            raise PermissionError(
+                errno.EPERM, f"it belongs to uid {owner}; use another with {FOREIGN_REMEDY}"
+            )
+    return Directory.open(root)
 
 
 def root_key(root: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from neurontools.base.files import read_start, remove_quietly
+from neurontools.base.files import read_start
 from neurontools.base.json_reader import load_json, to_float
 from neurontools.base.procfs import read_boot_id, read_start_ticks
-from neurontools.cache.layouts import WAITER_PREFIX
+from neurontools.cache.layouts import WAITER_PREFIX, open_entry
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -102,19 +103,16 @@ class Waiter:
 
     def __init__(self, entry: str) -> None:
         self._entry = entry
-        self._path = ""
+        self._name = ""
 
     def announce(self) -> None:
         """Write the file; errors are ignored."""
-        if self._path:
+        if self._name:
             return
         owner = new_lock_owner()
-        self._path = f"{self._entry}/{WAITER_PREFIX}{owner.pid}-{owner.token}"
-        try:
-            with open(self._path, "xb") as mark:
-                mark.write(owner.to_bytes())
-        except OSError:
-            return
+        self._name = f"{WAITER_PREFIX}{owner.pid}-{owner.token}"
+        with suppress(OSError), open_entry(self._entry) as directory:
+            directory.create(self._name, owner.to_bytes())
 
     def __enter__(self) -> Self:
         return self
@@ -122,8 +120,9 @@ class Waiter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._path:
-            remove_quietly(self._path)
+        if self._name:
+            with suppress(OSError), open_entry(self._entry) as directory:
+                directory.remove_quietly(self._name)
 
 
 def list_waiters(entry: str) -> tuple[LockOwner, ...]:
@@ -144,12 +143,6 @@ def dead_waiter_files(entry: str) -> tuple[str, ...]:
         if owner is not None and owner_liveness(owner, 0.0) is Liveness.DEAD:
             found.append(name)
     return tuple(found)
-
-
-def remove_dead_waiters(entry: str) -> None:
-    """Remove the files of processes that were killed while waiting."""
-    for name in dead_waiter_files(entry):
-        remove_quietly(f"{entry}/{name}")
 
 
 def _marks(entry: str) -> list[str]:

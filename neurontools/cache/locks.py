@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import READ_SAFELY, remove_if_empty, remove_quietly, write_temporary
-from neurontools.base.locks import SHARED, flock, is_same_file
+from neurontools.base.directories import Directory, check_ours, open_below
+from neurontools.base.files import READ_SAFELY, open_regular
+from neurontools.base.locks import SHARED, flock, is_same_file, unlock
 from neurontools.cache.layouts import LOCK, ROOT_LOCK
-from neurontools.cache.location import is_remote
+from neurontools.cache.location import is_remote, open_root
 from neurontools.cache.lock_owner import (
     HEARTBEAT_S,
     Liveness,
@@ -36,8 +38,6 @@ _MAX_LOCK_BYTES = 4096
 _REMOVAL_ATTEMPTS = 3
 # Tokens of this process's locks whose files could not be removed: it must not wait for itself.
 _left_behind: set[str] = set()
-
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,28 @@ class LockState:
 
 
 def examine_lock(path: str) -> LockState | None:
-    """Return the state of a lock file, None if there is none."""
+    """Return the state of a lock file, None if there is none; links and pipes are not locks."""
+    return _examine(path, lambda: open_regular(path))
+
+
+def examine_lock_in(directory: Directory, name: str) -> LockState | None:
+    """Return the state of a lock file in an open directory; see `examine_lock`."""
+    return _examine(f"{directory.path}/{name}", lambda: directory.open_file(name))
+
+
+def _examine(path: str, open_lock: Callable[[], int]) -> LockState | None:
     try:
-        with open(path, "rb") as lock:
-            content = lock.read(_MAX_LOCK_BYTES)
-            beat = os.fstat(lock.fileno()).st_mtime
-    except FileNotFoundError:
+        descriptor = open_lock()
+    except PermissionError:
+        return LockState(path, None, 0.0, Liveness.UNKNOWN)
+    except OSError:
         return None
+    try:
+        return parse_lock(path, os.read(descriptor, _MAX_LOCK_BYTES), os.fstat(descriptor).st_mtime)
     except OSError:
         return LockState(path, None, 0.0, Liveness.UNKNOWN)
-    return parse_lock(path, content, beat)
+    finally:
+        os.close(descriptor)
 
 
 def parse_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
@@ -92,9 +104,10 @@ def root_lock(root: str) -> Iterator[None]:
     """Hold the root's lock, like the real tools; without effect on file systems without flock.
 
     Raises:
-        OSError: the lock file cannot be opened for writing.
+        OSError: the lock file cannot be opened for writing, or is not a regular file.
     """
-    descriptor = os.open(f"{root}/{ROOT_LOCK}", os.O_RDWR | os.O_CREAT, 0o666)
+    with open_root(root) as directory:
+        descriptor = directory.open_file(ROOT_LOCK, os.O_RDWR | os.O_CREAT)
     try:
         flock(descriptor)
         yield
@@ -105,9 +118,9 @@ def root_lock(root: str) -> Iterator[None]:
 class EntryLock:
     """The lock on an entry that this process compiles, with its heartbeat."""
 
-    def __init__(self, root: str, path: str, owner: LockOwner) -> None:
+    def __init__(self, root: str, entry: str, owner: LockOwner) -> None:
         self._root = root
-        self._path = path
+        self._entry = entry
         self._owner = owner
         self._released = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="neuron-cache-heartbeat", daemon=True)
@@ -117,24 +130,26 @@ class EntryLock:
         """Remove the lock, unless another process has taken it over."""
         self._released.set()
         self._heart.join()
-        try:
-            with root_lock(self._root):
-                self._remove()
-        except OSError:
-            self._remove()
+        with suppress(OSError), open_below(self._root, self._entry) as directory:
+            try:
+                with root_lock(self._root):
+                    self._remove(directory)
+            except OSError:
+                self._remove(directory)
 
-    def _remove(self) -> None:
+    def _remove(self, directory: Directory) -> None:
         for _ in range(_REMOVAL_ATTEMPTS):
-            found = examine_lock(self._path)
+            found = examine_lock_in(directory, LOCK)
             if found is None or found.owner != self._owner:
                 return
-            remove_quietly(self._path)
+            directory.remove_quietly(LOCK)
         _left_behind.add(self._owner.token)
 
     def _beat(self) -> None:
         while not self._released.wait(HEARTBEAT_S):
             try:
-                os.utime(self._path)
+                with open_below(self._root, self._entry) as directory:
+                    directory.touch(LOCK)
             except OSError:
                 return
 
@@ -146,21 +161,25 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
         The lock, or None while a living or unnamed holder has it.
 
     Raises:
-        OSError: the entry's directory is gone or cannot be written to.
+        OSError: the entry's directory is gone or cannot be written to, or its lock is a link or pipe.
     """
-    path = f"{entry}/{LOCK}"
-    found = examine_lock(path)
-    if found is None:
-        owner = new_lock_owner()
-        return EntryLock(root, path, owner) if _create(entry, path, owner) else None
-    if not _may_take_over(found):
-        return None
-    with root_lock(root):
-        again = examine_lock(path)
-        if again is not None and _may_take_over(again):
-            os.unlink(path)
-        owner = new_lock_owner()
-        return EntryLock(root, path, owner) if _create(entry, path, owner) else None
+    open_root(root).close()
+    with open_below(root, entry) as directory:
+        found = examine_lock_in(directory, LOCK)
+        if found is None:
+            return _take(root, directory)
+        if not _may_take_over(found):
+            return None
+        with root_lock(root):
+            again = examine_lock_in(directory, LOCK)
+            if again is not None and _may_take_over(again):
+                directory.unlink(LOCK)
+            return _take(root, directory)
+
+
+def _take(root: str, directory: Directory) -> EntryLock | None:
+    owner = new_lock_owner()
+    return EntryLock(root, directory.path, owner) if _create(root, directory, owner) else None
 
 
 def _may_take_over(lock: LockState) -> bool:
@@ -168,91 +187,83 @@ def _may_take_over(lock: LockState) -> bool:
     return is_ours or lock.liveness is Liveness.DEAD
 
 
-@contextmanager
-def _unpruned(entry: str) -> Iterator[None]:
-    """Keep other processes from removing an entry while a lock is created in it.
-
-    Raises:
-        FileNotFoundError: the entry is gone.
-    """
-    descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _create(root: str, directory: Directory, owner: LockOwner) -> bool:
+    # The flock keeps other processes from removing the entry meanwhile.
+    flock(directory.descriptor, SHARED)
+    if not _is_current(root, directory):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory.path)
     try:
-        flock(descriptor, SHARED)
-        if not is_same_file(entry, descriptor):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), entry)
-        yield
+        return _create_linked(directory, owner)
     finally:
-        os.close(descriptor)
+        unlock(directory.descriptor)
 
 
-def _create(entry: str, path: str, owner: LockOwner) -> bool:
-    with _unpruned(entry):
-        return _create_linked(entry, path, owner)
-
-
-def _create_linked(entry: str, path: str, owner: LockOwner) -> bool:
-    aside = write_temporary(entry, owner.to_bytes())
+def _is_current(root: str, directory: Directory) -> bool:
+    """Return whether the path of an open directory still leads to it."""
     try:
-        os.link(aside, path)
-    except FileExistsError:
+        with open_below(root, directory.path) as found:
+            return os.path.samestat(os.fstat(found.descriptor), os.fstat(directory.descriptor))
+    except FileNotFoundError:
         return False
+
+
+def _create_linked(directory: Directory, owner: LockOwner) -> bool:
+    aside = directory.write_temporary(owner.to_bytes())
+    try:
+        directory.link(aside, directory, LOCK)
+    except FileExistsError:
+        return _refuse_irregular(directory)
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}:
             raise
-        return _create_without_links(path, owner)
+        return _create_without_links(directory, owner)
     finally:
-        remove_quietly(aside)
+        directory.remove_quietly(aside)
     return True
 
 
-def _create_without_links(path: str, owner: LockOwner) -> bool:
+def _create_without_links(directory: Directory, owner: LockOwner) -> bool:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        directory.create(LOCK, owner.to_bytes())
     except FileExistsError:
-        return False
-    try:
-        os.write(descriptor, owner.to_bytes())
-    finally:
-        os.close(descriptor)
+        return _refuse_irregular(directory)
     return True
+
+
+def _refuse_irregular(directory: Directory) -> bool:
+    """Return False if another process has the lock; raise OSError for a link or pipe, which no process would release."""
+    found = directory.status(LOCK)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, f"{directory.path}/{LOCK} is not a regular file")
+    return False
 
 
 @contextmanager
-def directory_lock(path: str) -> Iterator[None]:
-    """Create a directory, hold its lock, and remove it at the end if it is empty.
+def directory_lock(root: str, name: str) -> Iterator[Directory]:
+    """Create a directory of this user in a root, hold its lock, and remove it at the end if it is empty.
 
     Raises:
-        OSError: it cannot be made or opened.
+        OSError: it cannot be made or opened, is a link, or belongs to another user.
     """
-    while True:
-        descriptor = _opened(path)
-        if descriptor is None:
-            continue
-        try:
-            flock(descriptor)
-            # The previous holder may have removed it, and another process created it again.
-            if is_same_file(path, descriptor):
-                try:
-                    yield
-                finally:
-                    remove_if_empty(path)
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _opened(path: str) -> int | None:
-    """Create and open a directory; return None if another process has just removed it."""
-    try:
-        os.makedirs(path, exist_ok=True)
-    except FileExistsError:
-        if os.path.lexists(path) and not os.path.isdir(path):
-            raise
-        return None
-    try:
-        return os.open(path, _OPEN)
-    except FileNotFoundError:
-        return None
+    with open_root(root) as above:
+        while True:
+            try:
+                directory = above.ensure_subdirectory(name)
+            except FileNotFoundError:
+                if not os.fstat(above.descriptor).st_nlink:
+                    raise
+                continue  # another process has just removed it
+            with directory:
+                check_ours(directory)
+                flock(directory.descriptor)
+                # The previous holder may have removed it, and another process created it again.
+                if above.is_same(name, directory.descriptor):
+                    try:
+                        yield directory
+                    finally:
+                        if above.is_same(name, directory.descriptor):
+                            above.remove_if_empty(name)
+                    return
 
 
 _HOLD_ATTEMPTS = 5
@@ -270,7 +281,7 @@ def hold(entry: str) -> int | None:
     """
     for _ in range(_HOLD_ATTEMPTS):
         try:
-            descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(entry, READ_SAFELY | os.O_DIRECTORY)
         except FileNotFoundError:
             descriptor = None
         except OSError:

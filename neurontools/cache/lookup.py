@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import remove_if_empty
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import (
@@ -169,7 +168,7 @@ class Lookup:
                     continue
                 finally:
                     lock.release()
-                    remove_if_empty(self._entry)
+                    layouts.remove_empty_entry(self._entry)
             found = self._look_up()
             if found is not None:
                 return self._hit(found)
@@ -178,7 +177,7 @@ class Lookup:
     def give_up(self, error: OSError) -> None:
         """Warn that the cache cannot be written to, and remove an empty entry."""
         self._root.warn_unusable(error)
-        remove_if_empty(self._entry)
+        layouts.remove_empty_entry(self._entry)
 
     def compile_uncached(self) -> CacheResult:
         """Compile without the cache.
@@ -219,7 +218,7 @@ class Lookup:
         """Return the entry's lock, None if another holder has released it."""
         if not os.path.isdir(self._entry):
             layouts.make_root(self._root.path)
-            os.makedirs(self._entry, exist_ok=True)
+            layouts.open_entry(self._entry, create=True).close()
         lock = try_lock(self._root.path, self._entry)
         if lock is not None:
             return lock

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import stat
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import READ_SAFELY, remove_quietly
+from neurontools.base.directories import Directory, check_ours, open_below, open_parent
 from neurontools.base.locks import flock
 from neurontools.cache import layouts
 from neurontools.cache.location import is_remote
-from neurontools.cache.pruning.removal import delete_tree, is_network_root
+from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _WORDS = {layouts.IMPORTING: "left by a killed import or sync", layouts.TRASH: "left by a killed removal"}
-_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLACE = re.compile(r"[0-9]+-[!-~]+")
 _BLOCK_BYTES = 512
 REASON = "reason.txt"
 MOST_KEPT = 32
@@ -48,7 +51,7 @@ def find_orphans(root: str) -> tuple[Orphan, ...]:
     return tuple(
         Orphan(path, _size_bytes(path), words)
         for name, words in _WORDS.items()
-        for path in _left_in(f"{root}/{name}", youngest)
+        for path in _left_in(root, name, youngest)
     )
 
 
@@ -59,12 +62,20 @@ def quarantine_orphans(root: str) -> tuple[Orphan, ...]:
     return tuple(Orphan(path, _size_bytes(path), "in quarantine") for path in list_quarantine(root))
 
 
-def remove_orphan(path: str) -> bool:
+def remove_orphan(root: str, path: str) -> bool:
     """Remove an orphan, unless a process is using its directory; return whether it is gone."""
-    with _nobody_in(os.path.dirname(path)) as is_free:
-        if is_free:
-            delete_tree(path)
-    return not os.path.lexists(path)
+    directory, name = os.path.split(path)
+    with _lock_unused(root, os.path.basename(directory)) as found:
+        if found is None:
+            return not os.path.lexists(path)
+        found.remove_tree(name)
+        return found.status(name) is None
+
+
+def remove_empty_quarantine(root: str) -> None:
+    """Remove the quarantine of a root if it is empty; errors are ignored."""
+    with suppress(OSError), Directory.open(root) as above:
+        above.remove_if_empty(layouts.QUARANTINE)
 
 
 def is_orphan(root: str, path: str) -> bool:
@@ -72,28 +83,23 @@ def is_orphan(root: str, path: str) -> bool:
     return os.path.dirname(path) in {f"{root}/{name}" for name in _WORDS}
 
 
-def _left_in(directory: str, youngest: float | None) -> list[str]:
-    with _nobody_in(directory) as is_free:
-        names = sorted(os.listdir(directory)) if is_free else []
-    paths = [f"{directory}/{name}" for name in names]
+def _left_in(root: str, name: str, youngest: float | None) -> list[str]:
+    with _lock_unused(root, name) as found:
+        paths = [] if found is None else [f"{root}/{name}/{left}" for left in found.names()]
     return paths if youngest is None else [path for path in paths if _changed_unix_s(path) < youngest]
 
 
 @contextmanager
-def _nobody_in(directory: str) -> Iterator[bool]:
-    """Hold the lock of a directory; yield False if another process holds it or the directory is missing."""
-    try:
-        descriptor = os.open(directory, _OPEN)
-    except OSError:
-        yield False
-        return
-    try:
-        is_free = False
+def _lock_unused(root: str, name: str) -> Iterator[Directory | None]:
+    """Hold the lock of a directory of this user in a root; yield None if another process holds it or there is none."""
+    with ExitStack() as stack:
+        found = None
         with suppress(OSError):
-            is_free = flock(descriptor, wait=False)
-        yield is_free
-    finally:
-        os.close(descriptor)
+            above = stack.enter_context(Directory.open(root))
+            directory = stack.enter_context(above.subdirectory(name))
+            check_ours(directory)
+            found = directory if flock(directory.descriptor, wait=False) else None
+        yield found
 
 
 def _changed_unix_s(path: str) -> float:
@@ -129,53 +135,81 @@ def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
         reason: what is wrong, kept beside it.
     """
     try:
-        descriptor = os.open(entry.path, READ_SAFELY)
-    except OSError as error:
-        return error.strerror or "cannot be opened"
-    try:
-        if not flock(descriptor, wait=False):
-            return "in use"
-        found = os.fstat(descriptor)
-        if (found.st_ino, found.st_mtime_ns) != (entry.inode, entry.changed_ns):
-            return "changed meanwhile"
-        place = _new_place(root, os.path.basename(entry.path))
-        os.rename(entry.path, f"{place}/{os.path.basename(entry.path)}")
-        _keep_reason(place, entry.path, reason)
+        above, name = open_parent(root, entry.path)
+        with above, above.opened_item(name) as descriptor:
+            if not flock(descriptor, wait=False):
+                return "in use"
+            found = os.fstat(descriptor)
+            if (found.st_ino, found.st_mtime_ns) != (entry.inode, entry.changed_ns):
+                return "changed meanwhile"
+            if found.st_uid != os.geteuid():
+                return f"it belongs to uid {found.st_uid}"
+            with _new_place(root, name) as place:
+                above.rename(name, place, name)
+                _keep_reason(place, entry.path, reason)
     except OSError as error:
         return error.strerror or "cannot be moved"
-    finally:
-        os.close(descriptor)
     return ""
 
 
 def quarantine_neff(root: str, entry: str, reason: str) -> None:
     """Move the damaged NEFF of an entry locked by this process into the quarantine; errors are ignored."""
-    remove_quietly(f"{entry}/{layouts.DONE}")
-    with suppress(OSError):
-        place = _new_place(root, os.path.basename(entry))
-        os.rename(f"{entry}/{layouts.NEFF}", f"{place}/{layouts.NEFF}")
-        _keep_reason(place, entry, reason)
+    with suppress(OSError), open_below(root, entry) as directory:
+        directory.remove_quietly(layouts.DONE)
+        if directory.has_file(layouts.NEFF):
+            with _new_place(root, os.path.basename(entry)) as place:
+                directory.rename(layouts.NEFF, place, layouts.NEFF)
+                _keep_reason(place, entry, reason)
 
 
 def list_quarantine(root: str) -> list[str]:
-    """Return what is in the quarantine, the oldest first."""
-    directory = f"{root}/{layouts.QUARANTINE}"
+    """Return what this user's processes put into the quarantine, the oldest first."""
     try:
-        return [f"{directory}/{name}" for name in sorted(os.listdir(directory))]
+        with Directory.open(root) as above, above.subdirectory(layouts.QUARANTINE) as quarantine:
+            check_ours(quarantine)
+            return [f"{quarantine.path}/{name}" for name in _places(quarantine)]
     except OSError:
         return []
 
 
-def _new_place(root: str, name: str) -> str:
-    directory = f"{root}/{layouts.QUARANTINE}"
-    os.makedirs(directory, exist_ok=True)
-    place = f"{directory}/{time.time_ns()}-{name}"
-    os.mkdir(place)
-    for old in list_quarantine(root)[:-MOST_KEPT]:
-        delete_tree(old)
-    return place
+def _places(quarantine: Directory) -> list[str]:
+    places = [name for name in quarantine.names() if _PLACE.fullmatch(name)]
+    return [name for name in places if _is_ours(quarantine.status(name))]
 
 
-def _keep_reason(place: str, path: str, reason: str) -> None:
-    with suppress(OSError), open(f"{place}/{REASON}", "w", encoding="utf-8", errors="replace") as file:
-        file.write(f"{path}\n{reason}\n")
+def _is_ours(found: os.stat_result | None) -> bool:
+    return found is not None and found.st_uid == os.geteuid()
+
+
+def _new_place(root: str, name: str) -> Directory:
+    with Directory.open(root) as above:
+        _check_safe(root, above)
+        with above.ensure_subdirectory(layouts.QUARANTINE) as quarantine:
+            check_ours(quarantine)
+            place = f"{time.time_ns()}-{name}"
+            quarantine.make_directory(place)
+            for old in _places(quarantine)[:-MOST_KEPT]:
+                quarantine.remove_tree(old)
+            return quarantine.subdirectory(place)
+
+
+def _check_safe(root: str, directory: Directory) -> None:
+    """Refuse a quarantine where another user can replace directories.
+
+    Raises:
+        PermissionError: the root belongs to another user than root and this one, or others can rename it.
+    """
+    owner = os.fstat(directory.descriptor).st_uid
+    if owner not in {0, os.geteuid()}:
+        raise PermissionError(errno.EPERM, f"no quarantine: {root} belongs to uid {owner}")
+    path = os.path.realpath(root)
+    while path != "/":
+        path = os.path.dirname(path)
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PermissionError(errno.EPERM, f"no quarantine: everyone can rename what is in {path}")
+
+
+def _keep_reason(place: Directory, path: str, reason: str) -> None:
+    with suppress(OSError):
+        place.create(REASON, f"{path}\n{reason}\n")

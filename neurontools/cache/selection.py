@@ -10,7 +10,7 @@ from neurontools.cache.entries import EntryReader, scan_location
 from neurontools.cache.filters import parse_filters
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import is_remote
-from neurontools.cache.tree import exists, open_tree
+from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.cache.walk import EntryRef, missing_cache, parse_entry_path, walk
 from neurontools.compiler.options import COMPILER_VERSION, names_flag
 from neurontools.errors import UsageError
@@ -68,10 +68,19 @@ def _at_path(root: str, name: str) -> EntryRef | None:
     tree = open_tree(root)
     while "/" in name and path.startswith(base + "/"):
         place = parse_entry_path(base, path)
-        if place is not None and exists(tree, path):
+        if place is not None and exists(tree, path) and not (tree is LOCAL and _has_link(base, path)):
             return place
         path = os.path.dirname(path)
     return None
+
+
+def _has_link(root: str, path: str) -> bool:
+    """Return whether a path below a root, or a directory on the way to it, is a link."""
+    while path != root:
+        if os.path.islink(path):
+            return True
+        path = os.path.dirname(path)
+    return False
 
 
 def _by_name(root: str, places: Sequence[EntryRef], name: str) -> EntryRef:

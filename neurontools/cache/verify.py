@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.files import open_unseen, read_start
+from neurontools.base.files import open_unseen, read_start, remove_quietly
 from neurontools.base.json_reader import load_json
 from neurontools.base.text import plural, table
 from neurontools.cache import layouts
@@ -24,7 +24,7 @@ from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, dead_waiter_files
 from neurontools.cache.locks import root_lock
 from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
-from neurontools.cache.pruning.removal import delete_tree
+from neurontools.cache.pruning.removal import remove_leftover
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:
@@ -344,8 +344,11 @@ def _repairs(root: str, findings: Sequence[VerifyProblem]) -> Iterator[Repair]:
 
 def _remove(root: str, path: str) -> bool:
     if is_orphan(root, path):
-        return remove_orphan(path)
-    delete_tree(path)
+        return remove_orphan(root, path)
+    if path.startswith(f"{root}/"):
+        remove_leftover(root, path)
+    else:
+        remove_quietly(path)  # one of this user's counters
     return not os.path.lexists(path)
 
 

@@ -145,8 +145,8 @@ def _space(name: str) -> str:
 
 def _read(entry: str) -> Graph:
     try:
-        with open(f"{entry}/{layouts.GRAPH}", "rb") as stored:
-            return graph_from_bytes(stored.read())
+        with layouts.open_entry(entry) as directory:
+            return graph_from_bytes(directory.read(layouts.GRAPH))
     except OSError as error:
         raise NeuronToolsError(
             f"cannot read a graph of this run: {error.filename}: {error.strerror}", "run the analysis again"

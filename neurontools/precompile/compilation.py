@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.files import remove_quietly
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
@@ -271,8 +270,9 @@ def _clear(root: str, entry: str) -> str:
         return "locked meanwhile"
     try:
         # The marker first: a reader sees a finished entry or one to compile, never a marker alone.
-        remove_quietly(f"{entry}/{layouts.DONE}")
-        remove_quietly(f"{entry}/{layouts.NEFF}")
+        with suppress(OSError), layouts.open_entry(entry) as directory:
+            directory.remove_quietly(layouts.DONE)
+            directory.remove_quietly(layouts.NEFF)
     finally:
         lock.release()
     return ""

@@ -59,8 +59,8 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
         NeuronToolsError: the graph or its flags cannot be read, or the compiler refuses it.
         OSError: the entry cannot be read or written to.
     """
-    with open(f"{entry}/{layouts.GRAPH}", "rb") as stored:
-        graph = graph_from_bytes(stored.read())
+    with layouts.open_entry(entry) as directory:
+        graph = graph_from_bytes(directory.read(layouts.GRAPH))
     flags = _flags(entry)
     lookup = Lookup(
         root,
@@ -84,11 +84,12 @@ def compile_entry(root: CacheRoot, entry: str, retries: int = 0) -> None:
 
 def _flags(entry: str) -> tuple[str, ...]:
     path = f"{entry}/{layouts.FLAGS}"
-    with open(path, "rb") as stored:
-        try:
-            flags = load_json(stored.read())
-        except ValueError as error:
-            raise NeuronToolsError(f"{path} is not JSON", "extract the graph again") from error
+    with layouts.open_entry(entry) as directory:
+        data = directory.read(layouts.FLAGS)
+    try:
+        flags = load_json(data)
+    except ValueError as error:
+        raise NeuronToolsError(f"{path} is not JSON", "extract the graph again") from error
     if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
         raise NeuronToolsError(f"{path} is not a list of flags", "extract the graph again")
     return tuple(flags)

@@ -148,5 +148,5 @@ def _load(path: str) -> CounterBaseline:
 
 
 def _save(path: str, baseline: CounterBaseline) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    paths.make_private(os.path.dirname(path))
     write_atomic(path, json.dumps(asdict(baseline)), mode=0o600, sync=False)

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.cache import layouts, lookup
+from neurontools.cache.entry_io import prepare_entry
 from neurontools.cache.events import Events
 from neurontools.cache.lock_list import HeldLock
-from neurontools.cache.lock_owner import Liveness, Waiter, list_waiters, new_lock_owner, remove_dead_waiters
+from neurontools.cache.lock_owner import Liveness, Waiter, list_waiters, new_lock_owner
 from neurontools.cache.locks import LockState, examine_lock
 from neurontools.cache.stats import sum_events
 from neurontools.cache.store import CompileCache
@@ -132,7 +133,7 @@ def test_marks_of_killed_waiters_do_not_count_and_go(tree: Tree) -> None:
     (path / f"{layouts.WAITER_PREFIX}1-a").write_bytes(dead.to_bytes())
     (path / f"{layouts.WAITER_PREFIX}2-b").write_bytes(b"nonsense")
     assert list_waiters(str(path)) == ()
-    remove_dead_waiters(str(path))
+    prepare_entry(str(tree.root), str(path), mlp(), ())
     assert sorted(name for name in os.listdir(path) if name.startswith(".")) == [
         f"{layouts.WAITER_PREFIX}2-b"
     ]

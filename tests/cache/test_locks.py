@@ -332,7 +332,7 @@ def test_a_process_does_not_wait_for_a_lock_of_its_own_that_it_could_not_remove(
     assert lock is not None
     assert try_lock(cache.root, str(entry)) is None
     with monkeypatch.context() as patch:
-        patch.setattr("neurontools.cache.locks.remove_quietly", lambda _: None)
+        patch.setattr(locks.Directory, "remove_quietly", lambda *_: None)
         lock.release()
     found = examine_lock(f"{entry}/{layouts.LOCK}")
     assert found is not None

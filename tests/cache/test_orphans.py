@@ -116,7 +116,7 @@ def test_nothing_is_taken_from_a_removal_that_may_put_it_back(
     descriptor = os.open(aside.parent, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     assert run(capsys, "verify", "--fix")[0] == 0
-    assert not remove_orphan(str(aside))
+    assert not remove_orphan(str(tree.root), str(aside))
     assert aside.exists()
     os.close(descriptor)
     assert run(capsys, "verify")[0] == 1

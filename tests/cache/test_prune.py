@@ -278,14 +278,15 @@ def test_an_entry_that_was_made_anew_during_the_rename_is_left_alone(
     work = prepare_pruning(scan(str(tree.root)), PruneRules(max_bytes=0))
     rename = os.rename
 
-    def race(source: str, target: str) -> None:
-        rename(source, target)
-        if source == str(path):
-            (Path(target) / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
+    def race(source: str, target: str, **directories: int) -> None:
+        rename(source, target, **directories)
+        if source == path.name:
+            trash = tree.root / layouts.TRASH
+            (trash / target / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
             path.mkdir()
             (path / layouts.NEFF).write_bytes(b"new")
 
-    monkeypatch.setattr(removal.os, "rename", race)
+    monkeypatch.setattr(os, "rename", race)
     outcome, _ = work.carry_out()
     assert len(outcome.removed) == 1
     assert (path / layouts.NEFF).read_bytes() == b"new"
@@ -371,7 +372,7 @@ def test_a_root_that_cannot_be_written_is_reported(tree: Tree, monkeypatch: pyte
     def refuse(*_: object, **__: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(removal.os, "makedirs", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(NeuronToolsError, match="Read-only file system"):
         work.carry_out()
 
@@ -426,7 +427,7 @@ import sys
 sys.path.append(sys.argv[1])
 from neurontools.cache.pruning import removal
 import time
-removal.delete_tree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
+removal.Directory.remove_tree = lambda *a, **k: (print("renamed", flush=True), time.sleep(600))
 from neurontools.commands.cache import main
 main(["prune", "--failed", "-y"])
 """

@@ -156,7 +156,7 @@ def test_rm_never_leaves_the_root(name: str, tree: Tree, capsys: pytest.CaptureF
 
 
 def test_clean_empties_the_quarantine_too(tree: Tree) -> None:
-    (tree.root / layouts.QUARANTINE / "x").mkdir(parents=True)
+    (tree.root / layouts.QUARANTINE / "1-x").mkdir(parents=True)
     assert main(["clean", "-y"]) == 0
     assert sorted(path.name for path in tree.root.iterdir()) == [layouts.ROOT_LOCK]
 
@@ -175,12 +175,12 @@ def test_an_entry_that_cannot_be_removed_does_not_stop_the_others(
     refused, other = tree.failed(graph="1", unused_s=DAY), tree.failed(graph="2", unused_s=DAY)
     rename = os.rename
 
-    def refuse(source: str, target: str) -> None:
-        if source == str(refused):
+    def refuse(source: str, target: str, **directories: int) -> None:
+        if source == refused.name:
             raise PermissionError(13, "Permission denied")
-        rename(source, target)
+        rename(source, target, **directories)
 
-    monkeypatch.setattr("neurontools.cache.pruning.removal.os.rename", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
     assert main(["prune", "--failed", "-y"]) == 0
     assert (refused.exists(), other.exists()) == (True, False)
     assert "cannot be removed: Permission denied" in capsys.readouterr().out

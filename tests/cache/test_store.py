@@ -236,18 +236,16 @@ def test_a_full_disk_costs_one_warning_and_no_result(
 def test_a_disk_that_fills_up_while_publishing_leaves_no_done_marker(
     open_cache: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from neurontools.base import files
+    write = os.write
 
-    write = files.write_temporary
-
-    def fills_up(directory: str, data: bytes, *, mode: int, sync: bool) -> str:
+    def fills_up(descriptor: int, data: bytes) -> int:
         if len(data) > 1024:
             raise OSError(28, "No space left on device")
-        return write(directory, data, mode=mode, sync=sync)
+        return write(descriptor, data)
 
     cache = open_cache()
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_temporary", fills_up)
+        patch.setattr(os, "write", fills_up)
         assert cache.get_or_compile(mlp(), TRN1, "mlp").entry == ""
     assert state_of(cache, cache.entry_of(mlp(), TRN1)) is State.TODO
 

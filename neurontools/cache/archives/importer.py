@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from neurontools.base.files import sync_directory, sync_file_system
+from neurontools.base.units import format_size
 from neurontools.cache import layouts, verify
 from neurontools.cache.archives import archive
 from neurontools.cache.archives.archive import ExportError, StoredEntry, StoredFile
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from neurontools.compiler.tar_reader import Member
 
 LIMIT_BYTES = 64 * 2**30
+RESERVE_BYTES = 2**30
+"""Bytes that an import leaves free, at most a twentieth of the file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, r
     stored, place = archive.parse_entry(_read_json(reader, first), root)
     if first.name != f"{stored.path}/{archive.ENTRY}":
         raise ExportError(f"the archive contains {first.name!a} where an entry should start")
+    _check_space(root, stored)
     try:
         os.makedirs(place.path)
     except FileExistsError as error:
@@ -159,6 +163,8 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, r
         member = next(members, None)
         if member is None or member.name != f"{stored.path}/{listed.name}" or member.is_directory:
             raise ExportError(f"the archive lacks {stored.path}/{listed.name} where it should be")
+        if member.size_bytes != listed.size_bytes:
+            raise ExportError(f"the archive is damaged: {listed.name} does not have the listed size")
         _unpack_file(reader, listed, f"{place.path}/{listed.name}")
     checked, findings = verify.verify_entries(root, [place])
     if findings or not checked:
@@ -168,6 +174,18 @@ def _unpack_entry(reader: TarReader, members: Iterator[Member], first: Member, r
     if entry is None or entry.state is not State.DONE:
         raise ExportError(f"the archive's entry {stored.path} is not finished")
     return _Staged(stored, place)
+
+
+def _check_space(directory: str, stored: StoredEntry) -> None:
+    """Refuse an entry that would fill the disk before any of it is written: a small archive can hold terabytes."""
+    disk = os.statvfs(directory)
+    needed_bytes = sum(file.size_bytes for file in stored.files)
+    free_bytes = disk.f_bavail * disk.f_frsize - min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // 20)
+    if needed_bytes > free_bytes:
+        raise ExportError(
+            f"{stored.path} needs {format_size(needed_bytes)}, and {format_size(max(0, free_bytes))} are free",
+            "nothing was imported; free space or use another cache",
+        )
 
 
 def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from neurontools import env
+from neurontools import env, paths
 from neurontools.base.locks import flock
 from neurontools.base.units import format_size, parse_size
 from neurontools.cache import logs
@@ -109,7 +109,7 @@ def _apply(work: Pruning) -> None:
 def _is_due(root: str) -> bool:
     """Return whether this user has not pruned the root within the period, and record that it does now."""
     directory = counters_dir(root)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    paths.make_private(directory)
     descriptor = os.open(f"{directory}/auto_pruned", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not flock(descriptor, wait=False):

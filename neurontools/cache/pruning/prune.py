@@ -7,14 +7,19 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.files import remove_if_empty
 from neurontools.base.text import plural, printable, table
 from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan
-from neurontools.cache.layouts import QUARANTINE, display_path
+from neurontools.cache.layouts import display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_remote
 from neurontools.cache.locks import is_in_use
-from neurontools.cache.orphans import Orphan, find_orphans, quarantine_orphans, remove_orphan
+from neurontools.cache.orphans import (
+    Orphan,
+    find_orphans,
+    quarantine_orphans,
+    remove_empty_quarantine,
+    remove_orphan,
+)
 from neurontools.cache.pruning.removal import (
     Removal,
     break_locks,
@@ -70,8 +75,9 @@ class Pruning:
             NeuronToolsError: the root cannot be written to.
         """
         for item in self.orphans:
-            remove_orphan(item.path)
-        remove_if_empty(f"{self.plan.root}/{QUARANTINE}")
+            remove_orphan(self.plan.root, item.path)
+        if self.orphans:
+            remove_empty_quarantine(self.plan.root)
         # Locks come last: without its dead lock, an entry would be in another state than when it was selected.
         removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
         return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()

@@ -9,15 +9,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import READ_SAFELY
-from neurontools.base.locks import flock, is_same_file
+from neurontools.base.directories import Directory, open_parent
+from neurontools.base.locks import flock
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.events import Usage, record_removals
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.locks import directory_lock, examine_lock, root_lock
+from neurontools.cache.locks import directory_lock, examine_lock_in, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
 from neurontools.errors import NeuronToolsError
 
@@ -91,7 +91,7 @@ def remove_entries(
             for number, choice in enumerate(plan.remove):
                 if progress is not None and number % _PROGRESS_STEP == 0:
                     progress(number, len(plan.remove))
-                reason = _remove(reader, trash, choice.entry, rules, network=network)
+                reason = _remove(reader, plan.root, trash, choice.entry, rules, network=network)
                 if reason:
                     spared.append(PruneDecision(choice.entry, reason))
                 else:
@@ -110,16 +110,17 @@ def remove_entries(
 def _remove_emptied(root: str, directories: set[str]) -> None:
     rest = directories
     while rest:
-        emptied = {path for path in rest if path.startswith(root + "/") and _is_removed(path)}
+        emptied = {path for path in rest if path.startswith(root + "/") and _is_removed(root, path)}
         rest = {os.path.dirname(path) for path in emptied}
 
 
-def _is_removed(directory: str) -> bool:
+def _is_removed(root: str, path: str) -> bool:
     try:
-        os.rmdir(directory)
+        above, name = open_parent(root, path)
     except OSError:
         return False
-    return True
+    with above:
+        return above.remove_if_empty(name)
 
 
 def _is_real_wrappers(entry: Entry) -> bool:
@@ -138,81 +139,74 @@ def break_locks(root: str, locks: Sequence[LockState], age_s: float) -> tuple[Lo
     Raises:
         NeuronToolsError: the root cannot be written to.
     """
-    broken = []
     try:
         with root_lock(root):
-            for lock in locks:
-                current = examine_lock(lock.path)
-                if current is not None and current.is_stale(age_s):
-                    os.unlink(lock.path)
-                    broken.append(lock)
+            return tuple(lock for lock in locks if _break_lock(root, lock.path, age_s))
     except OSError as error:
         raise NeuronToolsError(
             f"cannot break locks in the compile cache {root}: {error.strerror}",
             "run this as the owner of the cache, on a host where it is writable",
         ) from error
-    return tuple(broken)
+
+
+def _break_lock(root: str, path: str, age_s: float) -> bool:
+    try:
+        directory, name = open_parent(root, path)
+    except FileNotFoundError:
+        return False
+    with directory:
+        current = examine_lock_in(directory, name)
+        if current is None or not current.is_stale(age_s):
+            return False
+        directory.unlink(name)
+        return True
 
 
 @contextmanager
-def _trash(root: str) -> Iterator[str]:
+def _trash(root: str) -> Iterator[Directory]:
     """Create the trash for one prune at a time; it is deleted at the end with the leftovers of killed ones."""
-    path = f"{root}/{layouts.TRASH}"
-    with directory_lock(path):
-        yield path
-        delete_tree(path)
+    with directory_lock(root, layouts.TRASH) as trash:
+        yield trash
+        trash.remove_content()
 
 
-def _remove(reader: EntryReader, trash: str, planned: Entry, rules: PruneRules, *, network: bool) -> str:
+def _remove(
+    reader: EntryReader, root: str, trash: Directory, planned: Entry, rules: PruneRules, *, network: bool
+) -> str:
     """Remove one entry; return "" or why it was spared."""
     try:
-        descriptor = os.open(planned.path, READ_SAFELY)
+        above, name = open_parent(root, planned.path)
+        with above, above.opened_item(name) as descriptor:
+            if not flock(descriptor, wait=False):
+                return "in use"
+            reason = changed_since(reader, planned, rules, network=network)
+            if reason:
+                return reason
+            aside = f"{os.getpid()}-{os.urandom(6).hex()}"
+            above.rename(name, trash, aside)
+            taken = not trash.is_same(aside, descriptor) or _has_living_lock(trash, aside)
+            if taken and _put_back(trash, aside, above, name):
+                return "taken by another process"
+            trash.remove_tree(aside)
     except FileNotFoundError:
         return "already removed"
     except OSError as error:
         return f"cannot be removed: {error.strerror}"
-    try:
-        if not flock(descriptor, wait=False):
-            return "in use"
-        reason = changed_since(reader, planned, rules, network=network)
-        if reason:
-            return reason
-        aside = f"{trash}/{os.getpid()}-{os.urandom(6).hex()}"
-        os.rename(planned.path, aside)
-        taken = not is_same_file(aside, descriptor) or _has_living_lock(aside)
-        if taken and _put_back(aside, planned.path):
-            return "taken by another process"
-        delete_tree(aside)
-    except OSError as error:
-        return f"cannot be removed: {error.strerror}"
-    finally:
-        os.close(descriptor)
     return ""
 
 
-def delete_tree(path: str) -> None:
-    """Remove a file or a directory tree; errors are ignored, links are not followed."""
-    try:
-        names = os.listdir(path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(path)
-        return
-    for name in names:
-        inner = f"{path}/{name}"
-        try:
-            os.unlink(inner)
-        except OSError:
-            if not os.path.islink(inner):
-                delete_tree(inner)
+def remove_leftover(root: str, path: str) -> None:
+    """Remove a file below a root; errors are ignored."""
     with suppress(OSError):
-        os.rmdir(path)
+        above, name = open_parent(root, path)
+        with above:
+            above.remove_tree(name)
 
 
-def _put_back(aside: str, path: str) -> bool:
+def _put_back(trash: Directory, aside: str, above: Directory, name: str) -> bool:
     """Undo a removal; return False if another process has created the entry again."""
     try:
-        os.rename(aside, path)
+        trash.rename(aside, above, name)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
@@ -230,10 +224,12 @@ def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, net
     return reason_to_spare(found, rules, time.time(), network=network)
 
 
-def _has_living_lock(path: str) -> bool:
+def _has_living_lock(trash: Directory, aside: str) -> bool:
     try:
-        names = os.listdir(path)
+        directory = trash.subdirectory(aside)
     except NotADirectoryError:
         return False
-    locks = (examine_lock(f"{path}/{name}") for name in names if name.endswith(layouts.LOCK_SUFFIX))
+    with directory:
+        names = [name for name in directory.names() if name.endswith(layouts.LOCK_SUFFIX)]
+        locks = [examine_lock_in(directory, name) for name in names]
     return any(lock is not None and lock.liveness is not Liveness.DEAD for lock in locks)

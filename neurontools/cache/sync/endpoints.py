@@ -112,7 +112,7 @@ class DirectoryTarget:
     def _install(self, entry: Entry, staged: str, relative: str) -> str:
         target = f"{self._root}/{relative}"
         if _is_file(entry):
-            return install_file(staged, target)
+            return install_file(self._root, staged, target)
         for directory, _, _ in os.walk(staged):
             sync_directory(directory)
         fill = entry.state is State.DONE and entry.layout is CacheLayout.CURRENT

@@ -117,7 +117,7 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
     import tempfile
 
     try:
-        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.make_private(str(directory.parent))
         remove_old(directory.parent.glob(".building-*"), _ABANDONED_S)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
     except OSError as error:
@@ -295,7 +295,7 @@ def build_lock(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     lock = file_lock(directory / hashlib.sha256(os.fsencode(path)).hexdigest()[:24], on_wait=on_wait)
     with ExitStack() as stack:
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths.make_private(str(directory))
             stack.enter_context(lock)
         except OSError as error:
             raise unwritable(directory, error) from error

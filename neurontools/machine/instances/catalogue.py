@@ -315,7 +315,7 @@ def _write(digest: str, compiled: dict[str, Any]) -> None:
     path = compiled_path()
     document = {"format": _FORMAT, "digest": digest, "catalogue": compiled}
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        paths.make_private(os.path.dirname(path))
         write_atomic(path, json.dumps(document), sync=False)
     except OSError:
         pass

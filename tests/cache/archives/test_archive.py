@@ -327,11 +327,11 @@ def test_a_directory_that_a_removal_takes_away_is_made_again(
 ) -> None:
     rename, taken = os.rename, []
 
-    def after_a_removal(source: str, target: str) -> None:
+    def after_a_removal(source: str, target: str, *, dst_dir_fd: int) -> None:
         if not taken:
             taken.append(target)
-            os.rmdir(os.path.dirname(target))
-        rename(source, target)
+            os.rmdir(os.readlink(f"/proc/self/fd/{dst_dir_fd}"))
+        rename(source, target, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "rename", after_a_removal)
     assert len(import_archive(str(packed), str(home / "other")).imported) == len(taken) == 1
