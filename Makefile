@@ -5,7 +5,7 @@
 # make docs        the documentation site in site/; fails on a dead link
 # make dist        source distribution and wheel in dist/, checked
 # make bench       benchmarks, written to benchmarks/RESULTS.md
-# make fuzz        damaged inputs for every parser: INPUTS=2000 of each; what fails is kept in .fuzz/
+# make fuzz        damaged inputs for every parser: INPUTS=1000 of each; what fails is kept in .fuzz/
 # make mutation    test the tests: 300 faults in the source, written to benchmarks/MUTATION.md (an hour)
 #
 # lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
@@ -21,7 +21,7 @@ SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/
 TESTS ?= tests
 # Tests wait for the programs that they start: three workers keep two cores busy.
 WORKERS ?= 3
-INPUTS ?= 2000
+INPUTS ?= 1000
 
 .PHONY: demo test test-fast cover lint types bench fuzz mutation docs dist dev clean
 

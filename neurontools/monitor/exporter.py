@@ -13,6 +13,7 @@ from neurontools.monitor.families import (
     CounterSeries,
     Labels,
     TaggedGroup,
+    label_text,
     metric_families,
 )
 from neurontools.monitor.report import (
@@ -95,19 +96,20 @@ class Exporter:
             yield from metric_families(self._report, runtimes, self._host, self._counters)
 
     def _take_runtime(self, entry: RuntimeEntry, now_s: float) -> None:
-        process = f"runtime {entry.tag} (pid {entry.pid})"
+        tag = label_text(entry.tag)
+        process = f"runtime {tag} (pid {entry.pid})"
         if entry.error:
             self._report_problem(f"{process}: {entry.error}")
         for name, group in entry.groups():
             if group.error:
                 self._report_problem(f"skipped {name} of {process}: {group.error}")
                 continue
-            self._runtimes[name][entry.pid] = TaggedGroup(entry.tag, group)
+            self._runtimes[name][entry.pid] = TaggedGroup(tag, group)
             self._fresh.note(name, entry.pid, group.period_s, now_s)
             for family in RUNTIME_COUNTERS:
                 if family.group is name:
                     for label, amount in family.amounts(group):
-                        self._counter(family, (entry.tag, label)).add(amount)
+                        self._counter(family, (tag, label)).add(amount)
 
     def _take_system(self, system: SystemData, now_s: float) -> None:
         for name, group in system.groups():

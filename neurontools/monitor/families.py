@@ -156,15 +156,20 @@ def metric_families(
     yield from infos(base, report.hardware)
 
 
+def label_text(text: str) -> str:
+    """Return a text as a label can hold it: bytes that are not UTF-8, which came as lone surrogates, become `?`."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def base_labels(instance: InstanceInfo) -> dict[str, str]:
     """Return the labels that every sample has."""
     return {
-        "availability_zone": instance.instance_availability_zone,
-        "instance_id": instance.instance_id,
-        "instance_name": instance.instance_name,
-        "instance_type": instance.instance_type,
-        "region": instance.instance_region,
-        "subnet_id": instance.subnet_id,
+        "availability_zone": label_text(instance.instance_availability_zone),
+        "instance_id": label_text(instance.instance_id),
+        "instance_name": label_text(instance.instance_name),
+        "instance_type": label_text(instance.instance_type),
+        "region": label_text(instance.instance_region),
+        "subnet_id": label_text(instance.subnet_id),
     }
 
 

@@ -34,7 +34,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="names or groups of targets (all)")
-    parser.add_argument("--inputs", type=int, default=2000, help="inputs of each target (2000)")
+    parser.add_argument("--inputs", type=int, default=1000, help="inputs of each target (1000)")
     parser.add_argument("--seed", type=int, default=1, help="of the inputs (1)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--list", action="store_true", help="list the targets")
