@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import is_plain
 from neurontools.cache.location import split
 from neurontools.cache.locks import parse_lock
 from neurontools.cache.remote.bucket import Bucket
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from neurontools.cache.remote.bucket import StoredObject
 
 _MAX_LOCK_BYTES = 4096
-_MAX_SLASHES = 64  # no layout is that deep
+_MAX_SLASHES = 64
+"""Keys with more, or with NUL, are left out: no layout has them, and no directory can hold a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class BucketTree:
         found = self.bucket.list_objects(path)
         for stored in found:
             is_below = stored.path == path or stored.path.startswith(path + "/")
-            if is_below and stored.path.count("/") <= _MAX_SLASHES:
+            if is_below and stored.path.count("/") <= _MAX_SLASHES and is_plain(stored.path):
                 self._add(stored)
         if self._report_listed is not None:
             self._report_listed(len(found))
