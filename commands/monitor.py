@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from neurontools.monitor.config import MonitorConfig
     from neurontools.monitor.report import MonitorReport
     from neurontools.monitor.scrape_server import ScrapeAddress
+    from neurontools.sources import Source
     from neurontools.sources.retrying import RetryingSource
-    from neurontools.sources.source import Source
 
     Log = Callable[[int, str], None]
 

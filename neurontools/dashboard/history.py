@@ -59,6 +59,13 @@ class RingBuffer:
             for slot in range(oldest, oldest + self._slots)
         ]
 
+    def slots(self, means: int, peaks: int) -> tuple[HistorySlot | None, ...]:
+        """Return the slots of a series from the columns of its means and peaks, oldest first; None where nothing was sampled."""
+        return tuple(
+            None if isnan(mean) else HistorySlot(mean, peak)
+            for mean, peak in zip(self.column(means), self.column(peaks), strict=True)
+        )
+
     def _write(self, slot: int, numbers: Sequence[float]) -> None:
         start = slot % self._slots * self._columns
         self._numbers[start : start + self._columns] = array(_FLOAT, numbers)
@@ -119,10 +126,7 @@ class SampledSlots:
     def series(self, index: int) -> tuple[HistorySlot | None, ...]:
         """Return the slots of a series, oldest first; None where nothing was sampled."""
         self._write()
-        means, peaks = self._buffer.column(index), self._buffer.column(self._series + index)
-        return tuple(
-            None if isnan(mean) else HistorySlot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
-        )
+        return self._buffer.slots(index, self._series + index)
 
     def _add_repeats(self) -> None:
         if self._repeats and self._last is not None:

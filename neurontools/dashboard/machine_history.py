@@ -122,17 +122,14 @@ class ProcessSeries:
 
     def seconds(self, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the last minute."""
-        found = self._seconds.column(_MEASURES.index(measure))
-        return tuple(None if isnan(value) else HistorySlot(value, value) for value in found)
+        at = _MEASURES.index(measure)
+        return self._seconds.slots(at, at)
 
     def minutes(self, measure: Measure) -> tuple[HistorySlot | None, ...]:
         """Return the last hour."""
         self._write_minute()
         at = _MEASURES.index(measure)
-        means, peaks = self._minutes.column(at), self._minutes.column(at + len(_MEASURES))
-        return tuple(
-            None if isnan(mean) else HistorySlot(mean, peak) for mean, peak in zip(means, peaks, strict=True)
-        )
+        return self._minutes.slots(at, at + len(_MEASURES))
 
     def _write_minute(self) -> None:
         # Percentiles of the whole minute; a mean of the seconds' percentiles would not be a percentile.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from neurontools.base.procfs import read_stat
-from neurontools.errors import NeuronToolsError
+from neurontools.machine.instances.catalogue import vcpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,7 +113,7 @@ def recorded_share(before: Snapshot | None, after: Snapshot, only: tuple[int, in
         if start is not None and only in {None, key}:
             user_ns += process.cpu_user_ns - start.cpu_user_ns
             system_ns += process.cpu_system_ns - start.cpu_system_ns
-    capacity_ns = (after.taken_ns - before.taken_ns) * _vcpus(after.instance_type)
+    capacity_ns = (after.taken_ns - before.taken_ns) * vcpu_count(after.instance_type)
     user = min(1.0, max(0.0, user_ns / capacity_ns))
     return CpuShare(user, min(1.0 - user, max(0.0, system_ns / capacity_ns)))
 
@@ -122,15 +122,6 @@ def add_shares(left: CpuShare, right: CpuShare) -> CpuShare:
     """Return the sum of two shares, at most the whole."""
     user = min(1.0, left.user + right.user)
     return CpuShare(user, min(1.0 - user, left.system + right.system))
-
-
-def _vcpus(instance_type: str) -> int:
-    from neurontools.machine.instances import catalogue
-
-    try:
-        return catalogue.instance_type(instance_type).vcpus
-    except NeuronToolsError:
-        return os.cpu_count() or 1
 
 
 def _share(before: HostSample, after: HostSample, start: CpuTimes, end: CpuTimes) -> CpuShare:

@@ -37,6 +37,18 @@ class HardwareCounters(Struct, frozen=True, gc=False):
 NO_ERRORS = HardwareCounters()
 
 
+StatusCounts = tuple[tuple[int, int], ...]
+"""Pairs of NRT status number and executions that ended so, by status."""
+
+
+def add_counts(left: StatusCounts, right: StatusCounts) -> StatusCounts:
+    """Return the executions of both by status."""
+    counts = dict(left)
+    for status, count in right:
+        counts[status] = counts.get(status, 0) + count
+    return tuple(sorted(counts.items()))
+
+
 class CoreTotals(Struct, frozen=True, gc=False):
     """What exited processes did on one core: with `CoreUse` of the running ones, the core's whole history.
 
@@ -49,13 +61,10 @@ class CoreTotals(Struct, frozen=True, gc=False):
     flops: int = 0
     gpsimd_ns: int = 0
     model_loads: int = 0
-    failures: tuple[tuple[int, int], ...] = ()
+    failures: StatusCounts = ()
 
     def plus(self, other: CoreTotals) -> CoreTotals:
         """Return what both did together on this core."""
-        failures = dict(self.failures)
-        for status, count in other.failures:
-            failures[status] = failures.get(status, 0) + count
         return CoreTotals(
             self.core,
             self.busy_ns + other.busy_ns,
@@ -63,7 +72,7 @@ class CoreTotals(Struct, frozen=True, gc=False):
             self.flops + other.flops,
             self.gpsimd_ns + other.gpsimd_ns,
             self.model_loads + other.model_loads,
-            tuple(sorted(failures.items())),
+            add_counts(self.failures, other.failures),
         )
 
 
@@ -119,6 +128,7 @@ class MemoryUse(Struct, frozen=True, gc=False):
         )
 
 
+NO_MEMORY = MemoryUse()
 LATENCY_BUCKETS = 64
 
 
@@ -142,14 +152,14 @@ class CoreUse(Struct, frozen=True, gc=False):
     """
 
     core: int
-    busy_ns: int
-    executions: int
-    flops: int
-    gpsimd_ns: int
-    executing: bool
-    memory: MemoryUse
+    busy_ns: int = 0
+    executions: int = 0
+    flops: int = 0
+    gpsimd_ns: int = 0
+    executing: bool = False
+    memory: MemoryUse = NO_MEMORY
     model_loads: int = 0
-    failures: tuple[tuple[int, int], ...] = ()
+    failures: StatusCounts = ()
 
 
 UNKNOWN_UID = -1
@@ -174,12 +184,12 @@ class ProcessState(Struct, frozen=True, gc=False):
     runtime_version: str
     origin: str
     uses_device: bool
-    cores: tuple[CoreUse, ...]
-    host_memory: MemoryUse
-    models: tuple[ModelState, ...]
-    status_counts: tuple[tuple[int, int], ...]
-    latency_counts: tuple[int, ...]
-    registered_ns: int
+    cores: tuple[CoreUse, ...] = ()
+    host_memory: MemoryUse = NO_MEMORY
+    models: tuple[ModelState, ...] = ()
+    status_counts: StatusCounts = ()
+    latency_counts: tuple[int, ...] = ()
+    registered_ns: int = 0
     stale: bool = False
     cpu_user_ns: int = 0
     cpu_system_ns: int = 0

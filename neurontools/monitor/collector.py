@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances import catalogue
 from neurontools.machine.machine_view import device_processes, process_key
 from neurontools.monitor import processes
@@ -140,7 +138,7 @@ class Collector:
                     _instance_info(snapshot),
                     _hardware_info(snapshot),
                     processes.CoreFrame(snapshot),
-                    _vcpu_count(snapshot.instance_type),
+                    catalogue.vcpu_count(snapshot.instance_type),
                 ),
             )
         return self._static_info[1]
@@ -230,13 +228,6 @@ class Collector:
         )
 
 
-def _vcpu_count(instance_type: str) -> int:
-    try:
-        return catalogue.instance_type(instance_type).vcpus
-    except NeuronToolsError:
-        return os.cpu_count() or 1
-
-
 def _instance_info(snapshot: Snapshot) -> InstanceInfo:
     """Return EC2's facts: id and type of the machine, its name as the instance's, made-up ones for the rest.
 
@@ -263,16 +254,13 @@ def _hardware_info(snapshot: Snapshot) -> HardwareInfo:
     An instance type that the catalogue does not know leaves type and version of the device empty.
     """
     devices = [device for device in snapshot.devices if not device.lost]
-    kind = version = ""
-    error = "" if devices else "no neuron device found"
-    try:
-        device_type = catalogue.instance_type(snapshot.instance_type).device
-        kind, version = device_type.device_type, device_type.device_version
-    except NeuronToolsError:
-        error = error or f"unknown instance type {snapshot.instance_type!r}"
+    instance = catalogue.find_instance_type(snapshot.instance_type)
+    error = "" if instance else f"unknown instance type {snapshot.instance_type!r}"
+    if not devices:
+        error = "no neuron device found"
     return HardwareInfo(
-        neuron_device_type=kind,
-        neuron_device_version=version,
+        neuron_device_type=instance.device.device_type if instance else "",
+        neuron_device_version=instance.device.device_version if instance else "",
         neuroncore_version=snapshot.neuroncore_version,
         neuron_device_count=len(devices),
         neuron_device_memory_size=devices[0].memory_bytes if devices else 0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from neurontools.base.text import shorten
 from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
@@ -26,19 +26,14 @@ DEFAULT_PERIOD_S = 5.0
 EVERY_TAG = ".*"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeMetric:
-    """A group of processes' metrics and how often it is collected."""
-
-    group: RuntimeGroup
-    period_s: float
+Group = TypeVar("Group", RuntimeGroup, SystemGroup)
 
 
 @dataclass(frozen=True, slots=True)
-class SystemMetric:
-    """A group of the host's metrics and how often it is collected."""
+class MetricPeriod(Generic[Group]):
+    """A group of metrics and how often it is collected."""
 
-    group: SystemGroup
+    group: Group
     period_s: float
 
 
@@ -47,7 +42,7 @@ class RuntimeSelection:
     """What is collected of the processes whose tag `tag_filter`, a regular expression, finds something in."""
 
     tag_filter: re.Pattern[str]
-    metrics: tuple[RuntimeMetric, ...]
+    metrics: tuple[MetricPeriod[RuntimeGroup], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ class MonitorConfig:
 
     period_s: float = DEFAULT_PERIOD_S
     runtimes: tuple[RuntimeSelection, ...] = ()
-    system: tuple[SystemMetric, ...] = ()
+    system: tuple[MetricPeriod[SystemGroup], ...] = ()
 
     def periods(self) -> dict[MetricKey, float]:
         """Return the period in seconds of everything that is collected."""
@@ -83,11 +78,11 @@ class MonitorConfig:
 
 def default_config() -> MonitorConfig:
     """Return what is collected without a file: every group of every process and of the host, every 5 seconds."""
-    metrics = tuple(RuntimeMetric(group, DEFAULT_PERIOD_S) for group in RuntimeGroup)
+    metrics = tuple(MetricPeriod(group, DEFAULT_PERIOD_S) for group in RuntimeGroup)
     return MonitorConfig(
         period_s=DEFAULT_PERIOD_S,
         runtimes=(RuntimeSelection(re.compile(EVERY_TAG), metrics),),
-        system=tuple(SystemMetric(group, DEFAULT_PERIOD_S) for group in SystemGroup),
+        system=tuple(MetricPeriod(group, DEFAULT_PERIOD_S) for group in SystemGroup),
     )
 
 
@@ -104,8 +99,6 @@ _RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _SHOWN = 40
-
-Group = TypeVar("Group", RuntimeGroup, SystemGroup)
 
 
 class ConfigError(NeuronToolsError):
@@ -150,10 +143,7 @@ def parse_config(text: str, path: str) -> tuple[MonitorConfig, tuple[Problem, ..
     config = MonitorConfig(
         period_s=period_s,
         runtimes=tuple(selection for selection in selections if selection is not None),
-        system=tuple(
-            SystemMetric(group, group_period_s)
-            for group, group_period_s in _read_metrics(section, "system_metrics", period_s, SystemGroup)
-        ),
+        system=tuple(_read_metrics(section, "system_metrics", period_s, SystemGroup)),
     )
     section.finish()
     return config, in_order(root.problems)
@@ -167,19 +157,14 @@ def _read_selection(item: Value, period_s: float) -> RuntimeSelection | None:
         item.fail("no metrics listed", "nothing is collected for these processes")
     value = entry.get("tag_filter")
     tag_filter = re.compile(EVERY_TAG) if value is None else value.read(_TAG_FILTER, None)
-    metrics = tuple(
-        RuntimeMetric(group, group_period_s)
-        for group, group_period_s in _read_metrics(
-            entry, "metrics", _read_period(entry, period_s), RuntimeGroup
-        )
-    )
+    metrics = tuple(_read_metrics(entry, "metrics", _read_period(entry, period_s), RuntimeGroup))
     entry.finish()
     return None if tag_filter is None else RuntimeSelection(tag_filter, metrics)
 
 
 def _read_metrics(
     section: Section, name: str, period_s: float, groups: type[Group]
-) -> Iterator[tuple[Group, float]]:
+) -> Iterator[MetricPeriod[Group]]:
     seen = set()
     for item in section.items(name):
         entry = item.section("an object")
@@ -192,7 +177,7 @@ def _read_metrics(
             entry.fail("type", f"{group} is listed twice", "the first entry is used")
         elif group is not None:
             seen.add(group)
-            yield group, group_period_s
+            yield MetricPeriod(group, group_period_s)
 
 
 def _read_group(entry: Section, groups: type[Group]) -> Group | None:

@@ -29,18 +29,6 @@ class VcpuSample:
     context_switches: int
 
 
-def sample_vcpus() -> VcpuSample:
-    """Read what the host's vCPUs did so far."""
-    return VcpuSample(
-        taken_ns=time.monotonic_ns(),
-        vcpus=tuple(
-            (*(getattr(times, name, 0.0) for name in _FIELDS), getattr(times, "steal", 0.0))
-            for times in psutil.cpu_times(percpu=True)
-        ),
-        context_switches=psutil.cpu_stats().ctx_switches,
-    )
-
-
 def vcpu_usage(before: VcpuSample, after: VcpuSample) -> VcpuUsage:
     """Return what the vCPUs did between two samples; a vCPU that came or went is left out."""
     spent = [
@@ -52,22 +40,6 @@ def vcpu_usage(before: VcpuSample, after: VcpuSample) -> VcpuUsage:
         average=_shares(tuple(map(sum, zip(*spent, strict=True)))),
         vcpus=tuple((index, _shares(times)) for index, times in enumerate(spent)),
         context_switches=max(0, after.context_switches - before.context_switches),
-    )
-
-
-def memory_info(period_s: float) -> HostMemoryInfo:
-    """Read the host's memory.
-
-    Args:
-        period_s: the time that the group covers.
-    """
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    return HostMemoryInfo(
-        period_s=period_s,
-        memory_total_bytes=memory.total,
-        memory_used_bytes=memory.used,
-        swap_total_bytes=swap.total,
-        swap_used_bytes=swap.used,
     )
 
 
@@ -87,7 +59,7 @@ class HostReader(Protocol):
         ...
 
     def memory(self, period_s: float) -> HostMemoryInfo:
-        """Return the host's memory."""
+        """Return the host's memory; the group covers `period_s`."""
         ...
 
 
@@ -100,15 +72,29 @@ class PsutilHost:
 
     def vcpus(self) -> VcpuSample:
         """Return what the vCPUs did so far."""
-        return sample_vcpus()
+        return VcpuSample(
+            taken_ns=time.monotonic_ns(),
+            vcpus=tuple(
+                (*(getattr(times, name, 0.0) for name in _FIELDS), getattr(times, "steal", 0.0))
+                for times in psutil.cpu_times(percpu=True)
+            ),
+            context_switches=psutil.cpu_stats().ctx_switches,
+        )
 
     def processes(self, keys: list[ProcessKey]) -> host.HostSample:
         """Return the CPU time of processes, those that are not visible left out."""
         return host.sample(keys)
 
     def memory(self, period_s: float) -> HostMemoryInfo:
-        """Return the host's memory."""
-        return memory_info(period_s)
+        """Return the host's memory; the group covers `period_s`."""
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        return HostMemoryInfo(
+            period_s=period_s,
+            memory_total_bytes=memory.total,
+            memory_used_bytes=memory.used,
+            swap_total_bytes=swap.total,
+            swap_used_bytes=swap.used,
+        )
 
 
 def _shares(times: _Times) -> VcpuShares:

@@ -19,10 +19,9 @@ from neurontools.machine.snapshot import CoreTotals, CoreUse, HardwareCounters, 
 from neurontools.monitor.codec import format_line
 from neurontools.monitor.collector import reports
 from neurontools.monitor.config import (
+    MetricPeriod,
     MonitorConfig,
-    RuntimeMetric,
     RuntimeSelection,
-    SystemMetric,
     default_config,
 )
 from neurontools.monitor.host_reader import VcpuSample
@@ -82,11 +81,11 @@ def monitor_config(period_s: float | None) -> MonitorConfig:
         tuple(
             RuntimeSelection(
                 selection.tag_filter,
-                tuple(RuntimeMetric(metric.group, period_s) for metric in selection.metrics),
+                tuple(MetricPeriod(metric.group, period_s) for metric in selection.metrics),
             )
             for selection in usual.runtimes
         ),
-        tuple(SystemMetric(metric.group, period_s) for metric in usual.system),
+        tuple(MetricPeriod(metric.group, period_s) for metric in usual.system),
     )
 
 

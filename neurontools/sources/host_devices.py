@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from neurontools.machine.instances.catalogue import instance_names, instance_type
-from neurontools.machine.snapshot import CoreTotals, CoreUse, DeviceState, MemoryUse
-from neurontools.sources.recording import known_instance
+from neurontools.machine.instances.catalogue import find_instance_type, instance_names, instance_type
+from neurontools.machine.snapshot import CoreTotals, CoreUse, DeviceState
 from neurontools.sysfs.reading import read_core, visible_devices
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class HostDevices:
         self._root = root
         self._identity = _identity(driver, reported)
         self._visible = visible_devices(root, (device.index for device in driver.devices))
-        instance = known_instance(driver.product_name)
+        instance = find_instance_type(driver.product_name)
         first = driver.devices[0]
         self._physical = max(1, first.core_count)
         self.lnc = _lnc(reported, instance, self._physical)
@@ -82,10 +81,6 @@ class HostDevices:
             pid: tuple(core for host in sorted(held) if host in place for core in self._core_ids(place[host]))
             for pid, held in holders.items()
         }
-
-    def idle(self, cores: tuple[int, ...]) -> tuple[CoreUse, ...]:
-        """Return cores that a process holds, of which nothing more is known."""
-        return tuple(CoreUse(core, 0, 0, 0, 0, executing=False, memory=MemoryUse()) for core in cores)
 
     def core_totals(self, processes: tuple[ProcessState, ...], *, fresh: bool) -> tuple[CoreTotals, ...]:
         """Return what the driver counted on each logical core beside what the living processes are known to have done.

@@ -228,10 +228,10 @@ class _Scrape:
             neuron_device_memory_size=_number(self._hardware.get("neuron_device_memory_size")),
             logical_neuroncore_config=1,
         )
-        try:
-            device = catalogue.instance_type(self._labels.get("instance_type", "")).device
-        except catalogue.UnknownInstanceError:
+        instance = catalogue.find_instance_type(self._labels.get("instance_type", ""))
+        if instance is None:
             return known
+        device = instance.device
         lnc = device.physical_cores // cores if cores else 1
         return HardwareInfo(
             neuron_device_type=device.device_type,

@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from neurontools import env
 from neurontools.base.procfs import read_boot_time, read_stat
-from neurontools.errors import NeuronToolsError
-from neurontools.machine.snapshot import Snapshot
+from neurontools.errors import NeuronToolsError, NoMachineError
+from neurontools.machine.snapshot import CoreUse, Snapshot
 from neurontools.monitor.codec import DamagedLineError, parse_line
 from neurontools.monitor.report import RuntimeGroup, SystemGroup
 from neurontools.sources.host_devices import HostDevices
 from neurontools.sources.reported_machine import ReportedMachine, unknown_process
-from neurontools.sources.source import NoDriverError
 from neurontools.sysfs.reading import read_driver
 from neurontools.sysfs.tree import NODES
 
@@ -158,6 +157,10 @@ _LATE_PERIODS = 5
 _HOLDERS_EVERY_S = 5.0
 
 
+class NoDriverError(NoMachineError):
+    """The host has no Neuron driver, or no device."""
+
+
 class RealSource:
     """The Neuron devices of this host.
 
@@ -284,8 +287,9 @@ class RealSource:
         for pid, cores in held.items():
             if pid not in known:
                 process = read_process(self._root, pid)
-                idle = self._devices.idle(cores) if self._devices and process.uses_device else ()
-                processes.append(replace(process, cores=idle))
+                if process.uses_device:
+                    process = replace(process, cores=tuple(map(CoreUse, cores)))
+                processes.append(process)
         return tuple(sorted(processes, key=lambda process: (process.registered_ns, process.pid)))
 
     def _held(self) -> dict[int, frozenset[int]]:

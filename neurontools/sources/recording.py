@@ -7,17 +7,14 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.instances import catalogue
-from neurontools.machine.snapshot import NO_ERRORS, DeviceState, Snapshot
 from neurontools.monitor.codec import DamagedLineError, parse_line
 from neurontools.monitor.report import SystemGroup
-from neurontools.sources.reported_machine import ReportedMachine, cores_of, unknown_process
+from neurontools.sources.reported_machine import ReportedMachine, unknown_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.instances.catalogue import InstanceType
-    from neurontools.machine.snapshot import HardwareCounters, ProcessState
+    from neurontools.machine.snapshot import HardwareCounters, Snapshot
 
 _RECORDED = "recorded"
 _LONGEST_LINE_BYTES = 64 << 20
@@ -110,7 +107,12 @@ class RecordingSource:
                 return
             reported.take(report)
             if reported.hardware.neuron_device_count:
-                yield self._snapshot(reported)
+                yield reported.snapshot(
+                    self.name.removeprefix("file:"),
+                    "recording",
+                    taken_unix_s=self._ended_unix_s + reported.clock_s,
+                    started_unix_s=self._ended_unix_s,
+                )
 
     def _first_errors(self) -> dict[int, HardwareCounters]:
         """Return the memory errors of the first line that has them: before it they are unknown, not 0."""
@@ -134,24 +136,6 @@ class RecordingSource:
         except OSError as error:
             raise RecordingError(f"cannot read the recording {self._path}: {error.strerror}") from error
 
-    def _snapshot(self, reported: ReportedMachine) -> Snapshot:
-        hardware, instance = reported.hardware, reported.instance
-        processes = reported.processes()
-        return Snapshot(
-            machine=self.name.removeprefix("file:"),
-            source="recording",
-            instance_type=instance.instance_type,
-            instance_id=instance.instance_id,
-            lnc=max(1, hardware.logical_neuroncore_config),
-            lnc_applies=_lnc_applies(instance.instance_type, hardware.logical_neuroncore_config),
-            neuroncore_version=hardware.neuroncore_version,
-            taken_ns=round(reported.clock_s * 1e9),
-            taken_unix_s=self._ended_unix_s + reported.clock_s,
-            started_unix_s=self._ended_unix_s,
-            devices=reported_devices(reported, processes),
-            processes=processes,
-        )
-
     def _notice(self, text: str) -> None:
         if text not in self.notices:
             self.notices += (text,)
@@ -165,42 +149,3 @@ class RecordingSource:
 
 def _reported_machine() -> ReportedMachine:
     return ReportedMachine(lambda pid, tag: unknown_process(pid, tag, _RECORDED))
-
-
-def reported_devices(
-    reported: ReportedMachine, processes: tuple[ProcessState, ...]
-) -> tuple[DeviceState, ...]:
-    """Return the devices of the reports, with PCI addresses and links from the catalogue's instance type."""
-    instance = known_instance(reported.instance.instance_type)
-    used: dict[int, int] = {}
-    for process in processes:
-        for use in process.cores:
-            used[use.core] = used.get(use.core, 0) + use.memory.total_bytes
-    fits = instance is not None and instance.device_count == reported.hardware.neuron_device_count
-    return tuple(
-        DeviceState(
-            index=index,
-            bdf=instance.pci_bdf[index] if instance and fits else "",
-            cpu_affinity=instance.cpu_affinity[index] if instance and fits else "",
-            numa_node=instance.numa_node[index] if instance and fits else "-1",
-            connected_to=instance.connected_to[index] if instance and fits else None,
-            core_ids=cores,
-            memory_bytes=reported.hardware.neuron_device_memory_size,
-            memory_used_bytes=sum(used.get(core, 0) for core in cores),
-            hardware=reported.errors.get(index, NO_ERRORS),
-        )
-        for index, cores in cores_of(reported.hardware).items()
-    )
-
-
-def known_instance(name: str) -> InstanceType | None:
-    """Return an instance type of the catalogue, None when it is not in there."""
-    try:
-        return catalogue.instance_type(name)
-    except catalogue.UnknownInstanceError:
-        return None
-
-
-def _lnc_applies(instance_type: str, lnc: int) -> bool:
-    instance = known_instance(instance_type)
-    return lnc > 1 if instance is None else instance.lnc_applies

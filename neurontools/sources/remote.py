@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.machine.snapshot import Snapshot
 from neurontools.sources.prometheus_text import ScrapeReader, parse_samples
-from neurontools.sources.recording import known_instance, reported_devices
 from neurontools.sources.reported_machine import ReportedMachine, unknown_process
 
 if TYPE_CHECKING:
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from ssl import SSLContext
     from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
+
+    from neurontools.machine.snapshot import Snapshot
 
 UNCHECKED = "https+insecure"
 """The scheme of HTTPS with whatever certificate the other side has."""
@@ -244,27 +244,15 @@ class RemoteSource:
         period_s = _FIRST_PERIOD_S if self._last_s is None else max(1e-3, now_s - self._last_s)
         self._last_s = now_s
         self._reported.take(self._scrapes.report(parse_samples(text), period_s))
-        reported, hardware = self._reported, self._reported.hardware
-        if not hardware.neuron_device_count:
+        if not self._reported.hardware.neuron_device_count:
             raise ScrapeError(
                 f"{self._scraper.address} reports no Neuron device", "check that neuron-monitor runs there"
             )
-        processes = reported.processes()
-        known = known_instance(reported.instance.instance_type)
-        lnc = max(1, hardware.logical_neuroncore_config)
-        return Snapshot(
-            machine=self.name.removeprefix(f"{_REMOTE}:"),
-            source=_REMOTE,
-            instance_type=reported.instance.instance_type,
-            instance_id=reported.instance.instance_id,
-            lnc=lnc,
-            lnc_applies=known.lnc_applies if known else lnc > 1,
-            neuroncore_version=hardware.neuroncore_version,
-            taken_ns=round(reported.clock_s * 1e9),
+        return self._reported.snapshot(
+            self.name.removeprefix(f"{_REMOTE}:"),
+            _REMOTE,
             taken_unix_s=time.time(),
             started_unix_s=self._started_unix_s,
-            devices=reported_devices(reported, processes),
-            processes=processes,
         )
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from neurontools.machine.instances.catalogue import find_instance_type
 from neurontools.machine.snapshot import (
     LATENCY_BUCKETS,
+    NO_ERRORS,
+    NO_MEMORY,
     UNKNOWN_UID,
     CoreUse,
+    DeviceState,
     HardwareCounters,
     MemoryUse,
     ModelState,
     ProcessState,
+    Snapshot,
+    add_counts,
 )
 from neurontools.monitor.report import (
     DEVICE_ERROR_KINDS,
@@ -26,10 +32,12 @@ from neurontools.monitor.report import (
     SubgraphMemory,
 )
 from neurontools.runtime.status import NrtStatus
+from neurontools.sysfs.aggregates import portion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.monitor.report import (
         ErrorSummary,
         ExecutionStats,
@@ -45,7 +53,6 @@ if TYPE_CHECKING:
 # A process that was not reported for this share of the period of its reports is gone.
 _GONE_AFTER = 0.9
 _NANO = 1e9
-_NO_MEMORY = MemoryUse()
 
 
 class ReportedMachine:
@@ -106,6 +113,58 @@ class ReportedMachine:
             states.append(account.state())
         return tuple(states)
 
+    def snapshot(self, machine: str, source: str, *, taken_unix_s: float, started_unix_s: float) -> Snapshot:
+        """Return the machine as a snapshot, with PCI addresses and links from the catalogue's instance type.
+
+        Args:
+            machine: its name.
+            source: as in `Snapshot.source`.
+            taken_unix_s: when its state was this, in seconds since 1970.
+            started_unix_s: when it was first seen.
+        """
+        hardware, processes = self.hardware, self.processes()
+        lnc = max(1, hardware.logical_neuroncore_config)
+        instance = find_instance_type(self.instance.instance_type)
+        return Snapshot(
+            machine=machine,
+            source=source,
+            instance_type=self.instance.instance_type,
+            instance_id=self.instance.instance_id,
+            lnc=lnc,
+            lnc_applies=lnc > 1 if instance is None else instance.lnc_applies,
+            neuroncore_version=hardware.neuroncore_version,
+            taken_ns=round(self.clock_s * 1e9),
+            taken_unix_s=taken_unix_s,
+            started_unix_s=started_unix_s,
+            devices=self._devices(processes, instance),
+            processes=processes,
+        )
+
+    def _devices(
+        self, processes: tuple[ProcessState, ...], instance: InstanceType | None
+    ) -> tuple[DeviceState, ...]:
+        hardware = self.hardware
+        used: dict[int, int] = {}
+        for process in processes:
+            for use in process.cores:
+                used[use.core] = used.get(use.core, 0) + use.memory.total_bytes
+        if instance is not None and instance.device_count != hardware.neuron_device_count:
+            instance = None
+        return tuple(
+            DeviceState(
+                index=index,
+                bdf=instance.pci_bdf[index] if instance else "",
+                cpu_affinity=instance.cpu_affinity[index] if instance else "",
+                numa_node=instance.numa_node[index] if instance else "-1",
+                connected_to=instance.connected_to[index] if instance else None,
+                core_ids=cores,
+                memory_bytes=hardware.neuron_device_memory_size,
+                memory_used_bytes=sum(used.get(core, 0) for core in cores),
+                hardware=self.errors.get(index, NO_ERRORS),
+            )
+            for index, cores in cores_of(hardware).items()
+        )
+
     def _take_processes(self, entries: tuple[RuntimeEntry, ...]) -> None:
         for entry in entries:
             account = self._accounts.get(entry.pid)
@@ -153,12 +212,7 @@ def unknown_process(pid: int, tag: str, origin: str) -> ProcessState:
         runtime_version="",
         origin=origin,
         uses_device=True,
-        cores=(),
-        host_memory=MemoryUse(),
-        models=(),
-        status_counts=(),
         latency_counts=(0,) * LATENCY_BUCKETS,
-        registered_ns=0,
     )
 
 
@@ -184,7 +238,7 @@ class ProcessAccount:
         self._cores: dict[int, CoreUse] = {}
         self._statuses: dict[int, int] = {}
         self._latency = [0] * LATENCY_BUCKETS
-        self._host_memory = _NO_MEMORY
+        self._host_memory = NO_MEMORY
         self._models: tuple[ModelState, ...] = ()
         self._cpu_ns = (0, 0)
 
@@ -207,7 +261,7 @@ class ProcessAccount:
 
     def state(self) -> ProcessState:
         """Return the process as a snapshot shows it."""
-        cores = self._cores or {core: _idle(core) for core in self.held_cores}
+        cores = self._cores or {core: CoreUse(core) for core in self.held_cores}
         return replace(
             self.identity,
             cores=tuple(cores[core] for core in sorted(cores)),
@@ -222,7 +276,7 @@ class ProcessAccount:
     def _take_work(self, counters: NeuroncoreCounters) -> None:
         for core, activity in counters.cores:
             if activity.utilization_percent > 0 or activity.flops > 0:
-                use = self._cores.get(core, _idle(core))
+                use = self._cores.get(core, CoreUse(core))
                 self._cores[core] = replace(
                     use,
                     busy_ns=use.busy_ns
@@ -241,10 +295,10 @@ class ProcessAccount:
         loaded = [model.core for model in self._models if model.uuid not in known]
         occupied = {core for core, memory in on_cores.items() if memory.total_bytes}
         for core in occupied | set(loaded) | self._cores.keys():
-            use = self._cores.get(core, _idle(core))
+            use = self._cores.get(core, CoreUse(core))
             self._cores[core] = replace(
                 use,
-                memory=on_cores.get(core, _NO_MEMORY),
+                memory=on_cores.get(core, NO_MEMORY),
                 model_loads=use.model_loads + loaded.count(core),
             )
 
@@ -265,14 +319,13 @@ class ProcessAccount:
             self._latency = [have + more for have, more in zip(self._latency, spread, strict=True)]
         cores = sorted(self._cores)
         for place, core in enumerate(cores):
-            share = {status: _portion(count, place, len(cores)) for status, count in new.items()}
+            share = {status: portion(count, place, len(cores)) for status, count in new.items()}
             use = self._cores[core]
-            failures = dict(use.failures)
-            for status, count in share.items():
-                if status and count:
-                    failures[status] = failures.get(status, 0) + count
+            failed = tuple((status, count) for status, count in share.items() if status and count)
             self._cores[core] = replace(
-                use, executions=use.executions + sum(share.values()), failures=tuple(sorted(failures.items()))
+                use,
+                executions=use.executions + sum(share.values()),
+                failures=add_counts(use.failures, failed),
             )
 
 
@@ -319,11 +372,3 @@ def _spread(count: int, latency: Percentiles) -> list[int]:
 
 def _bucket(seconds: float) -> int:
     return max(0, min(LATENCY_BUCKETS - 1, int(2 * log2(seconds * 1e6)))) if seconds > 0 else 0
-
-
-def _portion(amount: int, place: int, parts: int) -> int:
-    return amount // parts + (place < amount % parts)
-
-
-def _idle(core: int) -> CoreUse:
-    return CoreUse(core, 0, 0, 0, 0, executing=False, memory=_NO_MEMORY)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.sources.source import Source
+    from neurontools.sources import Source
 
 _RETRY_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 _ERRORS = (NeuronToolsError, OSError, ValueError, LookupError, TypeError)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import add, attrgetter
 from typing import TYPE_CHECKING
 
-from neurontools.machine.snapshot import MemoryCategory, MemoryUse, busy_share
+from neurontools.machine.snapshot import MemoryCategory, MemoryUse, add_counts, busy_share
 from neurontools.sysfs.layout import format_power
 
 if TYPE_CHECKING:
@@ -142,15 +142,12 @@ def _running_sum(use: CoreUse) -> CoreSum:
 
 
 def _add(left: CoreSum, right: CoreSum) -> CoreSum:
-    failures = dict(left.failures)
-    for status, count in right.failures:
-        failures[status] = failures.get(status, 0) + count
     return CoreSum(
         left.busy_ns + right.busy_ns,
         left.executions + right.executions,
         left.flops + right.flops,
         left.model_loads + right.model_loads,
-        tuple(sorted(failures.items())),
+        add_counts(left.failures, right.failures),
         tuple(map(add, left.memory, right.memory)),
         left.host_bytes + right.host_bytes,
     )

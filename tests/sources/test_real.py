@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from neurontools.machine.codec import decode, encode
 from neurontools.machine.snapshot import Snapshot, busy_share
 from neurontools.sources import open_source
-from neurontools.sources.real import find_monitor
+from neurontools.sources.real import NoDriverError, find_monitor
 from neurontools.sources.retrying import RetryingSource, SourceProblem
-from neurontools.sources.source import NoDriverError
 from neurontools.sysfs.mirror import SysfsMirror
 from tests.sources.lines import INSTANCE, MEMORY_INFO, TRN2, line, runtime
 from tests.sysfs.machines import busy, machine, tree_of

@@ -156,7 +156,7 @@ class _LostPage:
 
     def __init__(self, cores: tuple[int, ...]) -> None:
         memory = MemoryUse()
-        self.uses = tuple([CoreUse(core, 0, 0, 0, 0, executing=False, memory=memory) for core in cores])
+        self.uses = tuple([CoreUse(core, memory=memory) for core in cores])
         self.host_memory = memory
         self.models: tuple[ModelState, ...] = ()
         self.status_counts: tuple[tuple[int, int], ...] = ()

@@ -196,6 +196,20 @@ def instance_type(name: str) -> InstanceType:
     return instances[wanted]
 
 
+def find_instance_type(name: str) -> InstanceType | None:
+    """Return an instance type by its name or alias, None when the catalogue does not have it."""
+    try:
+        return instance_type(name)
+    except UnknownInstanceError:
+        return None
+
+
+def vcpu_count(name: str) -> int:
+    """Return the vCPUs of an instance type, of a type that the catalogue does not have those of this host."""
+    instance = find_instance_type(name)
+    return (os.cpu_count() or 1) if instance is None else instance.vcpus
+
+
 def instance_aliases() -> dict[str, str]:
     """Return the aliases of instance types."""
     return dict(_catalogue()[1])

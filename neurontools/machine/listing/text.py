@@ -218,7 +218,7 @@ def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
 
 
 def _onlooker(asker: Asker) -> ProcessState:
-    from neurontools.machine.snapshot import MemoryUse, ProcessState
+    from neurontools.machine.snapshot import ProcessState
 
     pid, uid, command = asker
     return ProcessState(
@@ -230,12 +230,6 @@ def _onlooker(asker: Asker) -> ProcessState:
         runtime_version=NO_RUNTIME,
         origin="live",
         uses_device=False,
-        cores=(),
-        host_memory=MemoryUse(),
-        models=(),
-        status_counts=(),
-        latency_counts=(),
-        registered_ns=0,
     )
 
 

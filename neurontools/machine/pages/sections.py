@@ -77,7 +77,7 @@ class CoreSection:
         self.failures: tuple[int, ...] = ()
         self.memory = MemoryUse()
         self.model_loads = 0
-        self.use = CoreUse(core, 0, 0, 0, 0, executing=False, memory=self.memory)
+        self.use = CoreUse(core, memory=self.memory)
 
     def show(self, now_ns: int) -> None:
         """Update `use`."""
