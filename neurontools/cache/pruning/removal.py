@@ -15,7 +15,7 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.events import Usage, record_removals
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.location import is_remote
+from neurontools.cache.location import is_remote, open_root
 from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.locks import directory_lock, examine_lock_in, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
@@ -198,6 +198,7 @@ def _remove(
 def remove_leftover(root: str, path: str) -> None:
     """Remove a file below a root; errors are ignored."""
     with suppress(OSError):
+        open_root(root).close()
         above, name = open_parent(root, path)
         with above:
             above.remove_tree(name)
