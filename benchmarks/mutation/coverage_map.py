@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ProcessPoolExecutor
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +13,18 @@ from coverage import CoverageData
 if TYPE_CHECKING:
     from benchmarks.mutation.worker import Worker
 
+# The context of a started process is the test that starts it, which pytest puts into the environment.
 _CONFIG = """
 [run]
 data_file = {data}
 source_pkgs = neurontools
 parallel = true
-patch = subprocess, _exit
+patch = _exit
 sigterm = true
+context = ${{PYTEST_CURRENT_TEST-}}
 """
-_TIMEOUT_S = 900
+_TIMEOUT_S = 3600
+Lines = dict[str, set[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,30 @@ class TestFile:
     __test__ = False
 
 
-def measure(workers: list[Worker], names: list[str], store: Path) -> list[TestFile]:
-    """Run every test file once under coverage; what fails here is left out."""
-    with ProcessPoolExecutor(len(workers)) as pool:
-        jobs = [
-            pool.submit(_measure_all, worker, names[i :: len(workers)]) for i, worker in enumerate(workers)
-        ]
-        found = [test for job in jobs for test in job.result()]
+def measure(worker: Worker, processes: int, store: Path) -> None:
+    """Run all tests once under coverage; files in which a test fails are left out."""
+    data, outcomes = worker.tree / ".coverage-data", worker.tree / ".outcomes.json"
+    config = worker.tree / ".coveragerc"
+    config.write_text(_CONFIG.format(data=data))
+    variables = {
+        "COVERAGE_PROCESS_START": str(config),
+        "MUTATION_OUTCOMES": str(outcomes),
+        "PYTHONPATH": str(Path(__file__).parent),
+    }
+    options = ("-p", "coverage_plugin", "-n", str(processes), "--dist", "loadfile", "--maxfail=100")
+    print(f"measuring which tests execute which lines: all tests, {processes} at a time ...", flush=True)
+    outcome, duration_s = worker.run(["tests"], _TIMEOUT_S, *options, variables=variables)
+    print(f"{outcome} in {duration_s:.0f} s", flush=True)
+    lines = _lines(worker, data)
+    seconds: dict[str, float] = json.loads(outcomes.read_text())
     store.write_text(
         json.dumps(
-            [[t.name, t.duration_s, {file: sorted(lines) for file, lines in t.lines.items()}] for t in found]
+            [
+                [name, seconds[name], {file: sorted(found) for file, found in lines[name].items()}]
+                for name in seconds
+            ]
         )
     )
-    return found
 
 
 def load(store: Path) -> list[TestFile]:
@@ -58,24 +72,27 @@ def load(store: Path) -> list[TestFile]:
     ]
 
 
-def _measure_all(worker: Worker, names: list[str]) -> list[TestFile]:
-    return [test for name in names if (test := _measure(worker, name)) is not None]
+def _lines(worker: Worker, data: Path) -> dict[str, Lines]:
+    """Return the lines that each test file executes.
 
-
-def _measure(worker: Worker, name: str) -> TestFile | None:
-    data = worker.tree / ".coverage-data"
-    (worker.tree / ".coveragerc").write_text(_CONFIG.format(data=data))
-    outcome, duration_s = worker.run([name], _TIMEOUT_S, coverage=True)
-    lines: dict[str, set[int]] = {}
+    Lines executed by an import, which no test is named for, count for every test file that executes something else
+    in the module.
+    """
+    by_test: defaultdict[str, Lines] = defaultdict(lambda: defaultdict(set))
+    imported: Lines = defaultdict(set)
     for part in data.parent.glob(f"{data.name}*"):
         measured = CoverageData(str(part))
         measured.read()
-        for file in measured.measured_files():
-            if Path(file).is_relative_to(worker.package):
-                executed = lines.setdefault(str(Path(file).relative_to(worker.package)), set())
-                executed.update(measured.lines(file) or ())
+        for path in measured.measured_files():
+            if not Path(path).is_relative_to(worker.package):
+                continue
+            file = str(Path(path).relative_to(worker.package))
+            for line, contexts in measured.contexts_by_lineno(path).items():
+                for context in contexts:
+                    test = context.rpartition("|")[2].partition("::")[0]
+                    (by_test[test] if test else imported)[file].add(line)
         part.unlink()
-    print(f"{outcome:8} {duration_s:6.1f} s  {name}", flush=True)
-    if outcome != "passed":
-        return None
-    return TestFile(name, duration_s, {file: frozenset(numbers) for file, numbers in lines.items()})
+    for lines in by_test.values():
+        for file in lines:
+            lines[file] |= imported[file]
+    return by_test

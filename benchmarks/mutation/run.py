@@ -42,10 +42,7 @@ def main() -> int:
     workers = [Worker(directory / f"worker-{index}", REPOSITORY) for index in range(arguments.workers)]
     store = directory / "map.json"
     if arguments.map or not store.exists():
-        names = sorted(
-            str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "tests").rglob("test_*.py")
-        )
-        coverage_map.measure(workers, names, store)
+        coverage_map.measure(workers[0], arguments.workers, store)
     tests = coverage_map.load(store)
     mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed)
     outcomes = _test_all(mutants, tests, workers)
@@ -105,7 +102,7 @@ def _test(mutant: Mutant, tests: list[TestFile], worker: Worker) -> str:
         path.write_text(mutant.source(worker.package))
         for group in _groups(covering):
             timeout_s = max(_MIN_TIMEOUT_S, 4 * sum(test.duration_s for test in group))
-            outcome, _ = worker.run([test.name for test in group], timeout_s)
+            outcome, _ = worker.run([test.name for test in group], timeout_s, "-x")
             if outcome != "passed":
                 return "killed" if outcome == "failed" else "timeout"
     finally:

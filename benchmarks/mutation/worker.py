@@ -11,8 +11,13 @@ import sysconfig
 import time
 import venv
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -56,9 +61,19 @@ class Worker:
                 target.chmod(0o755)
 
     def run(
-        self, test_files: list[str], timeout_s: float, *options: str, coverage: bool = False
+        self,
+        tests: list[str],
+        timeout_s: float,
+        *options: str,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[str, float]:
-        """Run test files up to the first failure.
+        """Run test files or folders.
+
+        Args:
+            tests: their paths in the tree.
+            timeout_s: seconds after which they are killed.
+            options: of pytest.
+            variables: added to the environment.
 
         Returns:
             `passed`, `failed` or `timeout`, and the seconds that it took.
@@ -67,12 +82,9 @@ class Worker:
             _PR_SET_CHILD_SUBREAPER, 1
         )  # so that stray daemons become children of this process
         # The script and not the module: `python -m` would find the checkout's package before the installed one.
-        tool = ["-m", "coverage", "run"] if coverage else []
         command = [
             self._python,
-            *tool,
             self._venv / "bin" / "pytest",
-            "-x",
             "-q",
             "-p",
             "no:cacheprovider",
@@ -83,10 +95,11 @@ class Worker:
         environment = os.environ | {
             "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{self._venv}/bin:{os.environ['PATH']}",
+            **variables,
         }
         start_s = time.monotonic()
         process = subprocess.Popen(
-            [*command, *test_files],
+            [*command, *tests],
             cwd=self.tree,
             env=environment,
             stdin=subprocess.DEVNULL,
