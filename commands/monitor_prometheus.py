@@ -31,7 +31,11 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     parser.add_argument("-p", "--port", type=int, default=8000, help="port to listen on (default: 8000)")
-    parser.add_argument("--host", default="", help="address to listen on (default: all)")
+    parser.add_argument(
+        "--host",
+        default="",
+        help="address to listen on (default: localhost; 0.0.0.0 for all addresses, where the real tool listens)",
+    )
     parser.add_argument("--cert-file", metavar="FILE", help="certificate, for HTTPS")
     parser.add_argument("--key-file", metavar="FILE", help="private key, for HTTPS")
     parser.add_argument(
@@ -51,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     exporter, server = start_exporter(address, console.warn)
     running = f"Running {address.scheme} prometheus server at port {server.port}"
     if arguments.enable_k8s_info:
-        sys.stderr.write(running + "\n")
+        console.err(running)
     else:
         console.out_now(running)
     if sys.stdin.isatty():

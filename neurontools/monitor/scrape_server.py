@@ -6,9 +6,12 @@ import os
 import socket
 import ssl
 import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from resource import RLIMIT_NOFILE, getrlimit
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from neurontools.errors import MissingDependencyError, NeuronToolsError, UsageError
@@ -18,12 +21,18 @@ if TYPE_CHECKING:
 
     from neurontools.monitor.exporter import Exporter
 
-_CLIENT_TIMEOUT_S = 10.0
+LOCALHOST = "127.0.0.1"
+_REQUEST_S = 10.0
+_RETRY_S = 0.1
+_MOST_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeAddress:
-    """Where to listen, and the certificate and key for HTTPS. An empty host means every address of this computer."""
+    """Where to listen, and the certificate and key for HTTPS.
+
+    An empty host means localhost; `0.0.0.0` and `::` mean every address of this computer.
+    """
 
     host: str
     port: int
@@ -37,7 +46,7 @@ class ScrapeAddress:
 
 
 def scrape_address(text: str) -> tuple[str, int]:
-    """Return host and port of `[HOST]:PORT` or `PORT`; an IPv6 address stands in brackets.
+    """Return host and port of `[HOST]:PORT` or `PORT`; an IPv6 address stands in brackets, no host is "".
 
     Raises:
         UsageError: it is not an address.
@@ -119,11 +128,22 @@ class ScrapeServer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each request, so that a slow client does not delay others."""
+    """A thread for each request, so that a slow client does not delay others.
+
+    A request has `_REQUEST_S` seconds in all, however it is sent. A full server closes the connection that has been
+    open longest: a scrape takes milliseconds, so that is a slow client.
+    """
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     context: ssl.SSLContext | None = None
+
+    def __init__(self, address: tuple[Any, ...], handler: type[WSGIRequestHandler]) -> None:
+        self._until_s: dict[socket.socket, float] = {}  # oldest first
+        self._changed = threading.Condition()
+        self._most = _most_connections()
+        super().__init__(address, handler)
 
     def server_bind(self) -> None:
         """Bind without asking the name service for this computer's name, as WSGIServer would."""
@@ -135,21 +155,66 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
         self.setup_environ()
 
-    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], address: object) -> None:
-        """Answer a request; the handshake of TLS happens here, in the request's thread."""
-        assert isinstance(request, socket.socket)
-        request.settimeout(_CLIENT_TIMEOUT_S)
-        if self.context is None:
-            super().finish_request(request, address)
-            return
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; the handshake of TLS happens in the request's thread."""
         try:
-            with self.context.wrap_socket(request, server_side=True) as encrypted:
-                super().finish_request(encrypted, address)
-        except (ssl.SSLError, OSError):
-            return  # not our protocol, or the client went away
+            connection, address = self.socket.accept()
+        except OSError:
+            # Without descriptors the connection stays in the queue, and would be tried again without a pause.
+            time.sleep(_RETRY_S)
+            raise
+        if self.context is not None:
+            connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], address: Any) -> None:
+        """Answer a request in a thread, once there is room for it."""
+        assert isinstance(request, socket.socket)
+        with self._changed:
+            while len(self._until_s) >= self._most:
+                _interrupt(next(iter(self._until_s)))
+                self._changed.wait(_RETRY_S)
+            self._until_s[request] = time.monotonic() + _REQUEST_S
+        super().process_request(request, address)
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], address: object) -> None:
+        """Answer a request."""
+        if isinstance(request, ssl.SSLSocket):
+            request.do_handshake()
+        super().finish_request(request, address)
+
+    def close_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Close a connection."""
+        assert isinstance(request, socket.socket)
+        with self._changed:
+            self._until_s.pop(request, None)
+            super().close_request(request)
+            self._changed.notify_all()
+
+    def service_actions(self) -> None:
+        """End requests that take too long; called several times a second."""
+        now_s = time.monotonic()
+        with self._changed:
+            for request, until_s in self._until_s.items():
+                if until_s < now_s:
+                    _interrupt(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a client that went away."""
+
+
+def _most_connections() -> int:
+    """Return how many connections are open at once: few enough that the monitor keeps descriptors for its own files."""
+    files = getrlimit(RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if files < 0 else max(1, min(_MOST_CONNECTIONS, files // 4))
+
+
+def _interrupt(request: socket.socket) -> None:
+    """Let the thread of a request find its connection closed."""
+    with suppress(OSError):
+        socket.socket.shutdown(
+            request, socket.SHUT_RDWR
+        )  # not that of TLS, which is not made for other threads
 
 
 class _Handler(WSGIRequestHandler):
@@ -166,7 +231,7 @@ class _Handler(WSGIRequestHandler):
 def _bound(address: ScrapeAddress, context: ssl.SSLContext | None) -> _Server:
     try:
         family, _, _, _, target = socket.getaddrinfo(
-            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            address.host or LOCALHOST, address.port, type=socket.SOCK_STREAM
         )[0]
     except socket.gaierror as error:
         raise NeuronToolsError(

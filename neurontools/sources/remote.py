@@ -99,10 +99,8 @@ class Scraper:
         from neurontools.sources.timed_http import http_handler, https_handler
 
         end_s = time.monotonic() + _ANSWER_TIMEOUT_S
-        if urlsplit(self._url).scheme == "http":
-            return build_opener(_redirect_handler(), http_handler(end_s))
-        # A redirect never leads from HTTPS to HTTP.
-        return build_opener(_redirect_handler(), https_handler(end_s, self._context))
+        handlers = [_redirect_handler(), http_handler(end_s), https_handler(end_s, lambda: self._context)]
+        return build_opener(*handlers)
 
     @cached_property
     def _context(self) -> SSLContext:

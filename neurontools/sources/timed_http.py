@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any
-from urllib.request import HTTPHandler, HTTPSHandler
+from urllib.request import AbstractHTTPHandler, HTTPHandler, HTTPSHandler
 
 if TYPE_CHECKING:
     import socket
@@ -28,17 +28,20 @@ def http_handler(end_s: float) -> HTTPHandler:
     return TimedHandler()
 
 
-def https_handler(end_s: float, context: SSLContext) -> HTTPSHandler:
-    """Return what opens HTTPS addresses, as `http_handler` does HTTP."""
+def https_handler(end_s: float, make_context: Callable[[], SSLContext]) -> HTTPSHandler:
+    """Return what opens HTTPS addresses, as `http_handler` does HTTP; the context is made when the first one is opened."""
 
     class TimedHandler(HTTPSHandler):
         """Opens HTTPS addresses."""
 
-        def do_open(self, http_class: Any, req: Request, **arguments: Any) -> HTTPResponse:
-            """Send a request and return its answer."""
-            return super().do_open(_timed(http_class, end_s), req, **arguments)
+        def __init__(self) -> None:
+            AbstractHTTPHandler.__init__(self)  # that of HTTPSHandler reads the system's certificates at once
 
-    return TimedHandler(context=context)
+        def https_open(self, req: Request) -> HTTPResponse:
+            """Send a request and return its answer."""
+            return self.do_open(_timed(HTTPSConnection, end_s), req, context=make_context())
+
+    return TimedHandler()
 
 
 def _timed(http_class: Callable[..., HTTPConnection], end_s: float) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import ssl
 import urllib.request
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.monitor.scrape_server import ScrapeAddress, scrape_address, start_exporter
+from neurontools.monitor.scrape_server import ScrapeAddress, _most_connections, scrape_address, start_exporter
 from tests.monitor.test_exporter import entry, report
 
 
@@ -103,6 +103,54 @@ def test_a_client_that_says_nothing_does_not_delay_others(serve, certificate):
     server = serve(cert_file=cert, key_file=key)
     with closing(socket.create_connection(("127.0.0.1", server.port))):
         get(f"https://localhost:{server.port}/metrics", ssl.create_default_context(cafile=cert))
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_other_addresses_are_not_listened_on_by_default(serve, host):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", serve(host).port))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_every_address_is_listened_on_when_it_is_asked_for(serve, host):
+    assert get(f"http://127.0.0.2:{serve(host).port}/metrics")
+
+
+@pytest.fixture
+def slow_client():
+    """Connect and send one byte of a request, which is never completed: `slow_client(server)` returns the socket."""
+    with ExitStack() as opened:
+
+        def connect(server):
+            client = opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            client.sendall(b"G")
+            return client
+
+        yield connect
+
+
+def test_a_full_server_closes_what_has_been_open_longest(serve, slow_client, monkeypatch):
+    monkeypatch.setattr("neurontools.monitor.scrape_server._MOST_CONNECTIONS", 3)
+    server = serve()
+    clients = [slow_client(server) for _ in range(20)]
+    get(f"http://127.0.0.1:{server.port}/metrics")
+    assert [client.recv(1) for client in clients[:-2]] == [b""] * 18
+    clients[-1].sendall(b"ET /metrics HTTP/1.0\r\n\r\n")
+    assert clients[-1].recv(4) == b"HTTP"
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_request_that_does_not_end_is_ended(serve, slow_client, certificate, monkeypatch, encrypted):
+    monkeypatch.setattr("neurontools.monitor.scrape_server._REQUEST_S", 0.0)
+    server = serve(**dict(zip(("cert_file", "key_file"), certificate, strict=True)) if encrypted else {})
+    assert slow_client(server).recv(1) == b""
+
+
+def test_slow_clients_leave_descriptors_for_the_monitor(monkeypatch):
+    monkeypatch.setattr("neurontools.monitor.scrape_server.getrlimit", lambda _: (64, 64))
+    assert _most_connections() == 16
+    monkeypatch.setattr("neurontools.monitor.scrape_server.getrlimit", lambda _: (-1, -1))
+    assert _most_connections() == 64
 
 
 def test_plain_http_to_the_https_port_fails_quietly(serve, certificate, capfd):

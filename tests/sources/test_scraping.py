@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
 import threading
 from base64 import b64encode
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -166,3 +168,54 @@ def test_neuron_top_says_it_of_the_machine_and_shows_the_others(tool, serve, cer
     done = tool("neuron-ls", "--source", f"https://127.0.0.1:{port}")
     assert done.returncode != 0
     assert "SSL_CERT_FILE=cert.pem" in done.stderr
+
+
+@contextmanager
+def dripping(head, drop, certificate=None):
+    """Serve a head, then one more byte again and again; yields the port."""
+    done = threading.Event()
+
+    def serve(listener):
+        accepted = listener.accept()[0]
+        with (
+            suppress(OSError),
+            context.wrap_socket(accepted, server_side=True) if certificate else accepted as client,
+        ):
+            client.sendall(head)
+            while not done.wait(0.01):
+                client.sendall(drop)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if certificate:
+        context.load_cert_chain(*certificate)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1]
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\n", b"x"),
+        (b"HTTP/1.0 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+    ids=["body", "head", "chunks"],
+)
+def test_an_answer_that_drips_is_given_up(monkeypatch, head, drop):
+    monkeypatch.setattr("neurontools.sources.remote._ANSWER_TIMEOUT_S", 0.3)
+    with dripping(head, drop) as port, pytest.raises(ScrapeError, match=f"127.0.0.1:{port}.*timed out"):
+        fetched(f"http://127.0.0.1:{port}")
+
+
+def test_so_is_one_behind_a_redirect(monkeypatch, serve, certificate):
+    monkeypatch.setattr("neurontools.sources.remote._ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
+    first = serve()
+    with dripping(b"HTTP/1.0 200 OK\r\n\r\n", b"x", certificate) as port:
+        first.answers["/metrics"] = (f"https://127.0.0.1:{port}/metrics",)
+        with pytest.raises(ScrapeError, match="timed out"):
+            fetched(f"http://127.0.0.1:{first.port}")
