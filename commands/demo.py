@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 from neurontools import env, paths
 from neurontools.commands import console
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import TORCH_REMEDY, MissingDependencyError, NeuronToolsError, UsageError
 
 INSTANCE = "trn1.32xlarge"
 MACHINE = "demo"
@@ -47,6 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.epochs < 1:
         raise UsageError(f"--epochs {arguments.epochs} is less than 1", "use at least 1")
+    try:
+        import_module("torch")  # else the training would fail with a traceback
+    except ImportError as error:
+        raise MissingDependencyError(f"the demo needs torch: {error}", TORCH_REMEDY) from error
     root = Path(tempfile.mkdtemp(prefix="neurontools-demo-"))
     run = DemoRun(root)
     try:

@@ -6,6 +6,7 @@ import argparse
 import re
 import textwrap
 from functools import partial
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from neurontools.base.text import did_you_mean
@@ -20,6 +21,7 @@ MACHINE_HELP = "machine name (default: NEURONTOOLS_MACHINE or 'default')"
 EXIT_CODES = "exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted"
 
 _EXAMPLES = "examples:"
+_MIN_WIDTH = 24
 _EXAMPLE = re.compile(r"  (?P<command>\S.*?)(?: {2,}(?P<purpose>\S.*))?$")
 _CONTINUED = re.compile(r" {9,}(?P<purpose>\S.*)$")  # the purpose of the example above, on its own line
 _COLUMNS = re.compile(r" +\S+(?: \S+)? {2,}| *")
@@ -132,6 +134,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     Examples are written one a line: the command, two or more spaces, then its purpose.
     """
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=max(get_terminal_size().columns - 2, _MIN_WIDTH))
+
     def _format_action_invocation(self, action: argparse.Action) -> str:
         text = super()._format_action_invocation(action)
         if len(text) <= self._width - 2:
@@ -184,7 +189,7 @@ def _wrap_text(text: str, width: int) -> Iterator[str]:
         column = _COLUMNS.match(line)
         yield from textwrap.wrap(
             line,
-            max(width, 24),
+            max(width, _MIN_WIDTH),
             subsequent_indent=" " * len(column[0] if column else ""),
             break_long_words=False,
             break_on_hyphens=False,

@@ -82,11 +82,14 @@ class MachineDirectory:
         paths.ensure_private(self.state)
 
     def is_whole(self) -> bool:
-        """Return whether the socket, the record, the pages directory and a group's mark exist."""
-        needed = [self.socket, self.record, self.pages]
+        """Return whether the socket, the pages directory and a group's mark exist, and the record can be read."""
+        needed = [self.socket, self.pages]
         if self.group is not None:
             needed.append(f"{os.path.dirname(self.path)}/{paths.GROUP_MARK}")
-        return all(map(os.path.exists, needed))
+        try:
+            return all(map(os.path.exists, needed)) and read_record(self.machine) is not None
+        except NeuronToolsError:
+            return False
 
     @property
     def socket_mode(self) -> int:

@@ -39,6 +39,14 @@ def test_what_stands_below_the_options_fits_a_narrow_terminal(monkeypatch, comma
             assert len(line) <= 40 or len(line.split()) <= 2 or "'" in line, line
 
 
+@pytest.mark.parametrize("columns", ["1", "3"])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_is_printed_however_narrow_the_terminal_is(monkeypatch, command, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for parser in parsing.family(parser_of(command)):
+        assert parser.format_help()
+
+
 def test_a_purpose_is_a_comment_behind_or_above():
     parser = argparse.ArgumentParser(
         prog="x",

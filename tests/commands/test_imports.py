@@ -81,6 +81,15 @@ def test_without_torch_what_needs_it_says_how_to_get_it(tool, home):
 
 
 @pytest.mark.usefixtures("without_torch")
+def test_without_torch_the_demo_says_how_to_get_it(tool):
+    run = tool("neurontools", "demo")
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert run.stderr.splitlines()[0] == "error: the demo needs torch: No module named 'torch'"
+    assert "pip install 'neurontools[torch]'" in run.stderr
+
+
+@pytest.mark.usefixtures("without_torch")
 @pytest.mark.parametrize("module", ["torch_xla.core.xla_model", "torch_neuronx"])
 def test_without_torch_a_script_fails_with_the_way_to_get_it(tool, module):
     run = tool("neuron-run", "--", "python", "-c", f"import {module}")

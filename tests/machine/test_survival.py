@@ -302,7 +302,14 @@ def test_a_deleted_runtime_directory_is_made_again_when_a_tool_comes(
         assert [process.pid for process in client.snapshot().processes] == [job.pid]
     assert [info.pid for info in launch.list_machines()] == [daemon.pid]
     assert start().was_running
-    assert "was deleted; it was restored" in Path(daemon.log).read_text()
+    assert "was deleted or damaged; it was restored" in Path(daemon.log).read_text()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"pid": "x"}', b"\xff" * 50])
+def test_a_damaged_record_is_written_again_when_it_is_needed(daemon: DaemonInfo, content: bytes) -> None:
+    Path(paths.machine_dir("default"), "neurond.json").write_bytes(content)
+    assert launch.find("default").pid == daemon.pid
+    assert [info.pid for info in launch.list_machines()] == [daemon.pid]
 
 
 def test_a_deleted_runtime_directory_is_made_again_by_a_hangup(daemon: DaemonInfo, wait_until: Wait) -> None:

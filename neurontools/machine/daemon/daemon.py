@@ -74,7 +74,7 @@ class Daemon:
                 recovery_socket.close()
 
     def restore(self) -> None:
-        """Create the directory, the socket and the records again where they were deleted."""
+        """Create the directory, the socket and the records again where they were deleted or damaged."""
         if self._directory.is_whole():
             return
         try:
@@ -84,7 +84,7 @@ class Daemon:
             self._listen()
             self._service.rewrite_records()
             self._save_journal()
-            log.warning("%s was deleted; it was restored", self._directory.path)
+            log.warning("%s was deleted or damaged; it was restored", self._directory.path)
         except (NeuronToolsError, OSError) as error:
             log.error("cannot restore %s: %s", self._directory.path, error)  # noqa: TRY400  no traceback wanted
 
