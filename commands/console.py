@@ -1,5 +1,7 @@
 """All output of commands to stdout and stderr, and all exit codes.
 
+Text passes `base.text.printable_lines` here, so nothing that a file or another user names can control a terminal.
+
 Exit codes: 0 success, 1 failed, 2 usage error, 3 no machine, 4 daemon error, 130 interrupted, or the child's own.
 """
 
@@ -12,6 +14,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.text import format_error, printable, printable_lines
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -24,15 +27,15 @@ _STDERR = 2
 _LONGEST_POLL_S = 3600.0
 
 
-def out(text: str) -> None:
-    """Write data and a newline to stdout."""
+def out(text: str, *, styled: bool = False) -> None:
+    """Write data and a newline to stdout; `styled` text may have colours of ours."""
     with _writing():
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable_lines(text, styled=styled) + "\n")
 
 
-def out_now(text: str) -> None:
-    """Write data and a newline to stdout as UTF-8, and flush."""
-    bytes_now((text + "\n").encode("utf-8", "backslashreplace"))
+def out_now(text: str, *, styled: bool = False) -> None:
+    """Write data and a newline to stdout as UTF-8, and flush; `styled` text may have colours of ours."""
+    bytes_now((printable_lines(text, styled=styled) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def bytes_now(data: bytes) -> None:
@@ -62,15 +65,24 @@ def pause(seconds: float) -> None:
             return
 
 
+def err(text: str, *, end: str = "\n", styled: bool = False) -> None:
+    """Write a message to stderr, or nowhere if stderr is full; `styled` text may have colours of ours."""
+    try:
+        sys.stderr.write(printable_lines(text, styled=styled) + end)
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def notice(text: str) -> None:
     """Write a message to stderr if it is a terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(text + "\n")
+        err(text)
 
 
 def warn(text: str) -> None:
-    """Write a warning to stderr."""
-    sys.stderr.write(f"warning: {text}\n")
+    """Write a warning of one line to stderr."""
+    err(f"warning: {printable(text)}")
 
 
 def _warn_of_settings() -> None:
@@ -81,9 +93,7 @@ def _warn_of_settings() -> None:
 
 def fail(error: NeuronToolsError) -> int:
     """Write an error and its remedy to stderr and return its exit code."""
-    sys.stderr.write(f"error: {error.message}\n")
-    if error.remedy:
-        sys.stderr.write(f"hint: {error.remedy}\n")
+    err(format_error(error), end="")
     return error.exit_code
 
 

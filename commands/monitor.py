@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_machine
 from neurontools.errors import UsageError
@@ -69,7 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--prometheus",
         metavar="[HOST]:PORT",
-        help="serve Prometheus metrics there instead of writing lines",
+        help="serve Prometheus metrics there instead of writing lines; HOST is localhost by default, 0.0.0.0 means "
+        "every address",
     )
     add("--cert-file", metavar="FILE", help="certificate, for HTTPS with --prometheus")
     add("--key-file", metavar="FILE", help="private key, for HTTPS with --prometheus")
@@ -82,22 +83,26 @@ def _run(arguments: argparse.Namespace) -> int:
     address = _address(arguments)
     log = partial(_log, arguments.verbose)
     config = _config(arguments.config_file, log)
-    found = _reports(arguments, config, log)
-    if address is not None:
-        return _serve(found, address)
+    source, found = _open_reports(arguments, config, log)
+    with source:
+        if address is not None:
+            return _serve(found, address)
+        _print(found, log)
+    return 0
+
+
+def _print(found: Iterator[MonitorReport], log: Log) -> None:
     from neurontools.monitor.codec import format_line
 
     for report in found:
         line = format_line(report)
         console.out_now(line)
         log(_EVERYTHING, f"wrote {len(line)} characters, {len(report.runtimes)} processes")
-    return 0
 
 
 def _log(verbosity: int, level: int, text: str) -> None:
     if level <= verbosity:
-        sys.stderr.write(f"neuron-monitor: {text}\n")
-        sys.stderr.flush()
+        console.err(f"neuron-monitor: {printable(text)}")
 
 
 def _config(path: str | None, log: Log) -> MonitorConfig:
@@ -112,7 +117,9 @@ def _config(path: str | None, log: Log) -> MonitorConfig:
     return config
 
 
-def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: Log) -> Iterator[MonitorReport]:
+def _open_reports(
+    arguments: argparse.Namespace, config: MonitorConfig, log: Log
+) -> tuple[RetryingSource | Source, Iterator[MonitorReport]]:
     from itertools import islice
 
     from neurontools.monitor.collector import recorded_reports, reports
@@ -122,13 +129,13 @@ def _reports(arguments: argparse.Namespace, config: MonitorConfig, log: Log) -> 
         wait = console.pause if arguments.prometheus is None else time.sleep
         sampled = _sampled_source(arguments, config, log, wait)
         found = reports(config, lambda: sampled.snapshot(console.warn), sleep=wait)
-        return islice(_with_notices(found, sampled), arguments.count)
+        return sampled, islice(_with_notices(found, sampled), arguments.count)
     from neurontools.sources import open_source
 
     recorded = open_source(arguments.source, machine=arguments.machine)
     log(_ERRORS, f"source: {recorded.name}")
     found = recorded_reports(config, recorded.watch(config.period_s))
-    return islice(_with_notices(found, recorded), arguments.count)
+    return recorded, islice(_with_notices(found, recorded), arguments.count)
 
 
 def _sampled_source(

@@ -182,7 +182,8 @@ def _print_notes(benchmarks: tuple[Benchmark, ...], tables: tuple[tuple[Row, ...
     if any(benchmark.sizes != benchmark.asked_sizes for benchmark in benchmarks):
         console.notice("note: sizes are rounded down to whole elements of every rank")
     # The user requested --check, so its result is printed in a pipe too.
-    sys.stderr.writelines(f"{line}\n" for rows in tables for row in rows for line in _verified(row))
+    for line in [line for rows in tables for row in rows for line in _verified(row)]:
+        console.err(line)
 
 
 def _verified(row: Row) -> list[str]:

@@ -207,7 +207,9 @@ def _show(arguments: argparse.Namespace, info: DaemonInfo, what: str) -> None:
         console.out_now(json.dumps(info.to_json(), indent=2))
         return
     size = f"{plural(info.device_count, 'device')}, {plural(info.core_count, 'NeuronCore')}"
-    console.out_now(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
+    console.out_now(
+        printable(f"machine {info.machine!r} {what} {info.instance_type} ({size}), pid {info.pid}")
+    )
     if info.group is not None and what.endswith("started:"):
         console.out_now(f"group {info.group} uses it with {env.RUNTIME_DIR}={paths.runtime_dir()}")
 
@@ -242,7 +244,7 @@ def _status_text(info: DaemonInfo, snapshot: Snapshot) -> str:
         )
         for process in snapshot.processes
     ]
-    return "\n".join(f"{name:<10}{value}" for name, value in rows)
+    return "\n".join(printable(f"{name:<10}{value}") for name, value in rows)
 
 
 def _devices(info: DaemonInfo, snapshot: Snapshot) -> str:

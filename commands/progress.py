@@ -7,6 +7,8 @@ import time
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Self
 
+from neurontools.base.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,7 +38,7 @@ class ProgressLine:
         if now_s < self._next_s:
             return
         columns = get_terminal_size().columns - 1
-        sys.stderr.write(f"{_CLEAR}{text[:columns]}")
+        sys.stderr.write(f"{_CLEAR}{printable(text)[:columns]}")
         sys.stderr.flush()
         self._is_shown = True
         self._next_s = now_s + _PERIOD_S

@@ -13,6 +13,8 @@ class NeuronToolsError(Exception):
     """
 
     exit_code = 1
+    has_lines = False
+    """Whether the message has several lines, and maybe colours; in others a newline belongs to a name and is escaped."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)

@@ -154,7 +154,8 @@ def _why_run(arguments: argparse.Namespace, root: str) -> int:
     if arguments.json:
         print_json(report.run_json(found, full=arguments.full))
     else:
-        console.out(report.format_run(found, _style(arguments)))
+        style = _style(arguments)
+        console.out(report.format_run(found, style), styled=style.colour)
     return 0
 
 
@@ -170,7 +171,8 @@ def _why_entries(arguments: argparse.Namespace, root: str) -> int:
     if arguments.json:
         print_json(report.explanation_json(found, full=arguments.full))
     else:
-        console.out(report.format_explanation(found, _style(arguments)))
+        style = _style(arguments)
+        console.out(report.format_explanation(found, style), styled=style.colour)
     return 0
 
 

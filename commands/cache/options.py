@@ -140,20 +140,19 @@ def confirmed(verb: str, what: str, question: str) -> bool:
     Raises:
         UsageError: stdin is not a terminal.
     """
-    sys.stderr.write(f"{what}\n")
+    console.err(what)
     if not sys.stdin.isatty():
         raise UsageError(
             f"{verb} needs a confirmation, and stdin is not a terminal", "add -y, or --dry-run to list only"
         )
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
+    console.err(f"{question} [y/N] ", end="")
     answer = b""
     try:
         answer = sys.stdin.buffer.readline()
     finally:
         # After Ctrl-C or Ctrl-D the next line would begin behind the question.
         if not answer.endswith(b"\n"):
-            sys.stderr.write("\n")
+            console.err("")
     return answer.strip().lower() in {b"y", b"yes"}
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from neurontools.base.text import printable, printable_lines
 from neurontools.commands import console
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.errors import NeuronToolsError, UsageError
@@ -49,7 +50,7 @@ def _build_once(arguments: argparse.Namespace) -> BuildResult:
     request, directory = _request(arguments)
     paint = painter(arguments.color, sys.stderr.isatty())
     try:
-        result = build(request, _print_line if arguments.verbose else console.notice)
+        result = build(request, console.err if arguments.verbose else console.notice)
     except CustomOpBuildError as error:
         raise type(error)(_colorize(error.message, paint), error.remedy) from error
     finally:
@@ -57,8 +58,12 @@ def _build_once(arguments: argparse.Namespace) -> BuildResult:
         if not arguments.no_compile_commands:
             _write_compile_commands(request, directory)
     for line in result.warnings:
-        _print_line(_colorize(line, paint))
-    console.out_now(_json(result) if arguments.json else _text(result, arguments.color))
+        console.err(_colorize(line, paint), styled=paint is not plain)
+    if arguments.json:
+        console.out_now(_json(result))
+    else:
+        paint = painter(arguments.color, sys.stdout.isatty())
+        console.out_now(_text(result, paint), styled=paint is not plain)
     return result
 
 
@@ -149,17 +154,12 @@ def _write_compile_commands(request: BuildRequest, directory: Path) -> None:
         console.notice(f"no compile_commands.json: {error}")
 
 
-def _print_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
-def _text(result: BuildResult, color: str) -> str:
-    paint = painter(color, sys.stdout.isatty())
+def _text(result: BuildResult, paint: Paint) -> str:
     state = paint(f"built in {result.seconds:.2f} s", "32") if result.rebuilt else paint("up to date", "32")
     return "\n".join(
         (
-            f"{result.path}  {state}",
-            *(f"  {entry.library}::{entry.schema}" for entry in result.manifest.operators),
+            f"{printable(str(result.path))}  {state}",
+            *(printable(f"  {entry.library}::{entry.schema}") for entry in result.manifest.operators),
         )
     )
 
@@ -194,7 +194,7 @@ def plain(text: str, _code: str) -> str:
 
 
 def _colorize(text: str, paint: Paint) -> str:
-    return "\n".join(_colorize_line(line, paint) for line in text.splitlines())
+    return "\n".join(_colorize_line(line, paint) for line in printable_lines(text).split("\n"))
 
 
 def _colorize_line(line: str, paint: Paint) -> str:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.customop.build import painter, plain
 from neurontools.errors import UsageError
@@ -51,7 +52,8 @@ def run_check(arguments: argparse.Namespace) -> int:
         reports.append(check(package, index, settings[index]))
     paint = painter("auto", sys.stdout.isatty())
     console.out(
-        _json(reports) if arguments.json else "\n".join(_text(report, library, paint) for report in reports)
+        _json(reports) if arguments.json else "\n".join(_text(report, library, paint) for report in reports),
+        styled=paint is not plain,
     )
     return 1 if any(report.findings for report in reports) else 0
 
@@ -106,7 +108,7 @@ def _gradient(text: str) -> tuple[int, str]:
 
 
 def _text(report: CheckReport, library: str, paint: Paint) -> str:
-    lines = [report.schema]
+    lines = [printable(report.schema)]
     ranks = _ranges(report.ranks)
     facts = {
         "shapes": f"{report.cases} inputs{ranks}: {', '.join(report.dtypes)}",
@@ -121,10 +123,11 @@ def _text(report: CheckReport, library: str, paint: Paint) -> str:
     for finding in report.findings:
         lines.append(_row("FAILED", finding.check, f"{_inputs(finding.count)}: {finding.message}", paint))
         if finding.remedy:
-            lines.append(f"{'':<{_WIDTH * 2}}{finding.remedy}")
+            lines.append(printable(f"{'':<{_WIDTH * 2}}{finding.remedy}"))
         words = " ".join(f"--input {shlex.quote(word)}" for word in finding.inputs)
         name = report.op.rpartition("::")[2]
-        lines.append(f"{'':<{_WIDTH * 2}}neuron-customop run {shlex.quote(library)} {name} {words}")
+        command = f"neuron-customop run {shlex.quote(library)} {name} {words}"
+        lines.append(f"{'':<{_WIDTH * 2}}{printable(command)}")
     lines += [_row("warning", "", warning, paint) for warning in report.warnings]
     lines += [_row("refused", "", f"{_inputs(count)}: {reason}") for reason, count in report.refused]
     lines += [_row("skipped", name, reason) for name, reason in report.skipped]
@@ -151,7 +154,7 @@ def _inputs(count: int) -> str:
 
 def _row(state: str, name: str, text: str, paint: Paint = plain) -> str:
     padding = " " * max(1, _WIDTH - 2 - len(state))
-    return f"  {paint(state, _COLOURS.get(state, ''))}{padding}{name:<{_WIDTH}}{text}"
+    return f"  {paint(state, _COLOURS.get(state, ''))}{padding}{printable(f'{name:<{_WIDTH}}{text}')}"
 
 
 def _json(reports: list[CheckReport]) -> str:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
@@ -92,4 +93,4 @@ def _report_text(report: RunReport) -> str:
             f"  repeats   {'gave the same bytes' if report.repeatable else 'DIFFER from each other'}"
         )
     lines += [f"  warning   {warning}" for warning in report.warnings]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))

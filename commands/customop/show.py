@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.commands import console
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _mode(manifest: Manifest) -> str:
 
 
 def _operator(entry: OperatorEntry) -> str:
-    return f"  {entry.library}::{entry.schema}  kernel {entry.kernel}, {entry.access} access"
+    return printable(f"  {entry.library}::{entry.schema}  kernel {entry.kernel}, {entry.access} access")
 
 
 def _inspection_text(found: Inspection) -> str:
@@ -77,9 +78,9 @@ def _inspection_text(found: Inspection) -> str:
     )
     return "\n".join(
         (
-            f"{found.package.path}  {_mode(manifest)}",
+            printable(f"{found.package.path}  {_mode(manifest)}"),
             *map(_operator, manifest.operators),
-            *(f"  {label:<9} {value}" for label, value in rows),
+            *(printable(f"  {label:<9} {value}") for label, value in rows),
         )
     )
 
@@ -105,7 +106,7 @@ def _inspection_json(found: Inspection) -> str:
 def _opened_text(opened: Opened) -> str:
     took = f"loaded in {opened.elapsed_ns / 1e6:.1f} ms"
     mode = _mode(opened.package.manifest)
-    return "\n".join((f"{opened.package.path}  {took}: {mode}", *map(_operator, opened.operators)))
+    return "\n".join((printable(f"{opened.package.path}  {took}: {mode}"), *map(_operator, opened.operators)))
 
 
 def _opened_json(opened: Opened) -> str:

@@ -7,6 +7,7 @@ import time
 from select import poll
 
 from neurontools import __version__, env, paths
+from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.ls.output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
@@ -49,7 +50,7 @@ def _main(words: Sequence[str]) -> int:
     try:
         flags = parse(list(words))
     except FlagError as error:
-        return show((1, f"{error}\n".encode("utf-8", "replace"), b""))
+        return show((1, f"{printable(str(error))}\n".encode("utf-8", "replace"), b""))
     if flags.help:
         console.parse(build_parser(), ["--help"])
     if flags.version:
@@ -67,7 +68,7 @@ def _main(words: Sequence[str]) -> int:
 def _list_machine(flags: Flags, machine: str) -> int:
     words = flags.words()
     if flags.verbose:
-        sys.stderr.write(f"source: sim:{machine}\n")
+        console.err(f"source: sim:{machine}")
     reply = _ask(words, machine)
     if flags.period_s is None or reply is None:
         return _show(reply)
@@ -82,14 +83,15 @@ def _list_source(flags: Flags, name: str) -> int:
     try:
         with open_source(name, machine=flags.machine) as source:
             if flags.verbose:
-                sys.stderr.write(f"source: {source.name}\n")
+                console.err(f"source: {printable(source.name)}")
             if flags.period_s is None:
                 code = show(render(source.snapshot(), words, env.emulate()))
             else:
                 snapshots = source.watch(flags.period_s)
                 code = _watch(flags, (render(snapshot, words, env.emulate()) for snapshot in snapshots))
             if flags.verbose:
-                sys.stderr.writelines(f"note: {notice}\n" for notice in source.notices)
+                for notice in source.notices:
+                    console.err(f"note: {printable(notice)}")
             return code
     except NoMachineError:
         return _no_driver()
@@ -161,7 +163,7 @@ def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
     if lines_of_json:
         import json
 
-        return json.dumps(json.loads(out), separators=(",", ":")).encode() + b"\n"
+        return printable(json.dumps(json.loads(out), separators=(",", ":"))).encode() + b"\n"
     if sys.stdout.isatty():
         return b"\x1b[H" + out.replace(b"\n", b"\x1b[K\n") + b"\x1b[J"
     return out
@@ -192,7 +194,7 @@ def _no_driver() -> int:
     """Print what the real tool prints on a host without the driver."""
     from neurontools.machine.listing.text import no_devices_line
 
-    sys.stderr.write(no_devices_line())
+    console.err(no_devices_line(), end="")
     return 1
 
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING
 
-from neurontools.base.text import plural
+from neurontools.base.text import plural, printable, printable_lines
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
@@ -71,9 +71,9 @@ class _Screen:
         when = f"at {format_duration(event.scenario_s)}"
         self.line.clear()
         if event.kind is PlayEventKind.PLAYING:
-            console.out_now(f"playing {event.detail}")
+            console.out_now(f"playing {printable(event.detail)}")
         elif event.kind is PlayEventKind.FAULT:
-            console.out_now(f"{when}: fault: {event.detail}")
+            console.out_now(f"{when}: fault: {printable(event.detail)}")
         elif event.kind in _WARNINGS:
             name = f"{event.process}: " if event.process else ""
             console.warn(f"{when}: {name}{event.detail}")
@@ -106,6 +106,12 @@ def record(arguments: argparse.Namespace) -> int:
     return 1 if damaged or not written else 0
 
 
+def _printable_line(data: bytes) -> bytes:
+    line = data.strip(b"\r\n")
+    shown = printable_lines(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return data.replace(line, shown) if shown != line else data
+
+
 def replay(arguments: argparse.Namespace) -> int:
     """Print a recording at its pace."""
     if not _MIN_SPEED <= arguments.speed <= _MAX_SPEED:
@@ -122,7 +128,7 @@ def replay(arguments: argparse.Namespace) -> int:
         nonlocal last
         if not last.endswith(b"\n"):
             data = b"\n" + data  # the file lacks its last newline and is replayed
-        console.bytes_now(data)
+        console.bytes_now(_printable_line(data))
         last = data
 
     while True:

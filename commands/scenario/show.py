@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.text import table
+from neurontools.base.text import printable, table
 from neurontools.base.units import format_duration
 from neurontools.commands import console
 from neurontools.scenario import schema
@@ -51,18 +51,19 @@ def show(arguments: argparse.Namespace) -> int:
         ]
         console.print_json({**_summary(scenario), "groups": groups, "faults": faults})
         return 0
-    console.out(f"{scenario.name}: {scenario.description}")
+    console.out(printable(f"{scenario.name}: {scenario.description}"))
     console.out(
         f"{_instance(scenario)}, {format_duration(scenario.duration_s)}, "
         f"{len(scenario.processes)} processes, seed {scenario.seed}"
     )
     for group in scenario.groups:
-        console.out("\n" + "\n".join(_group_lines(group, timeline)))
+        console.out("\n".join(("", *map(printable, _group_lines(group, timeline)))))
     if scenario.faults:
         console.out("\nfaults")
     for fault in scenario.faults:
         count = "" if fault.spec.count is None else f", {fault.spec.count} times"
-        console.out(f"  {format_duration(fault.at_s):<10}{fault.spec.kind} on {fault.spec.target()}{count}")
+        target = printable(fault.spec.target())
+        console.out(f"  {format_duration(fault.at_s):<10}{fault.spec.kind} on {target}{count}")
     return 0
 
 
@@ -88,7 +89,8 @@ def check(arguments: argparse.Namespace) -> int:
             ]
         else:
             if not arguments.json:
-                console.out(f"{name}: OK, {len(scenario.processes)} processes on {_instance(scenario)}")
+                count = len(scenario.processes)
+                console.out(printable(f"{name}: OK, {count} processes on {_instance(scenario)}"))
     if arguments.json:
         console.print_json(found)
     elif lines:

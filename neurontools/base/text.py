@@ -6,10 +6,17 @@ TYPE_CHECKING = False  # neuron-ls comes here for settings files, and typing tak
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from neurontools.errors import NeuronToolsError
+
 _GAP = 2
 _FIELD = 14
 _MIN_TEXT_WIDTH = 16
 _ELLIPSIS = ".."
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+# Blanks that take a place, such as those of Japanese file names.
+_BLANKS = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+# Bold, dim and six colours; none of the styles that hide text.
+_STYLE = r"(\x1b\[(?:0|1|2|(?:1;)?3[1-6])m)"
 _SIMILAR = 0.7
 # One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
 
@@ -104,8 +111,51 @@ def plural(count: int, singular: str, plural_form: str | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that cannot control a terminal: every character that does not print becomes `?`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    r"""Return a text as one line that cannot control a terminal.
+
+    Control characters (newlines too), direction marks, invisible characters and bytes that are not UTF-8 become JSON
+    escapes: `\n`, `\u001b`, `\u202e`, `\udcff`.
+    """
+    return text if text.isprintable() else "".join([_visible(letter) for letter in text])
+
+
+def printable_lines(text: str, *, styled: bool = False) -> str:
+    """Return a text of several lines that cannot control a terminal: `printable`, but newlines and tabs stay.
+
+    Bytes of file names that are not UTF-8 stay too, unless a terminal could join them to a control character.
+
+    Args:
+        text: the lines.
+        styled: whether it has colours of ours, which stay.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    if styled:
+        import re
+
+        return "".join(
+            part if number % 2 else printable_lines(part)
+            for number, part in enumerate(re.split(_STYLE, text))
+        )
+    return "".join([letter if letter in "\n\t" or _is_byte(letter) else _visible(letter) for letter in text])
+
+
+def _visible(letter: str) -> str:
+    if letter.isprintable() or letter in _BLANKS:
+        return letter
+    code = letter.encode("utf-16-be", "surrogatepass").hex()
+    return _SHORT_ESCAPES.get(letter) or "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
+
+
+def _is_byte(letter: str) -> bool:
+    # Without the bytes 80 to 9f there are no C1 characters, and no direction marks in UTF-8.
+    return "\udca0" <= letter <= "\udcff"
+
+
+def format_error(error: NeuronToolsError) -> str:
+    """Return an error as a line, with a second one for its remedy, that cannot control a terminal."""
+    message = printable_lines(error.message, styled=True) if error.has_lines else printable(error.message)
+    return f"error: {message}\n" + (f"hint: {printable(error.remedy)}\n" if error.remedy else "")
 
 
 def is_plain(text: str) -> bool:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import suggest
+from neurontools.base.text import printable, suggest
 from neurontools.base.units import parse_size
 from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field, parse_age
 from neurontools.errors import UsageError
@@ -46,9 +46,11 @@ _EXAMPLE = "for example state=failed 'size>1GB' 'used>30d' compiler~2.16"
 class FilterSyntaxError(UsageError):
     """A filter with a syntax error; `position` counts characters from 0."""
 
+    has_lines = True
+
     def __init__(self, text: str, position: int, reason: str, remedy: str) -> None:
-        shown = "".join(character if character.isprintable() else "?" for character in text)
-        message = f"invalid filter at character {position + 1}: {reason}\n  {shown}\n  {' ' * position}^"
+        caret = " " * len(printable(text[:position])) + "^"
+        message = f"invalid filter at character {position + 1}: {reason}\n  {printable(text)}\n  {caret}"
         super().__init__(message, remedy)
         self.position = position
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from neurontools.base.text import plural, printable, table
+from neurontools.base.text import plural, printable, printable_lines, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -246,7 +246,7 @@ class WrapperFormatter(logging.Formatter):
         moment = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S")  # noqa: DTZ006  local, as there
         tag = getattr(record, "tag", CACHE)
         head = f"{moment}.{int(record.msecs):06d}: {record.process or 0:>5}  {record.levelname}"
-        return f"{head} ||{tag}||: {record.getMessage()}"
+        return f"{head} ||{tag}||: {printable_lines(record.getMessage())}"
 
 
 def log(level: int, tag: str, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import open_unseen, read_start, remove_quietly
 from neurontools.base.json_reader import load_json
-from neurontools.base.text import plural, table
+from neurontools.base.text import plural, printable, table
 from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
@@ -370,7 +370,7 @@ def format_problems(
 
 def format_repairs(repairs: Sequence[Repair]) -> str:
     """Return what was done, one line each."""
-    return "\n".join(f"{repair.words}: {repair.path}" for repair in repairs)
+    return "\n".join(printable(f"{repair.words}: {repair.path}") for repair in repairs)
 
 
 def verify_json(

@@ -7,6 +7,7 @@ are in `neurontools.config.types`. neuron-ls reads config.yaml through this modu
 
 from __future__ import annotations
 
+from neurontools.base.text import printable
 from neurontools.errors import NeuronToolsError
 
 TYPE_CHECKING = False
@@ -92,7 +93,8 @@ class Problem:
 
     def located(self, file: str) -> str:
         """Return it in one line, with the file's name and the line."""
-        return f"{file}:{self.line}: {self.text}" if self.line else f"{file}: {self.text}"
+        place = f"{file}:{self.line}" if self.line else file
+        return printable(f"{place}: {self.text}")
 
 
 class FormatError(Exception):
@@ -116,11 +118,13 @@ class MismatchError(ValueError):
 class FileError(NeuronToolsError):
     """A file has mistakes. `problems` are all of them, by line."""
 
+    has_lines = True
+
     def __init__(self, file: str, problems: Iterable[Problem], remedy: str = "") -> None:
         self.file = file
         self.problems = in_order(problems)
         lines = [problem.located(file) for problem in self.problems]
-        head = "" if len(lines) == 1 else f"{file} has {len(lines)} mistakes\n"
+        head = "" if len(lines) == 1 else f"{printable(file)} has {len(lines)} mistakes\n"
         super().__init__(head + "\n".join(lines), remedy)
 
 

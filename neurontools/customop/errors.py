@@ -76,6 +76,12 @@ class CustomOpBuildError(NeuronToolsError):
     """A library could not be built."""
 
 
+class CompilerOutputError(CustomOpBuildError):
+    """The compiler or the linker reports errors. The message has their lines."""
+
+    has_lines = True
+
+
 class CustomOpLibraryError(NeuronToolsError):
     """A file is not a custom operator library, is damaged, or was built for another version or computer."""
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable_lines
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError
@@ -62,7 +63,7 @@ def load(
     )
     result = build(request, _print_line if verbose else None)
     for line in result.warnings:
-        _logger.warning("%s", line)
+        _logger.warning("%s", printable_lines(line))
     if verbose:
         _print_line(f"{'built' if result.rebuilt else 'up to date:'} {result.path}")
     return load_library(result.path)
@@ -86,4 +87,4 @@ def _paths(name: str, given: Iterable[str | os.PathLike[str]]) -> tuple[Path, ..
 
 def _print_line(line: str) -> None:
     # torch's loader prints too with `verbose=True`.
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{printable_lines(line)}\n")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.text import printable
 from neurontools.customop import abi, cost
 from neurontools.customop.abi import BY_CODE, DEVICE_NAMES
 from neurontools.customop.backtrace import format_warning, user_location
@@ -261,7 +262,7 @@ def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
     for warning in outcome.warnings:
         if (op, warning) not in _warned:
             _warned.add((op, warning))
-            _logger.warning("custom operator %s: %s [called with %s]", op, warning, called_with)
+            _logger.warning("custom operator %s: %s [called with %s]", op, printable(warning), called_with)
     fatal = outcome.failure if outcome.failure is not None and outcome.failure.fatal else None
     if not outcome.stdout and not outcome.stderr and fatal is None:
         return

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base import units
-from neurontools.base.text import plural, shorten, table
+from neurontools.base.text import plural, printable, shorten, table
 from neurontools.profiler.summary import engine_totals, summarise, top_operators
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _head(summary: Summary) -> str:
         ncs = ",".join(str(core) for core in meta.cores)
         lines.append(f"  pid {meta.pid}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
     lines += [f"  warning: {warning}" for warning in summary.warnings]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:

@@ -16,6 +16,8 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,7 +60,7 @@ class RuntimeLog:
             level: ERROR to TRACE.
             component: the part that logs it.
             function: name of the real runtime's function that logs it, or of ours.
-            message: one line.
+            message: one line; characters that would control a terminal are escaped.
         """
         if level > self._levels[component]:
             return
@@ -75,7 +77,7 @@ def format_line(when: datetime, level: Level, component: Component, function: st
     stamp = f"{when.year}-{_MONTHS[when.month - 1]}-{when:%d %H:%M:%S.%f}"
     source = f"{component}:{function}"
     thread = f"{os.getpid()}:{threading.get_native_id()}"
-    return f"{stamp} {thread} {level.name:<6} {source:<{_SOURCE_WIDTH}} {message}"
+    return f"{stamp} {thread} {level.name:<6} {source:<{_SOURCE_WIDTH}} {printable(message)}"
 
 
 def _level(environ: Mapping[str, str], component: Component) -> Level:

@@ -1,8 +1,12 @@
+import json
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.base import text
+from neurontools.errors import NeuronToolsError
 
 
 def test_columns_are_aligned_and_lines_end_without_blanks():
@@ -50,9 +54,76 @@ def test_plural():
     assert text.plural(2, "core") == "2 cores"
 
 
-@pytest.mark.parametrize("character", ["\x1b", "\n", "\x07", "\x9b", "\u202e", "\ud800"])
-def test_control_characters_are_replaced(character):
-    assert text.printable(f"a{character}b") == "a?b"
+@pytest.mark.parametrize(
+    ("character", "shown"),
+    [
+        ("\x1b", "\\u001b"),
+        ("\n", "\\n"),
+        ("\t", "\\t"),
+        ("\r", "\\r"),
+        ("\x07", "\\u0007"),
+        ("\x7f", "\\u007f"),
+        ("\x9b", "\\u009b"),
+        ("\u200b", "\\u200b"),
+        ("\u2028", "\\u2028"),
+        ("\u202e", "\\u202e"),
+        ("\u2067", "\\u2067"),
+        ("\ud800", "\\ud800"),
+        ("\udcff", "\\udcff"),
+        ("\U000e0001", "\\udb40\\udc01"),
+    ],
+)
+def test_a_character_that_could_control_a_terminal_becomes_its_json_escape(character, shown):
+    assert text.printable(f"a{character}b") == f"a{shown}b"
+    assert json.loads(f'"{shown}"') == character
+
+
+@pytest.mark.parametrize("harmless", ["", "plain", "a b", "a\\b", "naïve 訓練 🚀 e\u0301 a\xa0b c\u3000d"])
+def test_harmless_text_stays(harmless):
+    assert text.printable(harmless) == harmless
+    assert text.printable_lines(harmless) == harmless
+
+
+def test_lines_keep_newlines_and_tabs():
+    assert text.printable_lines("a\n\tb\x1b]0;x\x07\r\n") == "a\n\tb\\u001b]0;x\\u0007\\r\n"
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_the_bytes_of_a_line_hold_no_control_characters(drawn):
+    shown = text.printable_lines(drawn).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    assert not [c for c in shown if unicodedata.category(c) in {"Cc", "Cs"} and c not in "\n\t"]
+    assert not [c for c in shown if "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069"]
+
+
+@pytest.mark.parametrize("raw", [b"\xc2\x9b", b"\xe2\x80\xae", b"\xd8\x9c", b"\xe2\x81\xa7"])
+def test_surrogates_cannot_be_joined_to_a_control_character(raw):
+    smuggled = "".join(chr(0xDC00 + byte) for byte in raw)
+    assert (
+        text.printable_lines(smuggled).encode("utf-8", "surrogateescape").decode(errors="replace")
+        != raw.decode()
+    )
+    assert text.printable_lines("\udcff") == "\udcff"
+
+
+def test_only_our_colours_stay_in_styled_lines():
+    styled = "\x1b[1;31merror\x1b[0m \x1b[1m\x1b[8mhidden\x1b[2J\x1b[30m\n"
+    assert text.printable_lines(styled, styled=True) == (
+        "\x1b[1;31merror\x1b[0m \x1b[1m\\u001b[8mhidden\\u001b[2J\\u001b[30m\n"
+    )
+    assert "\x1b" not in text.printable_lines(styled)
+
+
+def test_an_error_is_one_line_and_its_hint():
+    error = NeuronToolsError("cannot read a\nhint: rm -rf /", "check \x1b[2J")
+    assert text.format_error(error) == "error: cannot read a\\nhint: rm -rf /\nhint: check \\u001b[2J\n"
+    assert text.format_error(NeuronToolsError("no")) == "error: no\n"
+
+
+def test_an_error_of_several_lines_keeps_them():
+    class LongError(NeuronToolsError):
+        has_lines = True
+
+    assert text.format_error(LongError("a\n  b\x9b", "c")) == "error: a\n  b\\u009b\nhint: c\n"
 
 
 def test_suggestions():

@@ -110,7 +110,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     tree.failed("\x1b[2J\x9b31m gone\n", flags=("--x=\x1b]0;title\x07",))
     assert main(["ls"]) == main(["prune", "--failed", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "?[2J?31m gone" in shown
+    assert "\\u001b[2J\\u009b31m gone" in shown
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 

@@ -99,7 +99,7 @@ def test_status_shows_the_machine_and_its_processes(
 def test_status_lets_no_command_line_write_to_the_terminal(tool: Tool, client: Client) -> None:
     client.register("", "python -c \x1b[2J\nprint(1)" + "x" * 100, count=1)
     (row,) = [line for line in tool("neurond", "status").stdout.splitlines() if line.startswith("process")]
-    assert row.endswith("python -c ?[2J?print(1)xxxxxx.." + "x" * 29 + " (1 core)")
+    assert row.endswith("python -c \\u001b[2J\\nprint(1).." + "x" * 29 + " (1 core)")
 
 
 def test_json_is_the_same_everywhere(tool: Tool) -> None:

@@ -152,6 +152,13 @@ def test_a_tag_is_a_text_whatever_is_in_it():
     assert "\\u003ctag\\u003e" in line
 
 
+@pytest.mark.parametrize("letter", ["\x1b", "\x7f", "\x9b", "\u202e", "\u2067", "\ufeff", "\U000e0001"])
+def test_a_tag_cannot_control_a_terminal(letter):
+    line = line_of("trn1.2xlarge", job(tag=f"a{letter}b"))
+    assert line.isprintable()
+    assert json.loads(line)["neuron_runtime_data"][0]["neuron_runtime_tag"] == f"a{letter}b"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -377,3 +377,13 @@ def test_nothing_heavy_is_loaded(home, monkeypatch):
     )
     before = {name.partition(".")[0] for name in json.loads(plain.stdout)}
     assert sorted((loaded - before) & HEAVY) == []
+
+
+def test_nothing_is_left_open(home):
+    launch.start(StartOptions("default", "trn1.2xlarge"))
+    code = "from neurontools.commands.monitor import main; raise SystemExit(main(['--count', '1']))"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0
+    assert "ResourceWarning" not in run.stderr

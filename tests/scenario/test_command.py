@@ -126,6 +126,16 @@ def test_record_and_replay_give_the_same_bytes(run, recorded):
     assert recorded.count(b"\n") == 5
 
 
+def test_a_replayed_tag_cannot_control_the_terminal(run, recorded, home):
+    hostile = recorded.replace(b"bert-pretrain", "a\x9b31m\x7f\u202eb".encode())
+    (home / "hostile.jsonl").write_bytes(hostile)
+    shown = run("replay", "hostile.jsonl", "--no-wait").stdout
+    assert shown.replace("\n", "").isprintable()
+    assert list(map(json.loads, shown.splitlines())) == list(
+        map(json.loads, hostile.decode().split("\n")[:-1])
+    )
+
+
 def test_a_recording_from_stdin_is_what_came(run, recorded, home):
     with open("r.jsonl", "rb") as source:
         done = subprocess.run(

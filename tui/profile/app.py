@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -12,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from neurontools.base import units
+from neurontools.base.text import printable, printable_lines
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.summary import event_details, top_operators
 from neurontools.profiler.summary_text import report, to_text
@@ -69,6 +71,11 @@ def bindings_text(*groups: Iterable[BindingType]) -> str:
     return "\n".join(f"{keys.ljust(width)}  {purpose}" for keys, purpose in rows)
 
 
+def _cell(text: str) -> Text:
+    """Return the text of a profile for a table, which would take a plain one as markup."""
+    return Text(printable(text))
+
+
 TABLE_ROWS = 500
 _QUESTIONS = {
     "search": ("Search operations", "regular expression, for example aten\\.mm"),
@@ -108,7 +115,7 @@ class ProfileApp(App[int]):
             with TabPane("1 Timeline", id="timeline"):
                 yield TimelineView(self._trace, classes="view")
             with TabPane("2 Summary", id="summary"), VerticalScroll(classes="view"):
-                yield Static(to_text(report(self._trace)), markup=False)
+                yield Static(printable_lines(to_text(report(self._trace))), markup=False)
             with TabPane("3 Operators", id="operators"):
                 yield DataTable(cursor_type="row", zebra_stripes=True, classes="view")
         yield Footer()
@@ -119,9 +126,7 @@ class ProfileApp(App[int]):
         table.add_columns("operator", "opcode", "engine", "count", "total", "share", "flops", "bytes")
         table.add_rows(
             (
-                operator.name,
-                operator.opcode,
-                operator.engine,
+                *map(_cell, (operator.name, operator.opcode, operator.engine)),
                 operator.count,
                 units.format_ns(operator.total_ns),
                 f"{operator.share:.1%}",
@@ -168,7 +173,7 @@ class ProfileApp(App[int]):
         """Show the details of an event."""
         rows = event_details(self._trace, message.event)
         width = max(len(name) for name, _ in rows)
-        text = "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+        text = "\n".join(f"{name.ljust(width)}  {printable(value)}" for name, value in rows)
         self.push_screen(TextScreen("Event", text))
 
     def _search(self, pattern: str | None) -> None:
@@ -177,10 +182,10 @@ class ProfileApp(App[int]):
         try:
             hits = self.query_one(TimelineView).show_search(pattern)
         except NeuronToolsError as error:
-            self.notify(error.message, severity="error")
+            self.notify(error.message, severity="error", markup=False)
             return
         if hits == 0:
-            self.notify(f"no operation matches {pattern}", severity="warning")
+            self.notify(f"no operation matches {pattern}", severity="warning", markup=False)
 
     def _go(self, text: str | None) -> None:
         if not text:
@@ -188,4 +193,4 @@ class ProfileApp(App[int]):
         try:
             self.query_one(TimelineView).go_to(units.parse_duration_ns(text, needs_unit=True))
         except NeuronToolsError as error:
-            self.notify(error.message, severity="error")
+            self.notify(error.message, severity="error", markup=False)

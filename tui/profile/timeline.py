@@ -14,6 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from neurontools.base import units
+from neurontools.base.text import printable
 from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, TraceTimeline, Viewport, format_tick, tick_step
 from neurontools.tui.widgets.lines import BLOCKS
 
@@ -83,7 +84,7 @@ def _run(
     if full is None:
         return [Segment("".join(_EIGHTHS[share] for share in eighths), block)]
     first, last = full
-    short = name.removeprefix("aten.").removesuffix(".default")
+    short = printable(name.removeprefix("aten.").removesuffix(".default"))
     text = short[: last - first].ljust(last - first)
     return [
         Segment("".join(_EIGHTHS[share] for share in eighths[:first]), block),
@@ -312,7 +313,7 @@ class TimelineView(Widget, can_focus=True):
             segments = self._axis()
         elif y >= height - _STATUS_LINES:
             text = self._status()[y - (height - _STATUS_LINES)]
-            segments = [Segment(text[:width], PLAIN)]
+            segments = [Segment(printable(text)[:width], PLAIN)]
         else:
             segments = self._body(y - _AXIS_LINES + self._scroll)
         return Strip(segments).adjust_cell_length(width, PLAIN)
@@ -330,7 +331,7 @@ class TimelineView(Widget, can_focus=True):
     def _row(self, number: int) -> list[Segment]:
         row = self.timeline.rows[number]
         style = _CURSOR if number == self.selected_row else _LABEL
-        label = Segment(f" {row.row.track.label}".ljust(GUTTER - 1), style)
+        label = Segment(printable(f" {row.row.track.label}").ljust(GUTTER - 1), style)
         cells = row.cells(self.view.edges())
         segments = row_segments(self.trace, cells, self.selected_event, self._found, colours=self._colours)
         return [label, Segment("│", _AXIS), *segments]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
+from neurontools.base.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -69,6 +71,7 @@ def width_of(text: str) -> int:
 
 def fixed(text: str, width: int) -> str:
     """Cut or pad a text to exactly `width` cells; a cut text ends in `…`."""
+    text = printable(text)
     if width_of(text) <= width:
         return text + " " * (width - width_of(text))
     if width < 2:
@@ -77,9 +80,12 @@ def fixed(text: str, width: int) -> str:
 
 
 def fit(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
-    """Cut or pad a line to exactly `width` cells."""
+    """Cut or pad a line to exactly `width` cells; control characters become visible."""
     wanted = [span for span in spans if span[0]]
     whole = "".join([text for text, _ in wanted])
+    if not whole.isprintable():
+        wanted = [(printable(text), role) for text, role in wanted]
+        whole = printable(whole)
     if whole.isascii() and len(whole) <= width:
         if len(whole) < width:
             wanted.append((" " * (width - len(whole)), fill))
@@ -111,6 +117,7 @@ def dotted(spans: Iterable[Span], width: int, fill: Role = Role.PLAIN) -> Line:
 def wrapped(text: str, width: int) -> list[str]:
     """Split a text into pieces of at most `width` cells, between words where possible."""
     pieces: list[str] = []
+    text = printable(text)
     while len(text) > width or width_of(text) > width:
         piece = set_cell_size(text[: max(1, width)], width).rstrip()
         blank = text.rfind(" ", 0, len(piece) + 1)

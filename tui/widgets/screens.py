@@ -9,6 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from neurontools.base.text import printable_lines
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, dotted, fit
 
@@ -185,7 +186,7 @@ class TextScreen(ModalScreen[None]):
         """Make the box."""
         with VerticalScroll() as box:
             box.border_title = self._title
-            yield Static(self._text, markup=False)
+            yield Static(printable_lines(self._text), markup=False)
 
     def action_dismiss_box(self) -> None:
         """Close it."""

@@ -269,7 +269,7 @@ def _choice_json(choice: PruneDecision) -> dict[str, Any]:
 
 
 def _left_line(item: Orphan) -> str:
-    return f"{item.words}: {item.path}, {format_size(item.size_bytes)}"
+    return printable(f"{item.words}: {item.path}, {format_size(item.size_bytes)}")
 
 
 def _lock_json(lock: LockState) -> dict[str, Any]:
@@ -277,4 +277,4 @@ def _lock_json(lock: LockState) -> dict[str, Any]:
 
 
 def _lock_line(lock: LockState) -> str:
-    return f"lock {lock.path} of {printable(lock.holder)}, {format_age(lock.age_s)} old"
+    return printable(f"lock {lock.path} of {lock.holder}, {format_age(lock.age_s)} old")

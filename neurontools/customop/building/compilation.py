@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable_lines
 from neurontools.customop.building.freshness import (
     ObjectRecord,
     file_sha256,
@@ -20,7 +21,7 @@ from neurontools.customop.building.freshness import (
 )
 from neurontools.customop.building.toolchain import INCLUDE, Toolchain, run_program, user_flags
 from neurontools.customop.building.translation_units import EXPORT, defines
-from neurontools.customop.errors import CustomOpBuildError
+from neurontools.customop.errors import CompilerOutputError, CustomOpBuildError
 from neurontools.customop.signature import missing_kernel
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def link(toolchain: Toolchain, objects: Sequence[Path], library: Path, sources: 
         names = {os.path.abspath(source): str(source) for source in sources}
         lines = user_diagnostics(output, names, (str(INCLUDE), str(library.parent))).errors
         details = "\n".join(lines or output.splitlines()[-5:])
-        raise CustomOpBuildError(f"cannot link {', '.join(map(str, sources))}\n{details}")
+        raise CompilerOutputError(printable_lines(f"cannot link {', '.join(map(str, sources))}\n{details}"))
 
 
 def describe(toolchain: Toolchain, library: Path, what: str) -> str:
@@ -240,7 +241,7 @@ def _failure(
             "give kernels different names",
         )
     lines = diagnostics.errors or tuple(output.splitlines()[:20])
-    return CustomOpBuildError("\n".join((f"cannot compile {unit.source}", *lines)))
+    return CompilerOutputError(printable_lines("\n".join((f"cannot compile {unit.source}", *lines))))
 
 
 def _exported(output: str, unit: Unit) -> str:

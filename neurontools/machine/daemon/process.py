@@ -13,8 +13,9 @@ import logging
 import logging.handlers
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from neurontools.base.text import printable, printable_lines
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import codec
 from neurontools.machine.daemon.daemon import Daemon
@@ -89,6 +90,18 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+class _LogFormatter(logging.Formatter):
+    """Shows names of clients so that a log in a terminal is harmless: one line each, only tracebacks have several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class names it so
+        """Return the line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  the base class names it so
+        """Return the traceback."""
+        return printable_lines(super().formatException(ei))
+
+
 def _log_to_file(path: str, *, foreground: bool) -> None:
     handlers: list[logging.Handler] = [
         logging.handlers.RotatingFileHandler(
@@ -97,4 +110,6 @@ def _log_to_file(path: str, *, foreground: bool) -> None:
     ]
     if foreground:
         handlers.append(logging.StreamHandler(sys.stderr))
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, handlers=handlers, force=True)
+    for handler in handlers:
+        handler.setFormatter(_LogFormatter(_LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from neurontools import __version__
+from neurontools.base.text import format_error
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec
 from neurontools.machine.daemon.methods import FaultMethods, ProcessMethods
@@ -249,8 +250,7 @@ def render_answer(service: MachineService, line: bytes, asker: Peer) -> bytes:
     try:
         code, out, err = _rendered(service, tool, argv, emulate, asker)
     except NeuronToolsError as error:
-        hint = f"hint: {error.remedy}\n" if error.remedy else ""
-        code, out, err = error.exit_code, b"", f"error: {error.message}\n{hint}".encode("utf-8", "replace")
+        code, out, err = error.exit_code, b"", format_error(error).encode("utf-8", "replace")
     except ImportError:
         log.exception("rendering %r failed", line[:200])
         code, out, err = DaemonError.exit_code, b"", _REPLACED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neurontools.base.text import did_you_mean, plural, table
+from neurontools.base.text import did_you_mean, plural, printable, table
 from neurontools.base.units import format_duration
 from neurontools.errors import UsageError
 from neurontools.machine import codec
@@ -119,9 +119,8 @@ def describe(fault: Fault) -> str:
         Phase.OVER: "fired",
     }.get(fault.phase, "armed")
     limits = [] if fault.phase in {Phase.BROKEN, Phase.OVER} else _limits(fault)
-    return f"fault {fault.id}: " + ", ".join(
-        [f"{format_kind(fault)} on {fault.spec.target()}", when, *limits]
-    )
+    what = [f"{format_kind(fault)} on {printable(fault.spec.target())}", when, *limits]
+    return f"fault {fault.id}: " + ", ".join(what)
 
 
 def format_kind(fault: Fault) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from neurontools.base.text import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
@@ -36,8 +38,7 @@ _COMMAND_WIDTH = 40
 _WIDE_COMMAND_WIDTH = 80
 NO_RUNTIME = "NA"
 _GIB = 2**30
-# Unicode categories that a terminal does not print as a character of its own, and those that it prints over the last.
-_UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+# Unicode categories of characters that a terminal prints over the last one.
 _COMBINING = ("Mn", "Me")
 
 ProcessRow = tuple[int, str, str]
@@ -93,15 +94,6 @@ def core_range(cores: tuple[int, ...]) -> str:
     if len(cores) > 1 and cores == tuple(range(cores[0], cores[0] + len(cores))):
         return f"{cores[0]}-{cores[-1]}"
     return ", ".join(str(core) for core in cores)
-
-
-def printable(text: str) -> str:
-    """Return a text in which every character that a terminal would not print as such is a question mark."""
-    if text.isascii() and text.isprintable():
-        return text
-    import unicodedata
-
-    return "".join("?" if unicodedata.category(letter) in _UNPRINTABLE else letter for letter in text)
 
 
 def display_width(text: str) -> int:
@@ -234,24 +226,7 @@ def _process_row(process: ProcessState, version: str, width: int | None) -> Proc
 
 _INDENT = "    "
 # As Go's encoder writes them. The three of HTML are the encoder's default there, an inference for this tool.
-_ESCAPES = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\b": "\\b",
-    "\f": "\\f",
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
-
-_PRINTABLE_ESCAPES = str.maketrans(
-    {letter: text for letter, text in _ESCAPES.items() if letter.isprintable()}
-)
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 _Pairs = list[tuple[str, str]]
 
@@ -277,18 +252,8 @@ def json_text(snapshot: Snapshot, devices: list[DeviceState], flags: Flags, *, i
 
 
 def quoted(text: str) -> str:
-    """Return a text as a JSON string."""
-    if text.isprintable():
-        return f'"{text.translate(_PRINTABLE_ESCAPES)}"'
-    return '"' + "".join(_escaped(letter) for letter in text) + '"'
-
-
-def _escaped(letter: str) -> str:
-    if letter in _ESCAPES:
-        return _ESCAPES[letter]
-    if letter < " " or "\ud800" <= letter <= "\udfff":
-        return f"\\u{ord(letter):04x}"
-    return letter
+    """Return a text as a JSON string; characters that a terminal would obey are escaped too."""
+    return f'"{printable(text.translate(_ESCAPES))}"'
 
 
 def _device(snapshot: Snapshot, device: DeviceState, processes: str, instance_keys: bool) -> str:

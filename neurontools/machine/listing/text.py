@@ -6,6 +6,7 @@ byte. It imports only its own parts, to load fast.
 
 from __future__ import annotations
 
+from neurontools.base.text import printable
 from neurontools.machine.listing.filters import select
 from neurontools.machine.listing.flags import FlagError, parse
 from neurontools.machine.listing.formats import (
@@ -180,7 +181,7 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | 
     try:
         flags = parse(argv)
     except FlagError as error:
-        return 1, _encoded(f"{error}\n"), b""
+        return 1, _encoded(f"{printable(str(error))}\n"), b""
     snapshot = _without_lost(snapshot)
     if flags.show_all and asker is not None and asker[0]:
         snapshot = _with(snapshot, (*snapshot.processes, _onlooker(asker)))
@@ -304,6 +305,5 @@ def _csv_line(cells: list[str]) -> str:
 
 
 def _csv_cell(cell: str) -> str:
-    if any(letter in cell for letter in ',"\r\n'):
-        return '"' + cell.replace('"', '""') + '"'
-    return cell
+    shown = printable(cell)
+    return '"' + shown.replace('"', '""') + '"' if "," in shown or '"' in shown else shown

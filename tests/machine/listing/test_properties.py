@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import unicodedata
 
@@ -91,6 +93,18 @@ def test_the_table_cuts_every_command_at_its_width(make, job, data, wide):
 
 @settings(max_examples=60)
 @given(data=st.data())
+def test_csv_has_one_line_for_each_process_of_a_device(make, job, data):
+    snapshot = data.draw(machines(make, job))
+    out = render(snapshot, ["--format=csv"], "2.32")[1].decode()
+    assert all(unicodedata.category(letter)[0] != "C" for letter in out.replace("\n", ""))
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == len(out.splitlines()) - 1
+    shown = {printable(process.command) for process in snapshot.processes if process.uses_device}
+    assert {row["command"] for row in rows} - {""} <= shown
+
+
+@settings(max_examples=60)
+@given(data=st.data())
 def test_every_process_has_a_row_on_each_of_its_devices_and_nowhere_else(make, job, data):
     snapshot = data.draw(machines(make, job))
     devices = json.loads(render(snapshot, ["-j"], "2.32")[1])
@@ -113,6 +127,7 @@ def test_json_parses_and_equals_the_values(make, job, data, wide):
     out = render(snapshot, ["-jw" if wide else "-j"], "2.32")[1]
     assert out.startswith(b"[\n    {")
     assert out.endswith(b"\n]")
+    assert all(unicodedata.category(letter)[0] != "C" for letter in out.decode().replace("\n", ""))
     by_pid = {}
     for process in snapshot.processes:
         by_pid.setdefault(process.pid, []).append(process)

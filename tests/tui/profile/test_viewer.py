@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
+from neurontools.profiler.capture_format import NeffProgram, pairing_hash
 from neurontools.profiler.timeline import NO_EVENT
+from neurontools.profiler.trace import load
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.screens import TextScreen
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from neurontools.profiler.trace import Trace
+    from tests.profiler.conftest import Maker
 
 Size = tuple[int, int]
 
@@ -146,7 +150,13 @@ async def test_the_other_tabs_hold_summary_and_operators(trace: Trace) -> None:
         await pilot.press("3")
         table = pilot.app.query_one(DataTable)
         assert table.has_focus
-        assert table.get_row_at(0)[:5] == ["aten.mm", "MATMUL", "Tensor", 20, "140.0 us"]
+        assert [str(cell) for cell in table.get_row_at(0)[:5]] == [
+            "aten.mm",
+            "MATMUL",
+            "Tensor",
+            "20",
+            "140.0 us",
+        ]
         await pilot.press("1", "plus")
         assert view_of(pilot).view.span_ns < trace.end_ns
 
@@ -218,3 +228,29 @@ def test_summary_snapshot(snap_compare: Any, trace: Trace, size: Size) -> None:
 
 def test_operators_snapshot(snap_compare: Any, trace: Trace) -> None:
     assert snap_compare(ProfileApp(trace), terminal_size=(80, 24), press=["3"])
+
+
+async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker: Maker) -> None:
+    hostile = "a\x1b]0;t\x07\x9b31m\u202e\x7f\r\b[red]\nb"
+    program = NeffProgram(pairing_hash(b"mlp"), 25_000, (maker.operation(hostile, "Tensor", 0, 25_000),))
+    capture = maker.capture(home / "hostile", read_program=lambda _: program)
+    maker.train(capture)
+    capture.on_close()
+    async with ProfileApp(load(str(home / "hostile"))).run_test(size=(120, 24)) as pilot:
+        view = view_of(pilot)
+        view.show_search("red")
+        await pilot.press(*"wwwwwwwww")
+        drawn = [text_of(view)]
+        await pilot.press("enter")
+        drawn.append(str(pilot.app.screen.query_one(Static).render()))
+        await pilot.press("escape", "2")
+        drawn.append(str(pilot.app.query_one("#summary Static", Static).render()))
+        await pilot.press("3")
+        table = pilot.app.query_one(DataTable)
+        drawn.append("\n".join(table.render_line(y).text for y in range(table.size.height)))
+    for text in drawn:
+        assert "\\u001b]0;t" in text
+        assert not [
+            letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf"} and letter != "\n"
+        ]
+    assert "[red]" in drawn[-1]

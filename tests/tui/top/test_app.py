@@ -323,7 +323,7 @@ async def test_tags_cannot_write_to_the_terminal(
 ) -> None:
     nasty = "\x1b[2J[bold red]x[/]\n\u202e"
     async with opened(*ticks(jobs=(job(9, nasty, (0,), (0.5,)),))) as (app, _):
-        assert "[2]:?[2J[bold red]x[/]??" in lines(app, "bottom")[0]
+        assert "[2]:\\u001b[2J[bold red]x[/]…" in lines(app, "bottom")[0]
 
 
 async def test_only_rows_that_changed_are_painted(opened: Open, training: Ticks) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.base.text import printable
 from neurontools.tui.top import numbers
-from neurontools.tui.widgets.lines import Role, fit, fixed, meter, stacked_meter, text_of, width_of
+from neurontools.tui.widgets.lines import Role, fit, fixed, meter, stacked_meter, text_of, width_of, wrapped
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -65,11 +66,11 @@ def test_bars_are_exactly_as_wide_as_asked(one: float, other: float, width: int,
 
 @given(st.lists(st.text(max_size=12)), st.integers(0, 40))
 def test_lines_fit_whatever_is_in_them(texts: list[str], width: int) -> None:
-    cleaned = [printable(text) for text in texts]
-    assert all(text.isprintable() for text in cleaned)
-    assert sum(width_of(text) for text, _ in fit(((text, Role.PLAIN) for text in cleaned), width)) == width
-    for text in cleaned:
-        assert width_of(fixed(text, width)) == width
+    line = fit(((text, Role.PLAIN) for text in texts), width)
+    assert sum(width_of(text) for text, _ in line) == width
+    pieces = [text_of(line), *(fixed(text, width) for text in texts), *wrapped("".join(texts), width + 1)]
+    assert not [letter for text in pieces for letter in text if unicodedata.category(letter)[0] == "C"]
+    assert all(width_of(fixed(text, width)) == width for text in texts)
 
 
 def test_a_cut_name_says_so() -> None:
