@@ -93,7 +93,7 @@ def _warn_of_settings() -> None:
 
 def fail(error: NeuronToolsError) -> int:
     """Write an error and its remedy to stderr and return its exit code."""
-    err(format_error(error), end="")
+    err(format_error(error), end="", styled=error.has_lines)
     return error.exit_code
 
 
