@@ -58,6 +58,16 @@ def read_start_ticks(pid: int) -> int | None:
     return None if stat is None or stat.is_dead else stat.start_ticks
 
 
+def read_uid(pid: int) -> int | None:
+    """Return the effective uid of a process; None where it is gone or hidden."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[2]) for line in lines if line.startswith(b"Uid:")), None)
+
+
 def read_boot_id() -> str:
     """Return the id of this boot of the host, "" where /proc does not have it."""
     try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import struct
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
-from neurontools.base.procfs import read_start_ticks, read_stat
+from neurontools.base.procfs import read_start_ticks, read_stat, read_uid
 
 if TYPE_CHECKING:
     import socket
 
 _UCRED = struct.Struct("3i")
+_SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h
+HIDDEN = -1
+"""Stands for the start time of a process that /proc does not show."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,6 +44,70 @@ def peer_of(connection: socket.socket) -> Peer:
 
     pid, uid, _ = _UCRED.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _UCRED.size))
     return Peer(pid, uid)
+
+
+@cache
+def has_peer_pidfd() -> bool:
+    """Return whether the kernel gives a pidfd of the process at the other end of a connection."""
+    import socket
+
+    one, other = socket.socketpair()
+    with one, other:
+        try:
+            os.close(_peer_pidfd(one))
+        except OSError as error:
+            return error.errno != errno.ENOPROTOOPT
+    return True
+
+
+def _peer_pidfd(connection: socket.socket) -> int:
+    from socket import SOL_SOCKET
+
+    return connection.getsockopt(SOL_SOCKET, _SO_PEERPIDFD)
+
+
+class PeerProcess:
+    """The process that made a connection. A later process with its pid, of any user, is not taken for it.
+
+    The kernel's pidfd of the peer tells them apart (SO_PEERPIDFD, Linux 6.5), else start time and user when this
+    object is made, right after the connection is accepted.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.peer = peer_of(connection)
+        self._connection = connection
+        self._first = None if has_peer_pidfd() else self._identify()
+
+    def key(self) -> ProcessKey:
+        """Return the process's key, with `HIDDEN` for its start time where /proc does not show it.
+
+        Raises:
+            ProcessLookupError: the process has exited.
+        """
+        ticks = read_start_ticks(self.peer.pid)
+        if not self.is_alive():
+            raise ProcessLookupError(self.peer.pid)
+        return ProcessKey(self.peer.pid, HIDDEN if ticks is None else ticks)
+
+    def is_alive(self) -> bool:
+        """Return whether the process has not exited."""
+        if not has_peer_pidfd():
+            return self._first is not None and self._first == self._identify()
+        try:
+            descriptor = _peer_pidfd(self._connection)
+        except OSError:
+            return False
+        try:
+            return not is_readable(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def _identify(self) -> ProcessKey | None:
+        pid = self.peer.pid
+        ticks, uid = read_start_ticks(pid), read_uid(pid)
+        if ticks is None:
+            return ProcessKey(pid, HIDDEN) if is_hidden(pid) else None
+        return ProcessKey(pid, ticks) if uid == self.peer.uid else None
 
 
 def ticks_now() -> int:

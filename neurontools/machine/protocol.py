@@ -185,6 +185,11 @@ class LineBuffer:
         self._rest = bytearray()
         self._skipping = False
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of the line that is not complete yet."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[bytes | None]:
         """Take more bytes and return the lines that are complete now, without their ends."""
         *complete, rest = data.split(b"\n")

@@ -106,7 +106,13 @@ class RpcHandler:
             connection.send(render_answer(self._service, line[len(RENDER) :], connection.peer))
             return
         try:
-            self._answer(connection, parse_request(line))
+            call = parse_request(line)
+        except RpcError as error:
+            connection.send(error_line(error))
+            connection.count_invalid_line()
+            return
+        try:
+            self._answer(connection, call)
         except RpcError as error:
             connection.send(error_line(error))
 

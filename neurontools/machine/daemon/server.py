@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.machine.processes import Peer, peer_of
+from neurontools.machine.processes import PeerProcess
 from neurontools.machine.protocol import LineBuffer
 
 if TYPE_CHECKING:
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neurond")
 
-_RECEIVE_BYTES = 1 << 16
+_RECEIVE_BYTES = 1 << 14
+_INVALID_LINES_MAX = 100
 _UNSENT_MAX_BYTES = 1 << 22
+_UNFINISHED_MAX_BYTES = 1 << 24
 _ACCEPT_AT_ONCE = 64
 _PAUSE_WITHOUT_DESCRIPTORS_S = 1.0
 _BACKLOG = 1024
@@ -40,16 +42,20 @@ class Handler(Protocol):
 
 
 class Connection:
-    """One client."""
+    """One client. Its requests are answered one by one, in turn with those of the other clients."""
 
-    def __init__(self, server: Server, sock: socket.socket, peer: Peer) -> None:
-        self.peer = peer
+    def __init__(self, server: Server, sock: socket.socket) -> None:
+        self.process = PeerProcess(sock)
+        self.peer = self.process.peer
         self.closed = False
         self._server = server
         self._loop = server.loop
         self._sock = sock
         self._fd = sock.fileno()
         self._lines = LineBuffer()
+        self._waiting: deque[bytes | None] = deque()
+        self._is_reading = True
+        self._invalid_lines = 0
         self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._unsent_bytes = 0
         self._ending = False
@@ -75,9 +81,22 @@ class Connection:
         self._unsent.append((data[sent:], kept))
         self._unsent_bytes += len(data) - sent
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of a request whose end has not come yet."""
+        return self._lines.unfinished_bytes
+
+    def count_invalid_line(self) -> None:
+        """Count a line that is not a request; a client that sends many of them is dropped."""
+        self._invalid_lines += 1
+        if self._invalid_lines == _INVALID_LINES_MAX:
+            log.warning("dropping process %d: it sends invalid requests", self.peer.pid)
+            self.end()
+
     def end(self) -> None:
         """Close the connection once everything is sent."""
         self._ending = True
+        self._loop.remove_reader(self._fd)
         if not self._unsent:
             self.close()
 
@@ -103,13 +122,26 @@ class Connection:
         except OSError:
             data = b""
         if not data:
-            self._loop.remove_reader(self._fd)
             self.end()
             return
-        for line in self._lines.feed(data):
-            if self.closed or self._ending:
-                return
-            self._server.handler.on_line(self, line)
+        self._waiting += self._lines.feed(data)
+        self._server.limit_unfinished(self)
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._waiting and not (self.closed or self._ending):
+            self._server.handler.on_line(self, self._waiting.popleft())
+        if self.closed or self._ending:
+            return
+        if self._waiting:
+            # Nothing more is received from a client whose requests wait.
+            if self._is_reading:
+                self._is_reading = False
+                self._loop.remove_reader(self._fd)
+            self._loop.call_soon(self._answer)
+        elif not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._receive)
 
     def _flush(self) -> None:
         while self._unsent:
@@ -141,6 +173,24 @@ class Connection:
             return len(data)
 
 
+class UnfinishedRequests:
+    """The requests of one user whose ends have not come yet."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        self._bytes: dict[Connection, int] = {}
+
+    def update(self, connection: Connection, unfinished_bytes: int) -> None:
+        """Set the bytes of the request on a connection, 0 if there is none."""
+        self.total_bytes += unfinished_bytes - self._bytes.pop(connection, 0)
+        if unfinished_bytes:
+            self._bytes[connection] = unfinished_bytes
+
+    def longest(self) -> Connection:
+        """Return the connection with the longest request."""
+        return max(self._bytes, key=self._bytes.__getitem__)
+
+
 class Server:
     """Listens on one path at a time and holds the connections."""
 
@@ -148,6 +198,7 @@ class Server:
         self.loop = loop
         self.handler = handler
         self.connections: set[Connection] = set()
+        self._unfinished: dict[int, UnfinishedRequests] = {}
         self._listener: socket.socket | None = None
 
     def listen(self, address: str, mode: int) -> None:
@@ -188,7 +239,24 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Drop a closed connection."""
         self.connections.discard(connection)
+        self._count_unfinished(connection, 0)
         self.handler.on_close(connection)
+
+    def limit_unfinished(self, connection: Connection) -> None:
+        """Drop the connection with the longest unfinished request of a user while they take too much memory."""
+        unfinished = self._count_unfinished(connection, connection.unfinished_bytes)
+        while unfinished.total_bytes > _UNFINISHED_MAX_BYTES:
+            longest = unfinished.longest()
+            log.warning("dropping process %d: too many unfinished requests of its user", longest.peer.pid)
+            longest.close()
+
+    def _count_unfinished(self, connection: Connection, unfinished_bytes: int) -> UnfinishedRequests:
+        uid = connection.peer.uid
+        unfinished = self._unfinished.setdefault(uid, UnfinishedRequests())
+        unfinished.update(connection, unfinished_bytes)
+        if not unfinished.total_bytes:
+            del self._unfinished[uid]
+        return unfinished
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPT_AT_ONCE):
@@ -201,7 +269,7 @@ class Server:
                 self._pause(listener)
                 return
             sock.setblocking(False)
-            connection = Connection(self, sock, peer_of(sock))
+            connection = Connection(self, sock)
             self.connections.add(connection)
             self.handler.on_open(connection)
 

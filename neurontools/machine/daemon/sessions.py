@@ -6,16 +6,16 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
-from neurontools.machine import codec, processes
+from neurontools.machine import codec
 from neurontools.machine.changes import changes
-from neurontools.machine.processes import ProcessKey
+from neurontools.machine.processes import HIDDEN
 from neurontools.machine.protocol import CHANGES, SNAPSHOT, ErrorCode, RpcError, push_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.machine.daemon.server import Connection
-    from neurontools.machine.processes import Peer
+    from neurontools.machine.processes import Peer, ProcessKey
     from neurontools.machine.protocol import Request
     from neurontools.machine.snapshot import Snapshot
 
@@ -84,8 +84,6 @@ def may_administer(peer: Peer) -> bool:
 Reply = tuple[str, tuple[int, ...]]
 """A result as JSON text, and descriptors to send along, which stay the sender's."""
 
-_HIDDEN = -1  # stands for the start time of a process that /proc does not show
-
 
 class Sessions:
     """Connections, the processes that greeted on them, and which connection speaks for a registered process."""
@@ -115,15 +113,12 @@ class Sessions:
         Raises:
             RpcError: the process is gone.
         """
-        pid = connection.peer.pid
         try:
-            key = processes.key_of(pid)
-        except ProcessLookupError:
-            if not processes.is_hidden(pid):
-                raise RpcError(
-                    ErrorCode.PEER_REFUSED, f"process {pid} that made this connection is gone"
-                ) from None
-            key = ProcessKey(pid, _HIDDEN)
+            key = connection.process.key()
+        except ProcessLookupError as error:
+            raise RpcError(
+                ErrorCode.PEER_REFUSED, f"process {connection.peer.pid} that made this connection is gone"
+            ) from error
         self._greeted[connection] = key
         return key
 
@@ -138,14 +133,14 @@ class Sessions:
             RpcError: it is gone, or can't be watched.
         """
         key = self._greeted[connection]
-        if key is not None and key.start_ticks == _HIDDEN:
+        if key is not None and key.start_ticks == HIDDEN:
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
                 f"/proc hides process {key.pid} from neurond (hidepid), so its exit cannot be detected; "
                 "it may read but not claim cores",
                 "run neurond as root, or as a member of the group that /proc's option gid= names",
             )
-        if key is None or not processes.is_alive(key):
+        if key is None or not connection.process.is_alive():
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
                 f"the process that made this connection ({connection.peer.pid}) is gone; a forked child is not it",
@@ -172,7 +167,8 @@ class Watching:
         self._whole: dict[float, set[Connection]] = {}
         # With what was pushed last: a connection gets everything in order or is dropped.
         self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
-        self._timers: set[float] = set()
+        self._periods: dict[Connection, float] = {}
+        self._timers: dict[float, asyncio.TimerHandle] = {}
 
     def add(self, connection: Connection, period_s: float, *, changes: bool = False) -> None:
         """Push a snapshot to a connection every `period_s` seconds; a former period is forgotten.
@@ -183,40 +179,43 @@ class Watching:
             changes: push only the first one whole, then what changed.
         """
         self.remove(connection)
+        self._periods[connection] = period_s
         if changes:
             self._changes.setdefault(period_s, {})[connection] = None
         else:
             self._whole.setdefault(period_s, set()).add(connection)
         if period_s not in self._timers:
-            self._timers.add(period_s)
             self._schedule(period_s)
 
     def remove(self, connection: Connection) -> None:
         """Push nothing more to a connection."""
-        for whole in self._whole.values():
-            whole.discard(connection)
-        for bases in self._changes.values():
-            bases.pop(connection, None)
+        period_s = self._periods.pop(connection, None)
+        if period_s is None:
+            return
+        whole, bases = self._whole.get(period_s, set()), self._changes.get(period_s, {})
+        whole.discard(connection)
+        bases.pop(connection, None)
+        if not whole and not bases:
+            self._whole.pop(period_s, None)
+            self._changes.pop(period_s, None)
+            self._timers.pop(period_s).cancel()
 
     def push_first(self, connection: Connection) -> None:
         """Push a snapshot now: a new watcher need not wait."""
-        for bases in self._changes.values():
-            if connection in bases:
-                bases[connection] = snapshot = self._snapshot()
-                connection.send(push_line(SNAPSHOT, codec.encode(snapshot)))
-                return
-        connection.send(self._whole_line())
+        if connection not in self._periods:
+            return  # it was dropped meanwhile
+        bases = self._changes.get(self._periods[connection], {})
+        if connection in bases:
+            bases[connection] = snapshot = self._snapshot()
+            connection.send(push_line(SNAPSHOT, codec.encode(snapshot)))
+        else:
+            connection.send(self._whole_line())
 
     def _schedule(self, period_s: float) -> None:
-        asyncio.get_running_loop().call_later(period_s, self._tick, period_s)
+        self._timers[period_s] = asyncio.get_running_loop().call_later(period_s, self._tick, period_s)
 
     def _tick(self, period_s: float) -> None:
         whole, bases = self._whole.get(period_s), self._changes.get(period_s)
-        if not whole and not bases:
-            self._timers.discard(period_s)
-            self._whole.pop(period_s, None)
-            self._changes.pop(period_s, None)
-            return
         self._schedule(period_s)
         if whole:
             line = self._whole_line()
