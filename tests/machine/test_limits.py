@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 START = "from neurontools.machine import launch; launch.start(launch.StartOptions('default'))"
 
 FULL_DISK = """
-import os
+import os, shutil, sys
 from pathlib import Path
 from neurontools import paths
 from neurontools.machine import launch
@@ -29,10 +29,10 @@ from neurontools.machine.pages.page import PageWriter, is_private
 
 info = launch.start(launch.StartOptions("default"))
 filler = Path(paths.runtime_dir(), "filler")
+filler.mkdir()
 try:
-    with filler.open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
+    for number in range(1000):
+        (filler / str(number)).write_bytes(bytes(int(sys.argv[1])))
 except OSError:
     pass
 client = Client.connect()
@@ -48,7 +48,7 @@ for _ in range(2):
     print(is_private(registration.page_fd), shown, process.stale, len(pages))
     os.close(registration.page_fd)
     client.unregister()
-    filler.unlink(missing_ok=True)
+    shutil.rmtree(filler, ignore_errors=True)
 print(Path(info.log).read_text().count("private page"))
 launch.stop()
 """
@@ -82,10 +82,11 @@ def test_a_daemon_without_descriptors_serves_again_when_clients_leave(
     subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0,
     reason="the kernel refuses new mount namespaces here",
 )
-def test_on_a_full_disk_a_process_gets_a_private_page(home: Path) -> None:
+@pytest.mark.parametrize(("size", "file_bytes"), [("size=128k", 4096), ("size=1m,nr_inodes=32", 0)])
+def test_on_a_full_disk_a_process_gets_a_private_page(home: Path, size: str, file_bytes: int) -> None:
     (home / "run").mkdir(mode=0o700)
-    script = f'mount -t tmpfs -o size=128k,mode=700 tmpfs {home}/run && exec "$@"'
-    command = ["unshare", "-rm", "sh", "-c", script, "sh", sys.executable, "-c", FULL_DISK]
+    script = f'mount -t tmpfs -o {size},mode=700 tmpfs {home}/run && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", script, "sh", sys.executable, "-c", FULL_DISK, str(file_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     full, with_room, warnings = done.stdout.splitlines()

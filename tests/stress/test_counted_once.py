@@ -83,6 +83,27 @@ def test_a_page_that_is_counted_and_was_not_deleted_in_time_is_not_counted_again
     assert files() == []
 
 
+@pytest.mark.parametrize("killed_before_there_is_room", [False, True])
+def test_executions_are_kept_while_the_journal_cannot_be_written(
+    job: Any, kill_daemon: Kill, lifetime: Lifetime, wait_until: Wait, killed_before_there_is_room: bool
+) -> None:
+    path = Path(paths.state_dir(), "default", "journal.json")
+    path.unlink()
+    path.mkdir()  # stands for a full disk: nothing can take its place
+    job.kill()
+    wait_until(lambda: lifetime()["executions"] == 5)
+    assert len(files()) == 2
+    if killed_before_there_is_room:
+        kill_daemon()
+        assert lifetime()["executions"] == 5
+        assert len(files()) == 2
+    path.rmdir()
+    wait_until(lambda: files() == [])
+    assert json.loads(path.read_text())["history"]["lifetime"]["executions"] == 5
+    kill_daemon()
+    assert lifetime()["executions"] == 5
+
+
 def test_refusals_are_counted_across_a_kill(job: Any, kill_daemon: Kill, lifetime: Lifetime) -> None:
     with Client.connect() as client:
         with pytest.raises(CoresBusyError):

@@ -22,7 +22,7 @@ from neurontools.machine.daemon.sessions import Authorization
 from neurontools.machine.directory import KernelLog, MachineDirectory, open_recovery_socket
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.instances import catalogue
-from neurontools.machine.journal import Journal, load_journal, save_journal
+from neurontools.machine.journal import RETRY_S, Journal, load_journal, save_journal
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
@@ -54,6 +54,7 @@ class Daemon:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._journal_timer: asyncio.TimerHandle | None = None
         self._journal_due = False
+        self._journal_failed = False
         self._parent_gone = False
 
     async def run(self) -> None:
@@ -252,7 +253,13 @@ class Daemon:
         try:
             save_journal(self._directory.journal, journal, sync=sync)
         except OSError as error:
-            log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
+            if not self._journal_failed:
+                log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
+            self._journal_failed = True
+            if self._journal_timer is None:
+                self._journal_timer = self._loop.call_later(RETRY_S, self._save_journal)
+            return
+        self._journal_failed = False
         self._service.purge()
 
     def _close(self, parent_fd: int | None) -> None:

@@ -323,6 +323,9 @@ class MachineService:
         )
         if process.key in self._exited_keys:
             self._on_change(True)  # purges the files of its earlier registration
+            self._exited_keys.pop(
+                process.key, None
+            )  # not purged on a full disk: the new page takes its place
         path = self._records.path(process.key, PAGE)
         if not os.path.isdir(self._pages_dir):
             self._on_lost_directory()

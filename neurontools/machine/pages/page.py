@@ -54,7 +54,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PageFullError(PageError):
-    """The disk is full."""
+    """The disk is full, or has no inodes left."""
 
 
 def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> int:
@@ -77,18 +77,24 @@ def create_page(path: str, identity: PageIdentity, cores: tuple[int, ...]) -> in
     try:
         fd = os.open(path, flags, 0o600)
     except OSError as error:
-        raise PageError(f"cannot make telemetry page {path}: {error.strerror}") from error
+        raise _creation_error(path, content, error) from error
     try:
         _fill(fd, content)
     except OSError as error:
         os.close(fd)
         os.unlink(path)
-        kind = PageFullError if error.errno in _FULL else PageError
-        raise kind(
+        raise _creation_error(path, content, error) from error
+    return fd
+
+
+def _creation_error(path: str, content: bytes, error: OSError) -> PageError:
+    # A disk without inodes is a full disk too: opening fails then.
+    if error.errno in _FULL:
+        return PageFullError(
             f"no room for telemetry page {path} ({len(content)} bytes): {error.strerror}",
             "free space there or set NEURONTOOLS_RUNTIME_DIR to another directory",
-        ) from error
-    return fd
+        )
+    return PageError(f"cannot create telemetry page {path}: {error.strerror}")
 
 
 def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
