@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
@@ -186,7 +185,7 @@ def _list(arguments: argparse.Namespace) -> int:
             str(info.device_count),
             str(info.core_count),
             str(info.pid),
-            format_age(time.time() - info.started_unix_s),
+            _uptime(info),
         )
         for info in infos
     ]
@@ -226,7 +225,7 @@ def _status_text(info: DaemonInfo, snapshot: Snapshot) -> str:
             f"{_devices(info, snapshot)}, {format_binary_size(total)} of memory, {format_binary_size(used)} reserved",
         ),
         ("cores", f"{claimed} of {info.core_count} claimed"),
-        ("neurond", f"pid {info.pid}, up {format_age(snapshot.taken_unix_s - info.started_unix_s)}"),
+        ("neurond", f"pid {info.pid}, up {_uptime(info)}"),
         ("version", f"{info.version}, protocol {info.protocol}"),
         ("socket", info.socket),
         ("log", info.log),
@@ -245,6 +244,13 @@ def _status_text(info: DaemonInfo, snapshot: Snapshot) -> str:
         for process in snapshot.processes
     ]
     return "\n".join(printable(f"{name:<10}{value}") for name, value in rows)
+
+
+def _uptime(info: DaemonInfo) -> str:
+    from neurontools.machine.processes import ticks_now
+
+    # From start times since boot: the wall clock may jump.
+    return format_age(max(0, ticks_now() - info.start_ticks) / os.sysconf("SC_CLK_TCK"))
 
 
 def _devices(info: DaemonInfo, snapshot: Snapshot) -> str:

@@ -68,6 +68,14 @@ def read_uid(pid: int) -> int | None:
     return next((int(line.split()[2]) for line in lines if line.startswith(b"Uid:")), None)
 
 
+def shows_this_process() -> bool:
+    """Return whether /proc is mounted and belongs to the pid namespace of this process."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
 def read_boot_id() -> str:
     """Return the id of this boot of the host, "" where /proc does not have it."""
     try:

@@ -257,7 +257,11 @@ def checked_socket(machine: str, path: str) -> Iterator[socket.socket]:
 
 
 def is_answering(machine: str) -> bool:
-    """Return whether a daemon of this user serves a machine; waits for the exit of a daemon that is being killed."""
+    """Return whether a daemon of this user serves a machine; waits for the exit of a daemon that is being killed.
+
+    Raises:
+        SilentDaemonError: it does not answer in time.
+    """
     try:
         connection = SyncConnection(machine)
     except NoMachineError:
@@ -267,8 +271,10 @@ def is_answering(machine: str) -> bool:
     except ConnectionError:
         wait_for_end(connection.daemon_pid, ANSWER_TIMEOUT_S)
         return False
+    except SilentDaemonError:
+        raise
     except DaemonError:
-        return True  # it refuses or hangs: the next call reports why
+        return True  # it refuses: the next call reports why
     finally:
         connection.close()
     return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env, paths
 from neurontools.base.locks import file_lock, unlock
-from neurontools.base.procfs import read_boot_id
+from neurontools.base.procfs import read_boot_id, shows_this_process
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import codec
 from neurontools.machine.connection import SyncConnection, is_answering, no_machine
@@ -73,7 +73,7 @@ def start(options: StartOptions) -> DaemonInfo:
         UnknownInstanceError: no such instance type.
         NeuronToolsError: the type does not offer that LNC, device or UltraServer, or this is not Linux.
         DaemonError: the name belongs to a machine of another configuration, the runtime directory is another user's, or the
-            daemon could not start.
+            daemon does not answer or could not start.
     """
     _check_system()
     check_name(options.machine)
@@ -244,6 +244,11 @@ def _check_system() -> None:
             f"simulated machines need Linux, this is {system}",
             "use WSL2 or a container; see 'neurontools help containers'",
         )
+    if not shows_this_process():
+        raise NeuronToolsError(
+            "/proc is not mounted or shows another pid namespace, and machines identify processes by it",
+            "mount it: mount -t proc proc /proc (unshare: --mount-proc)",
+        )
 
 
 def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
@@ -265,7 +270,9 @@ def _spawn(options: StartOptions) -> DaemonInfo:
     read_fd, write_fd = os.pipe()
     log = MachineDirectory(options.machine).log
     try:
-        with open(log, "ab") as log_file:
+        with open(
+            os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab"
+        ) as log_file:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, write_fd)],
                 stdin=subprocess.DEVNULL,

@@ -51,3 +51,14 @@ def test_the_boot_time_of_another_host(tmp_path):
     (tmp_path / "proc" / "stat").write_text("cpu 1 2 3\nbtime 1780000000\nprocesses 7\n")
     assert procfs.read_boot_time(str(tmp_path)) == 1_780_000_000.0
     assert procfs.read_boot_time() > 0
+
+
+def test_proc_shows_this_process_unless_it_is_of_another_namespace(monkeypatch):
+    assert procfs.shows_this_process()
+    monkeypatch.setattr(procfs.os, "getpid", lambda: 4)
+    assert not procfs.shows_this_process()
+
+
+def test_the_uid_of_a_process_is_the_effective_one():
+    assert procfs.read_uid(os.getpid()) == os.geteuid()
+    assert procfs.read_uid(2**22 + 1) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -304,6 +305,42 @@ def test_only_the_process_that_listens_is_stopped(
         launch.stop(force=True)
     assert caught.value.remedy == f"if that process is neurond, end it: kill {bystander.pid}"
     assert bystander.poll() is None
+
+
+def test_a_daemon_that_does_not_answer_is_not_running_already(
+    daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neurontools.machine.connection.ANSWER_TIMEOUT_S", 0.1)
+    os.kill(daemon.pid, signal.SIGSTOP)
+    with pytest.raises(DaemonError, match="'default' does not answer") as caught:
+        start()
+    assert caught.value.remedy == "restart it: neurond restart"
+
+
+@pytest.mark.parametrize("jump_s", [-1e9, 1e9])
+def test_the_age_of_a_daemon_does_not_depend_on_the_wall_clock(
+    daemon: DaemonInfo, tool: Callable[..., Any], home: Path, jump_s: float
+) -> None:
+    changed = {**daemon.to_json(), "started_unix_s": daemon.started_unix_s + jump_s}
+    (home / "run" / "default" / "neurond.json").write_text(json.dumps(changed))
+    (row,) = tool("neurond", "list").stdout.splitlines()[1:]
+    assert re.search(r" \d+s$", row)
+    assert re.search(rf"pid {daemon.pid}, up \d+s\n", tool("neurond", "status").stdout)
+
+
+def test_without_proc_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "shows_this_process", lambda: False)
+    with pytest.raises(NeuronToolsError, match="/proc is not mounted or shows another pid namespace"):
+        start()
+
+
+def test_a_log_is_private_whatever_the_umask(home: Path) -> None:
+    umask = os.umask(0)
+    try:
+        info = start()
+    finally:
+        os.umask(umask)
+    assert os.stat(info.log).st_mode & 0o777 == 0o600
 
 
 def test_a_long_path_gets_a_short_socket(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
