@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,57 @@ def test_a_member_claims_cores_writes_a_page_and_reserves_memory(
         assert client.snapshot().devices[0].memory_used_bytes == 0
         job.process.kill()
         wait_until(lambda: [process.uid for process in client.snapshot().processes] == [OTHER_MEMBER])
+
+
+def open_pages(pid: int) -> list[str]:
+    found = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return [path for path in found if ".page" in path]
+
+
+GREEDY = """
+client = Client.connect()
+place = client.register("job", "python job.py", count=1)
+page_bytes = os.fstat(place.page_fd).st_size
+{grow}
+print(page_bytes, flush=True)
+for word in sys.stdin:
+    size = os.fstat(place.page_fd)
+    print(size.st_size == page_bytes and size.st_blocks * 512 < 1 << 20, flush=True)
+    if word == "again\\n":
+        print(console.run(lambda: client.register(count=1)), flush=True)
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "grow",
+    [
+        "os.pwrite(place.page_fd, bytes(1 << 26), page_bytes)",
+        "os.truncate(place.page_fd, 1 << 40)",
+        "os.pwrite(place.page_fd, bytes(1 << 26), page_bytes); client.unregister()",
+    ],
+)
+def test_a_member_cannot_fill_the_owner_s_disk(
+    shared: DaemonInfo, people: Any, wait_until: Wait, grow: str
+) -> None:
+    job = people(MEMBER, GREEDY.format(grow=grow))
+    assert int(job.line()) < 1 << 16
+    wait_until(lambda: job.say("cut?") == "True\n")
+    wait_until(lambda: "wrote beyond its telemetry page" in Path(shared.log).read_text())
+    with Client.connect() as client:
+        wait_until(lambda: client.snapshot().processes == ())
+        assert job.say("again") == "True\n"
+        assert job.line() == "4\n"
+        other = people(OTHER_MEMBER, JOB)
+        assert json.loads(other.line())
+        assert f"uid {MEMBER} wrote beyond a telemetry page" in job.end()[2]
+        other.process.kill()
+        other.process.wait()
+        wait_until(lambda: not client.snapshot().processes)
+    wait_until(lambda: not open_pages(shared.pid))
 
 
 @needs_root

@@ -96,6 +96,10 @@ class ProcessMethods:
                 f"process {key.pid} runs in another pid namespace; it may read but not claim cores",
                 "start the machine inside that container",
             )
+        if reason := self._service.page_limits.refusal_reason(connection.peer.uid):
+            raise RpcError(
+                ErrorCode.PEER_REFUSED, reason, "ask the machine's owner, who can run 'neurond restart'"
+            )
         event = Register(
             key=key,
             uid=connection.peer.uid,

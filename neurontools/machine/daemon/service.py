@@ -11,6 +11,7 @@ from neurontools.base.files import remove_quietly
 from neurontools.base.text import plural
 from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
 from neurontools.machine.daemon.fault_service import FaultService
+from neurontools.machine.daemon.page_limits import PageLimits
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout, device_count
 from neurontools.machine.events import (
@@ -112,6 +113,7 @@ class MachineService:
         self._records = RecordWriter(pages_dir, boot, loop)
         self._exits = ExitWatcher(loop, self._exited)
         self.exec_detector = ExecDetector(loop, self.machine.processes.get, self._replaced)
+        self.page_limits = PageLimits(loop, self.machine.processes.__contains__, self._page_grew)
         self._faults = FaultService(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
@@ -278,6 +280,7 @@ class MachineService:
         self._exits.close()
         self._records.close()
         self.exec_detector.close()
+        self.page_limits.close()
         self._faults.close()
         self._telemetry.clear()
 
@@ -305,6 +308,9 @@ class MachineService:
             )
         for key in keys:
             self.leave(key, "exited")
+
+    def _page_grew(self, key: ProcessKey) -> None:
+        self.leave(key, "wrote beyond its telemetry page")
 
     def _replaced(self, key: ProcessKey) -> None:
         self.leave(key, "became another program")
@@ -385,6 +391,8 @@ class MachineService:
         _process_of(self._handle(Adopt(process)))
 
     def _watch(self, process: Process, page_fd: int | None) -> None:
+        if page_fd is not None and process.player is None:
+            self.page_limits.add(process.key, process.uid, page_fd)
         self._telemetry[process.key] = telemetry = Telemetry(process, page_fd)
         telemetry.refresh(time.monotonic_ns())
 

@@ -11,6 +11,7 @@ Descriptors stay the caller's: neither reader nor writer closes the descriptor i
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 from contextlib import contextmanager
@@ -109,9 +110,10 @@ def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
     content = _initial_content(identity, cores)
     fd = -1
     try:
-        fd = os.memfd_create("neurontools-page", os.MFD_CLOEXEC)
+        fd = os.memfd_create("neurontools-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         with _any_file_size():
             _fill(fd, content)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     except OSError as error:
         if fd >= 0:
             os.close(fd)

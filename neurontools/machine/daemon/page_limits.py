@@ -1,0 +1,129 @@
+"""Bounds what members of a group can store in the files behind their telemetry pages.
+
+A process writes its page through a descriptor, and the kernel has no limit for one file. So pages of other users are
+looked at every second, until nobody has them open: one that grew is cut, and its user may not register again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.machine.pages.page import is_private
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, TimerHandle
+    from collections.abc import Callable
+
+    from neurontools.machine.processes import ProcessKey
+
+log = logging.getLogger("neurond")
+
+PERIOD_S = 1.0
+PAGES_MAX = 1024
+_EXTRA_BYTES = 1 << 16  # what a file system may allocate for a page beyond its size
+
+
+class PageLimits:
+    """The pages of other users. Without such pages there is no timer.
+
+    Args:
+        loop: runs the timer.
+        is_registered: whether a process is still registered; its page is then certainly in use.
+        on_grown: gets a process whose page grew.
+    """
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        is_registered: Callable[[ProcessKey], bool],
+        on_grown: Callable[[ProcessKey], None],
+    ) -> None:
+        self._loop = loop
+        self._is_registered = is_registered
+        self._on_grown = on_grown
+        self._pages: dict[int, tuple[ProcessKey, int, int]] = {}
+        self._refused_uids: set[int] = set()
+        self._timer: TimerHandle | None = None
+
+    def add(self, key: ProcessKey, uid: int, page_fd: int) -> None:
+        """Watch the page of a process. One of the daemon's own user is not watched, and one in memory has seals."""
+        if uid == os.getuid() or is_private(page_fd):
+            return
+        try:
+            # An open file of its own, not a duplicate: a lease then shows whether there is another one.
+            own_fd = os.open(f"/proc/self/fd/{page_fd}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            log.warning("the page of process %d cannot be watched: %s", key.pid, error.strerror)
+            return
+        self._pages[own_fd] = key, uid, os.fstat(own_fd).st_size
+        if self._timer is None:
+            self._timer = self._loop.call_later(PERIOD_S, self._check)
+
+    def refusal_reason(self, uid: int) -> str:
+        """Return why a user may not have another page, or ""."""
+        if uid in self._refused_uids:
+            return f"uid {uid} wrote beyond a telemetry page"
+        if self._count(uid) >= PAGES_MAX:
+            self._release()
+            if self._count(uid) >= PAGES_MAX:
+                return f"processes of uid {uid} have {PAGES_MAX} telemetry pages open"
+        return ""
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for page_fd in self._pages:
+            os.close(page_fd)
+        self._pages.clear()
+
+    def _count(self, uid: int) -> int:
+        return sum(owner == uid for _, owner, _ in self._pages.values())
+
+    def _check(self) -> None:
+        self._timer = None
+        for page_fd, (key, uid, page_bytes) in list(self._pages.items()):
+            if _has_grown(page_fd, page_bytes):
+                log.warning("process %d of uid %d wrote beyond its telemetry page", key.pid, uid)
+                self._refused_uids.add(uid)
+                _cut(page_fd, page_bytes)
+                self._on_grown(key)
+        self._release()
+        if self._pages:
+            self._timer = self._loop.call_later(PERIOD_S, self._check)
+
+    def _release(self) -> None:
+        for page_fd, (key, _, _) in list(self._pages.items()):
+            if not self._is_registered(key) and not _is_open_elsewhere(page_fd):
+                os.close(page_fd)
+                del self._pages[page_fd]
+
+
+def _has_grown(page_fd: int, page_bytes: int) -> bool:
+    found = os.fstat(page_fd)
+    return found.st_size > page_bytes or found.st_blocks * 512 > page_bytes + _EXTRA_BYTES
+
+
+def _cut(page_fd: int, page_bytes: int) -> None:
+    try:
+        # Setting the present size would keep what is allocated behind the end.
+        os.ftruncate(page_fd, page_bytes + 1)
+        os.ftruncate(page_fd, page_bytes)
+    except OSError as error:
+        log.error("cannot cut a telemetry page: %s", error)  # noqa: TRY400  no traceback wanted
+
+
+def _is_open_elsewhere(page_fd: int) -> bool:
+    # The kernel grants a write lease only on a file that has no other descriptor or mapping (fcntl(2), F_SETLEASE).
+    try:
+        fcntl.fcntl(page_fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(page_fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # this file system has no leases
+    return False
