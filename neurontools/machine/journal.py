@@ -8,6 +8,7 @@ no process survives a power failure. Every file is written aside and renamed.
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ log = logging.getLogger("neurond")
 _VERSION = 2
 PAGE, RECORD = ".page", ".json"
 RETRY_S = 1.0
+_RESERVED_BYTES = 1 << 15
 
 
 class Definition(Struct, frozen=True):
@@ -73,6 +75,52 @@ class Journal(Struct, frozen=True, tag_field="version", tag=_VERSION):
 def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
     """Write the journal; unsynced it survives the daemon's death but not a power failure."""
     write_atomic(path, codec.encode(journal), sync=sync)
+
+
+class JournalWriter:
+    """Writes the journal of a running daemon, with space that is kept for it on a full disk.
+
+    Pages of exited processes are deleted only after the journal was written. If they filled the disk, it could never be.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._reserve = f"{path}.reserve"
+        self._is_reserved = False
+
+    def save(self, journal: Journal, *, sync: bool) -> None:
+        """Write the journal, as `save_journal` does.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        try:
+            save_journal(self._path, journal, sync=sync)
+        except OSError:
+            if not self._is_reserved:
+                raise
+            self.close()
+            save_journal(self._path, journal, sync=sync)
+        if not self._is_reserved:
+            self._is_reserved = _reserve_space(self._reserve)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._is_reserved = False
+        remove_quietly(self._reserve)
+
+
+def _reserve_space(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _RESERVED_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        remove_quietly(path)
+        return False
+    return True
 
 
 def load_journal(path: str) -> Journal | None:

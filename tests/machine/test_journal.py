@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.errors import NeuronToolsError
+from neurontools.machine import journal
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.events import Process
 from neurontools.machine.journal import (
@@ -147,3 +149,29 @@ def test_living_processes_bind_the_type() -> None:
 def test_a_journal_is_readable_json(home: Path) -> None:
     save_journal(str(home / "j"), JOURNAL)
     assert json.loads((home / "j").read_text())["definition"]["instance_type"] == "trn2.48xlarge"
+
+
+def test_on_a_full_disk_a_journal_is_written_into_reserved_space(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reserve = home / "journal.json", home / "journal.json.reserve"
+    writer = journal.JournalWriter(str(path))
+    writer.save(JOURNAL, sync=False)
+    assert reserve.stat().st_size == reserve.stat().st_blocks * 512 == 1 << 15
+    save, reserve_space = journal.save_journal, journal._reserve_space
+
+    def save_on_a_full_disk(path: str, value: Journal, *, sync: bool) -> None:
+        if reserve.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(path, value, sync=sync)
+
+    monkeypatch.setattr(journal, "save_journal", save_on_a_full_disk)
+    monkeypatch.setattr(journal, "_reserve_space", lambda path: False)
+    path.unlink()
+    writer.save(JOURNAL, sync=False)
+    assert load_journal(str(path)) == JOURNAL
+    monkeypatch.setattr(journal, "_reserve_space", reserve_space)
+    writer.save(JOURNAL, sync=False)
+    assert reserve.exists()
+    writer.close()
+    assert not reserve.exists()

@@ -22,7 +22,7 @@ from neurontools.machine.daemon.sessions import Authorization
 from neurontools.machine.directory import KernelLog, MachineDirectory, open_recovery_socket
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.instances import catalogue
-from neurontools.machine.journal import RETRY_S, Journal, load_journal, save_journal
+from neurontools.machine.journal import RETRY_S, Journal, JournalWriter, load_journal
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.processes import peer_of
 from neurontools.machine.protocol import PROTOCOL_VERSION
@@ -55,6 +55,7 @@ class Daemon:
         self._journal_timer: asyncio.TimerHandle | None = None
         self._journal_due = False
         self._journal_failed = False
+        self._journal = JournalWriter(self._directory.journal)
         self._parent_gone = False
 
     async def run(self) -> None:
@@ -251,7 +252,7 @@ class Daemon:
             self._service.exited,
         )
         try:
-            save_journal(self._directory.journal, journal, sync=sync)
+            self._journal.save(journal, sync=sync)
         except OSError as error:
             if not self._journal_failed:
                 log.error("cannot write the journal: %s", error)  # noqa: TRY400  no traceback wanted
@@ -266,6 +267,7 @@ class Daemon:
         log.info("machine %s ends", self._definition.machine)
         inhabited = any(process.uses_device for process in self._service.machine.processes.values())
         self._save_journal(running=False)
+        self._journal.close()
         self._server.close()
         self._service.close()
         if self._idle_timer is not None:
