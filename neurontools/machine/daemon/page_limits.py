@@ -1,7 +1,8 @@
-"""Bounds what members of a group can store in the files behind their telemetry pages.
+"""Limits what members of a group can store in the files behind their telemetry pages.
 
-A process writes its page through a descriptor, and the kernel has no limit for one file. So pages of other users are
-looked at every second, until nobody has them open: one that grew is cut, and its user may not register again.
+A process writes its page through a descriptor, and the kernel has no limit for a single file. So the daemon checks the
+pages of other users every second until no process has them open. It cuts a page that has grown, and refuses further
+registrations of its user.
 """
 
 from __future__ import annotations
