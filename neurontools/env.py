@@ -136,7 +136,8 @@ def configuration() -> "Configuration | None":
     path = config_file()
     if path not in _configurations:
         _configurations[path] = None
-        if os.path.lexists(path):
+        # Without a home directory the path is relative, and the working directory may be another user's.
+        if os.path.isabs(path) and os.path.lexists(path):
             from neurontools.config.settings import load
 
             _configurations[path] = load(path)

@@ -189,3 +189,12 @@ def test_every_setting_is_documented_and_every_documented_variable_is_a_setting(
         name.removeprefix(env.PREFIX).lower() for name, _, _ in env.DOCUMENTED if name not in env.FOR_CHILDREN
     }
     assert documented == {*KINDS}
+
+
+def test_without_a_home_directory_no_settings_are_read_from_the_working_directory(config, monkeypatch, home):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "relative")
+    path = config("machine: planted\n")
+    assert path.resolve().is_relative_to(home / "relative")
+    assert env.machine() == "default"
+    assert env.configuration() is None
