@@ -177,14 +177,6 @@ def remove_quietly(path: str) -> None:
         pass
 
 
-def remove_if_empty(directory: str) -> None:
-    """Remove a directory if it is empty."""
-    try:
-        os.rmdir(directory)
-    except OSError:
-        pass
-
-
 def read_start(path: str, most_bytes: int) -> bytes:
     """Return the first bytes of a file, b"" if it cannot be read; links are not followed."""
     return _read(path, most_bytes, 0)

@@ -21,7 +21,7 @@ _CHANGING = {
 }
 _PATH_METHODS = {"read_text", "read_bytes", "write_text", "write_bytes"}
 _FILE_HELPERS = {
-    *("write_atomic", "atomic_file", "write_temporary", "remove_quietly", "remove_if_empty", "file_lock"),
+    *("write_atomic", "atomic_file", "write_temporary", "remove_quietly", "file_lock"),
 }
 _STAGED = "a staging directory, reached through this process's descriptor"
 _PRIVATE = "this user's private directory of state or rebuildable files"
