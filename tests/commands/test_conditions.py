@@ -108,23 +108,11 @@ def check(shell: str, changes: dict[str, str | None]) -> None:
     assert set(os.listdir()) <= before | {"run", "state", "config", "compile-cache"}
 
 
-# They end with a traceback, or leave a directory behind.
-KNOWN = {"narrow", "relative HOME"}
-
-
 @pytest.mark.parametrize("name", SHELL)
 def test_commands_under_a_shells_conditions(name: str) -> None:
     check(SHELL[name], {})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=False, reason="a known gap"))
-        if name in KNOWN
-        else name
-        for name in VARIABLES
-    ],
-)
+@pytest.mark.parametrize("name", VARIABLES)
 def test_commands_under_odd_variables(name: str) -> None:
     check('exec "$@"', VARIABLES[name])

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,18 @@ _FORMS = (b"", b"-j", b"-a", b"-t", b"-w\0-j")
 
 
 class FakeConnection:
-    """A client without a socket."""
+    """This process as a client, without the server's queues."""
 
-    def __init__(self) -> None:
-        from neurontools.machine.processes import Peer
+    def __init__(self, accepted: socket.socket) -> None:
+        from neurontools.machine.processes import PeerProcess
 
-        self.peer = Peer(os.getpid(), os.getuid())
+        self.process = PeerProcess(accepted)
+        self.peer = self.process.peer
         self.closed = False
         self.sent: list[bytes] = []
+
+    def count_invalid_line(self) -> None:
+        """Keep the client, whatever it sends."""
 
     def send(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
         self.sent.append(data)
@@ -58,13 +63,15 @@ def served(use: Callable[[RpcHandler, FakeConnection], None]) -> None:
 
         def started() -> None:
             handler: Any = daemon._server.handler
-            connection = FakeConnection()
-            handler.on_open(connection)
-            try:
-                use(handler, connection)
-            finally:
-                handler.on_close(connection)
-                daemon._end.set()
+            accepted, client = socket.socketpair()
+            with accepted, client:
+                connection = FakeConnection(accepted)
+                handler.on_open(connection)
+                try:
+                    use(handler, connection)
+                finally:
+                    handler.on_close(connection)
+                    daemon._end.set()
 
         await daemon.run()
 
