@@ -272,8 +272,7 @@ def log_outcome(op: str, outcome: Outcome, called_with: str = "") -> None:
         ("stderr", Level.ERROR, outcome.stderr),
     ):
         if text:
-            printed = f"Printing {name} from GPSIMD:\n{text.rstrip()}"
-            log.write(level, Component.TDRV, _CONSUME, printed)
+            log.write(level, Component.TDRV, _CONSUME, f"Printing {name} from GPSIMD:", text.rstrip())
     if fatal is not None:
         _log_fatal(log, fatal)
 

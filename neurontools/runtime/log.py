@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import printable
+from neurontools.base.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,9 @@ class RuntimeLog:
         self._levels = {component: _level(environ, component) for component in Component}
         self._locations = {component: _location(environ, component) for component in Component}
 
-    def write(self, level: Level, component: Component, function: str, message: str) -> None:
+    def write(
+        self, level: Level, component: Component, function: str, message: str, printed: str = ""
+    ) -> None:
         """Write one line, or nothing below the component's level.
 
         Args:
@@ -61,10 +63,13 @@ class RuntimeLog:
             component: the part that logs it.
             function: name of the real runtime's function that logs it, or of ours.
             message: one line; characters that would control a terminal are escaped.
+            printed: lines that a program printed, which follow the message.
         """
         if level > self._levels[component]:
             return
         line = format_line(datetime.now().astimezone(), level, component, function, message)
+        if printed:
+            line += f"\n{printable_lines(printed)}"
         location = self._locations[component]
         if location == "syslog":
             _to_syslog(level, line)

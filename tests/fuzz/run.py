@@ -115,7 +115,7 @@ def fuzz(
 def _run_worker(order: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
     """Return what a worker reported, and its last words if it did not end in order."""
     with tempfile.TemporaryDirectory(prefix="nt-fuzz-", dir="/tmp") as home:
-        command = [sys.executable, "-m", "tests.fuzz.worker", json.dumps(order)]
+        command = [sys.executable, Path(__file__).with_name("worker.py"), json.dumps(order)]
         done = subprocess.run(command, cwd=home, env=environment(home), capture_output=True, check=False)
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     return messages, None if done.returncode == 0 else done.stderr.decode("utf-8", "replace")
@@ -127,7 +127,6 @@ def environment(home: str) -> dict[str, str]:
     os.mkdir(run, 0o700)
     return {
         **{name: os.environ[name] for name in _KEPT if name in os.environ},
-        "PYTHONPATH": str(REPOSITORY),
         "HOME": home,
         "XDG_CONFIG_HOME": f"{home}/config",
         "XDG_STATE_HOME": f"{home}/state",

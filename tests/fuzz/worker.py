@@ -1,4 +1,4 @@
-"""The process that runs inputs, with limits of time and memory: `python -m tests.fuzz.worker '{"targets": ...}'`.
+"""The process that runs inputs, with limits of time and memory: `python tests/fuzz/worker.py '{"targets": ...}'`.
 
 Writes one JSON object a line to standard output: findings, and the number of inputs of a target at its end. An input
 that neither ends nor can be interrupted ends the process, after the stack was written to standard error.
@@ -24,6 +24,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import neurontools
 from neurontools.errors import NeuronToolsError
+
+# At the end, so that the installed package is found and the checkout's is not.
+sys.path.append(str(Path(__file__).parents[2]))
+
 from tests.fuzz import targets
 from tests.fuzz.mutation import mutate
 from tests.fuzz.shrinking import shrink
