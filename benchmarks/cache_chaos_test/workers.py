@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -166,6 +167,9 @@ def _copier(root: str, rng: random.Random) -> Callable[[], None]:
 
 def _other_user(root: str, rng: random.Random) -> Callable[[], None]:
     """A program of another user: the root is read-only for it."""
+    # The interpreter may be in a directory that only root can enter: load all that a round imports before the change.
+    with tempfile.TemporaryDirectory() as warm:
+        _program(warm, rng)()
     if os.geteuid() == 0:
         os.setgid(OTHER_UID)
         os.setuid(OTHER_UID)

@@ -79,7 +79,7 @@ def shows_this_process() -> bool:
 def read_boot_id() -> str:
     """Return the id of this boot of the host, "" where /proc does not have it."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""

@@ -356,7 +356,7 @@ def _held_inodes(root: str) -> frozenset[int] | None:
     try:
         flock(descriptor, SHARED, wait=False)
         own = os.fstat(descriptor)
-        with open("/proc/locks", encoding="ascii", errors="replace") as locks:
+        with open("/proc/locks", encoding="utf-8", errors="replace") as locks:
             held = frozenset(_inodes(locks.readlines(), own.st_dev))
     except OSError:
         return None

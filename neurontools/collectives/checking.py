@@ -353,7 +353,7 @@ def _allowed(text: str) -> int:
 
 def _available_bytes() -> int:
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
+        with open("/proc/meminfo", encoding="utf-8") as file:
             facts = dict(line.split(":", 1) for line in file)
         return int(facts["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
