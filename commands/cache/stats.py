@@ -11,7 +11,6 @@ from neurontools.commands.cache.options import (
     exclude_each_other,
     location,
     option,
-    print_json,
     width,
 )
 from neurontools.commands.progress import ProgressCounter, ProgressLine
@@ -77,7 +76,7 @@ def _stats(arguments: argparse.Namespace) -> int:
 
     sums = _sums(arguments)
     if arguments.json:
-        print_json(stats.stats_json(sums))
+        console.print_json(stats.stats_json(sums))
     else:
         console.out(stats.format_stats(sums, width()))
     return 0
@@ -88,7 +87,7 @@ def _du(arguments: argparse.Namespace) -> int:
 
     sums = _sums(arguments)
     if arguments.json:
-        print_json(stats.totals_json(sums))
+        console.print_json(stats.totals_json(sums))
     else:
         console.out(stats.format_totals(sums, width()))
     return 0
@@ -111,7 +110,7 @@ def _runs(arguments: argparse.Namespace) -> int:
 
     found = stats.group_runs(events.Events(location(arguments, remote=True).root).read())
     if arguments.json:
-        print_json(stats.runs_json(found))
+        console.print_json(stats.runs_json(found))
     else:
         console.out(stats.format_runs(found, width()))
     return 0
@@ -121,17 +120,17 @@ def _from_log(arguments: argparse.Namespace) -> int:
     import sys
     from contextlib import ExitStack
 
-    from neurontools.cache import logs
+    from neurontools.cache import log_counts
 
     with ExitStack() as stack:
         progress = stack.enter_context(ProgressCounter("reading", "bytes"))
         named = arguments.from_log != "-"
         log = stack.enter_context(open(arguments.from_log, "rb")) if named else sys.stdin.buffer
-        counts = logs.count_lines(logs.read_lines(log, progress))
+        counts = log_counts.count_lines(log_counts.read_lines(log, progress))
     if arguments.json:
-        print_json(logs.counts_json(counts))
+        console.print_json(log_counts.counts_json(counts))
     else:
-        console.out(logs.format_counts(counts))
+        console.out(log_counts.format_counts(counts))
     return 0
 
 

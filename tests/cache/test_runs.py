@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neurontools.cache import events
 from neurontools.cache.entry_io import read_provenance
 from neurontools.cache.events import Events, LookupEventKind
-from neurontools.cache.logs import LogCounts, count_lines, read_lines
+from neurontools.cache.log_counts import LogCounts, count_lines, read_lines
 from neurontools.cache.stats import group_runs, sum_events
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
