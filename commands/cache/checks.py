@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache.options import add_verb, exclude_each_other, location, print_json, width
+from neurontools.commands.cache.options import add_verb, exclude_each_other, location, width
 from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
@@ -81,7 +81,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     repairs = repair(root, findings) if arguments.fix else ()
     kept = len(list_quarantine(root))
     if arguments.json:
-        print_json(verify.verify_json(root, checked, findings, repairs, kept))
+        console.print_json(verify.verify_json(root, checked, findings, repairs, kept))
     else:
         console.out(verify.format_problems(root, checked, findings, kept, width()))
         if repairs:
@@ -152,7 +152,7 @@ def _why_run(arguments: argparse.Namespace, root: str) -> int:
         else:
             found = explain.explain_run(root, arguments.run_name, progress)
     if arguments.json:
-        print_json(report.run_json(found, full=arguments.full))
+        console.print_json(report.run_json(found, full=arguments.full))
     else:
         style = _style(arguments)
         console.out(report.format_run(found, style), styled=style.colour)
@@ -169,7 +169,7 @@ def _why_entries(arguments: argparse.Namespace, root: str) -> int:
         else:
             found = explain.explain_entry(root, names[0], progress)
     if arguments.json:
-        print_json(report.explanation_json(found, full=arguments.full))
+        console.print_json(report.explanation_json(found, full=arguments.full))
     else:
         style = _style(arguments)
         console.out(report.format_explanation(found, style), styled=style.colour)

@@ -11,7 +11,6 @@ from neurontools.commands.cache.options import (
     add_verb,
     exclude_each_other,
     location,
-    print_json,
     width,
 )
 from neurontools.commands.progress import ProgressCounter
@@ -135,7 +134,9 @@ def _ls(arguments: argparse.Namespace) -> int:
         )
     if arguments.json:
         shown = [fields.entry_json(entry) for entry in rows]
-        print_json({"root": found.root, "entries": shown, "skipped": found.skipped, "unread": found.unread})
+        console.print_json(
+            {"root": found.root, "entries": shown, "skipped": found.skipped, "unread": found.unread}
+        )
     elif arguments.quiet:
         for entry in rows:
             console.out(entry.path)
@@ -149,7 +150,7 @@ def _ls_registry(arguments: argparse.Namespace) -> int:
 
     found = entries.scan_location(location(arguments, remote=True), details=False)
     if arguments.json:
-        print_json({"root": found.root, "registry": listing.registry_json(found)})
+        console.print_json({"root": found.root, "registry": listing.registry_json(found)})
     elif arguments.quiet:
         for record in found.registry:
             console.out(record.path)
@@ -167,7 +168,7 @@ def _show(arguments: argparse.Namespace) -> int:
     root = location(arguments, remote=True).root
     shown = [show.read_details(root, place) for place in find_entries(root, arguments.entries)]
     if arguments.json:
-        print_json([show.details_json(details) for details in shown])
+        console.print_json([show.details_json(details) for details in shown])
     else:
         console.out("\n\n".join(show.format_details(details, time.time(), width()) for details in shown))
     return 0
@@ -179,7 +180,7 @@ def _path(arguments: argparse.Namespace) -> int:
     exclude_each_other(arguments, "json", "quiet")
     found = location(arguments, remote=True)
     if arguments.json:
-        print_json(location_json(found))
+        console.print_json(location_json(found))
     else:
         console.out(found.root if arguments.quiet else format_location(found))
     return 0
@@ -256,7 +257,7 @@ def _report(
     from neurontools.base.text import plural
 
     if arguments.json:
-        print_json({word: [place.path for place in changed], "unchanged": len(places) - len(changed)})
+        console.print_json({word: [place.path for place in changed], "unchanged": len(places) - len(changed)})
         return 0
     for place in changed:
         console.out(f"{word} {place.path}")

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.cache.options import print_json
 
 if TYPE_CHECKING:
     from neurontools.commands.cache.options import Verbs
@@ -85,7 +84,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
     found = read_neff_file(arguments.file)
     if arguments.json:
-        print_json(neff_text.neff_info_json(found, weights=arguments.weights))
+        console.print_json(neff_text.neff_info_json(found, weights=arguments.weights))
     else:
         console.out(neff_text.format_neff_info(found, weights=arguments.weights, shapes=arguments.shapes))
     return _judge(arguments.file, found)

@@ -161,10 +161,3 @@ def width() -> int | None:
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def print_json(value: object) -> None:
-    """Print a value as JSON."""
-    import json
-
-    console.out(json.dumps(value, indent=2))

@@ -13,7 +13,6 @@ from neurontools.commands.cache.options import (
     exclude_each_other,
     location,
     option,
-    print_json,
     width,
 )
 from neurontools.commands.progress import ProgressCounter
@@ -201,7 +200,7 @@ def show_plan(work: Pruning, *, as_json: bool) -> None:
     from neurontools.cache.pruning import prune
 
     if as_json:
-        print_json(prune.plan_json(work.plan, None, work.locks, work.orphans))
+        console.print_json(prune.plan_json(work.plan, None, work.locks, work.orphans))
     else:
         console.out(prune.format_plan(work.plan, work.locks, work.orphans, width=width()))
 
@@ -218,7 +217,7 @@ def remove(work: Pruning, *, as_json: bool) -> None:
         removal, broken = work.carry_out(progress)
     gone = work.removed_orphans()
     if as_json:
-        print_json(prune.plan_json(work.plan, removal, broken, gone))
+        console.print_json(prune.plan_json(work.plan, removal, broken, gone))
     else:
         console.out(prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()))
 
@@ -258,7 +257,7 @@ def break_stale(
             return False
         stale = break_any_locks(root, stale, age_s)
     if as_json:
-        print_json(prune.locks_removed_json(root, stale, dry_run=dry_run))
+        console.print_json(prune.locks_removed_json(root, stale, dry_run=dry_run))
     else:
         lines = prune.format_stale_locks(stale)
         console.out(f"{lines}\n{lock_list.format_broken_locks(found, stale, dry_run=dry_run)}".lstrip())
@@ -306,7 +305,7 @@ def _locks(arguments: argparse.Namespace) -> int:
     if age_s is not None:
         return _break(arguments, root, found, age_s)
     if arguments.json:
-        print_json(lock_list.locks_json(root, found))
+        console.print_json(lock_list.locks_json(root, found))
     elif arguments.quiet:
         for held in found:
             console.out(held.lock.path)

@@ -13,7 +13,6 @@ from neurontools.commands.cache.options import (
     exclude_each_other,
     location,
     option,
-    print_json,
     show_left_out,
     width,
 )
@@ -103,7 +102,7 @@ def _export(arguments: argparse.Namespace) -> int:
             where.root, places, target, judge=judge, replace=arguments.force, progress=progress
         )
     if arguments.json:
-        print_json(
+        console.print_json(
             {
                 "archive": made.archive,
                 "entries": list(made.paths),
@@ -131,7 +130,7 @@ def _import(arguments: argparse.Namespace) -> int:
     with ProgressCounter("reading", "bytes") as progress:
         done = import_archive(path, root, judge=judge, limit_bytes=limit_bytes, progress=progress)
     if arguments.json:
-        print_json(
+        console.print_json(
             {
                 "root": done.root,
                 "imported": list(done.imported),
@@ -231,7 +230,7 @@ def _sync(arguments: argparse.Namespace) -> int:
         result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:
-        print_json(runner.sync_json(plan, result, None if work is None else work.plan, removal))
+        console.print_json(runner.sync_json(plan, result, None if work is None else work.plan, removal))
     else:
         _show(plan, result)
     if removal is not None and not arguments.json:
@@ -283,7 +282,7 @@ def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | No
     from neurontools.cache.sync import runner
 
     if arguments.json:
-        print_json(runner.sync_json(plan, None, None if work is None else work.plan, None))
+        console.print_json(runner.sync_json(plan, None, None if work is None else work.plan, None))
         return
     show_left_out(runner.left_out_rows(plan, None))
     console.out(runner.format_plan(plan))

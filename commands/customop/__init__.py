@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.commands import console
+from neurontools.commands.parsing import add_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +128,7 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     )
     add("--watch", action="store_true", help="rebuild when a source changes, until Ctrl-C")
     add("--no-compile-commands", action="store_true", help="do not write compile_commands.json for editors")
-    _add_json(parser)
+    add_json(parser)
     add("-v", "--verbose", action="store_true", help="print every step")
     add(
         "--color",
@@ -150,7 +151,7 @@ def _add_new(parser: argparse.ArgumentParser) -> None:
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("library", metavar="LIB", help="path of a lib<NAME>.so")
-    _add_json(parser)
+    add_json(parser)
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
@@ -158,14 +159,10 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     _add_any_instance(parser)
 
 
-def _add_json(parser: argparse.ArgumentParser, detail: str = "") -> None:
-    parser.add_argument("--json", action="store_true", help=f"print JSON{detail}")
-
-
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_call(parser)
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of runs (default: 1)")
-    _add_json(parser, "; times in nanoseconds")
+    add_json(parser, "print JSON; times in nanoseconds")
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -193,7 +190,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         help="allowed difference to the reference (default: torch's by dtype)",
     )
     add("--timeout", type=float, default=10.0, metavar="SECONDS", help="timeout of each call (default: 10)")
-    _add_json(parser)
+    add_json(parser)
     _add_any_instance(parser)
 
 
@@ -236,7 +233,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="slowdown that --baseline allows (default: 5 %%)",
     )
-    _add_json(parser, "; times in nanoseconds")
+    add_json(parser, "print JSON; times in nanoseconds")
 
 
 def _add_debug(parser: argparse.ArgumentParser) -> None:
@@ -279,7 +276,7 @@ _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "new": _add_new,
     "inspect": _add_inspect,
     "load": _add_load,
-    "doctor": _add_json,
+    "doctor": add_json,
     "run": _add_run,
     "check": _add_check,
     "bench": _add_bench,

@@ -38,10 +38,9 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
     statuses = check_components(console.notice)
     if arguments.json:
-        import json
         from dataclasses import asdict
 
-        console.out(json.dumps([asdict(status) for status in statuses], indent=2))
+        console.print_json([asdict(status) for status in statuses])
     else:
         for status in statuses:
             state = "ok" if status.ok else "MISSING" if status.needed else "absent"

@@ -13,7 +13,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
-from neurontools.base.files import READ_SAFELY, temporary_name
+from neurontools.base.files import READ_SAFELY, check_regular, temporary_name, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,10 +77,7 @@ class Directory:
     def open_file(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
         """Open a regular file and return its descriptor; anything else is refused without waiting."""
         descriptor = os.open(name, flags | READ_SAFELY, mode, dir_fd=self.descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", f"{self.path}/{name}")
-        return descriptor
+        return check_regular(descriptor, f"{self.path}/{name}")
 
     @contextmanager
     def opened_item(self, name: str) -> Iterator[int]:
@@ -142,9 +139,7 @@ class Directory:
         """Create a file that does not exist yet."""
         descriptor = os.open(name, _CREATE, 0o666, dir_fd=self.descriptor)
         try:
-            remaining = memoryview(data.encode("utf-8", "replace") if isinstance(data, str) else data)
-            while remaining:
-                remaining = remaining[os.write(descriptor, remaining) :]
+            write_all(descriptor, data.encode("utf-8", "replace") if isinstance(data, str) else data)
             if sync:
                 os.fsync(descriptor)
         finally:

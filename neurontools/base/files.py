@@ -95,9 +95,7 @@ def write_temporary(directory: str, data: bytes | str, *, mode: int = 0o666, syn
     path = temporary_name(directory)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        remaining = memoryview(data.encode() if isinstance(data, str) else data)
-        while remaining:
-            remaining = remaining[os.write(descriptor, remaining) :]
+        write_all(descriptor, data.encode() if isinstance(data, str) else data)
         if sync:
             os.fsync(descriptor)
     except BaseException:
@@ -106,6 +104,17 @@ def write_temporary(directory: str, data: bytes | str, *, mode: int = 0o666, syn
         raise
     os.close(descriptor)
     return path
+
+
+def write_all(descriptor: int, data: bytes | bytearray) -> None:
+    """Write data to a descriptor, in several pieces where the system takes only a part at once.
+
+    Raises:
+        OSError: not everything can be written.
+    """
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 def temporary_name(directory: str) -> str:
@@ -209,7 +218,15 @@ def open_regular(path: str, options: int = 0) -> int:
     Raises:
         OSError: it cannot be opened, or is not a regular file.
     """
-    descriptor = os.open(path, READ_SAFELY | options)
+    return check_regular(os.open(path, READ_SAFELY | options), path)
+
+
+def check_regular(descriptor: int, path: str) -> int:
+    """Return the descriptor of a regular file; that of anything else is closed.
+
+    Raises:
+        OSError: it is not a regular file.
+    """
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from neurontools.base.files import atomic_file
+from neurontools.base.files import atomic_file, write_all
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.signature import ABI_VERSION, check_schema, schema
 
@@ -200,9 +200,7 @@ def executable_file(name: str, contents: bytes) -> int:
     """Return a descriptor of an anonymous file (memfd) whose contents can be loaded or executed."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
-        view = memoryview(contents)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, contents)
         os.fchmod(fd, 0o500)
     except BaseException:
         os.close(fd)

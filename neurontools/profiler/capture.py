@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__, env
-from neurontools.base.files import write_atomic
+from neurontools.base.files import write_all, write_atomic
 from neurontools.base.procfs import read_boot_id
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_names import instance_id
@@ -183,10 +183,8 @@ class CaptureFiles:
     def _write(self, name: str, data: bytes | bytearray) -> None:
         if not self._fds or os.getpid() != self._pid:
             return
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._fds[name], view) :]
+            write_all(self._fds[name], data)
         except OSError as error:
             self._stop(error)
 
