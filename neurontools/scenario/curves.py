@@ -7,6 +7,7 @@ integral falls. `seeded` gives a curve its own noise.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,7 +31,7 @@ def unit(*names: str) -> float:
 _NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
 
 
-class Curve:
+class Curve(ABC):
     """A quantity over time."""
 
     __slots__ = ()
@@ -45,17 +46,17 @@ class Curve:
         """A value that it never exceeds."""
         return self.bounds()[1]
 
+    @abstractmethod
     def bounds(self) -> tuple[float, float]:
         """Return the lower and the upper bound of its values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, time_s: float) -> float:
         """Return the value at a time of at least 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def integral(self, time_s: float) -> float:
         """Return the area under the curve from 0 to a time of at least 0."""
-        raise NotImplementedError
 
     def seeded(self, seed: str) -> Curve:  # noqa: ARG002  for curves with noise
         """Return the curve with the noise that belongs to a seed; itself if it has none."""

@@ -197,9 +197,6 @@ def _registration(process: SyntheticSpec, key: ProcessKey, player: ProcessKey, u
     )
 
 
-_TAG_MAX = 256
-
-
 class FaultMethods:
     """Faults and error counters."""
 
@@ -219,7 +216,7 @@ class FaultMethods:
         }
 
     def _inject(self, _connection: Connection, spec: FaultSpec) -> Reply:
-        tag = None if spec.tag is None else spec.tag[:_TAG_MAX] or None
+        tag = None if spec.tag is None else spec.tag[:_TEXT_MAX] or None
         effect = self._service.change_faults(InjectFault(replace(spec, tag=tag)))
         assert isinstance(effect, FaultInjected)
         return reply(InjectedFault(effect.fault))
