@@ -2,12 +2,14 @@
 
 Each mutant is tested by the test files that execute its line until one fails: those of its own folder first, then the
 quickest. Only as many files as run in three minutes are tried, so the score is a lower bound. A mutant that no test
-executes counts as survived.
+executes counts as survived. A mutant that was found stays found while its file is unchanged: a second run tests the
+survivors again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import threading
 from collections import Counter
@@ -30,6 +32,7 @@ REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("machine", "cache", "xla", "compiler", "customop")
 RESULTS = Path(__file__).parents[1] / "MUTATION.md"
 TARGET = 0.85
+FOUND = ("killed", "timeout")
 _MIN_TIMEOUT_S = 30.0
 _BUDGET_S = 180.0
 
@@ -45,7 +48,7 @@ def main() -> int:
         coverage_map.measure(workers[0], arguments.workers, store)
     tests = coverage_map.load(store)
     mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed)
-    outcomes = _test_all(mutants, tests, workers)
+    outcomes = _test_all(mutants, tests, workers, directory / "found")
     report = _report(outcomes, arguments)
     print(report)
     if arguments.write:
@@ -64,7 +67,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _test_all(mutants: list[Mutant], tests: list[TestFile], workers: list[Worker]) -> dict[Mutant, str]:
+def _test_all(
+    mutants: list[Mutant], tests: list[TestFile], workers: list[Worker], store: Path
+) -> dict[Mutant, str]:
+    digests = {
+        mutant: hashlib.sha256(mutant.source(workers[0].package).encode()).hexdigest() for mutant in mutants
+    }
+    known = dict(line.split() for line in store.read_text().splitlines()) if store.exists() else {}
     free: SimpleQueue[Worker] = SimpleQueue()
     for worker in workers:
         free.put(worker)
@@ -74,6 +83,9 @@ def _test_all(mutants: list[Mutant], tests: list[TestFile], workers: list[Worker
     context = get_context("fork")
 
     def test(mutant: Mutant) -> None:
+        if digests[mutant] in known:
+            outcomes[mutant] = known[digests[mutant]]
+            return
         worker = free.get()
         try:
             answer = context.SimpleQueue()
@@ -85,6 +97,9 @@ def _test_all(mutants: list[Mutant], tests: list[TestFile], workers: list[Worker
             free.put(worker)
         with lock:
             outcomes[mutant] = outcome
+            if outcome in FOUND:
+                with store.open("a") as file:
+                    file.write(f"{digests[mutant]} {outcome}\n")
             print(f"{len(outcomes):4} {outcome:9} {mutant.file}:{mutant.line} {mutant.operator}", flush=True)
 
     with ThreadPoolExecutor(len(workers)) as pool:
@@ -141,7 +156,7 @@ def _groups(tests: list[TestFile]) -> list[list[TestFile]]:
 
 def _score(outcomes: object) -> float:
     counts = Counter(outcomes)  # type: ignore[call-overload]
-    return (counts["killed"] + counts["timeout"]) / max(1, counts.total())
+    return sum(counts[outcome] for outcome in FOUND) / max(1, counts.total())
 
 
 def _report(outcomes: dict[Mutant, str], arguments: argparse.Namespace) -> str:
@@ -169,7 +184,7 @@ def _report(outcomes: dict[Mutant, str], arguments: argparse.Namespace) -> str:
     missed = sorted(
         (mutant.file, mutant.line, mutant.operator.removeprefix("core/"), outcome)
         for mutant, outcome in outcomes.items()
-        if outcome in {"survived", "uncovered"}
+        if outcome not in FOUND
     )
     if missed:
         lines += ["", "Not found:", ""]
