@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.base.directories import Directory, check_ours, open_below
@@ -175,6 +175,17 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
             if again is not None and _may_take_over(again):
                 directory.unlink(LOCK)
             return _take(root, directory)
+
+
+def remove_lock_of_process(root: str, entry: str) -> None:
+    """Remove the lock that this process holds on an entry, which a signal may have kept from becoming an `EntryLock`."""
+    with suppress(OSError), open_below(root, entry) as directory:
+        found = examine_lock_in(directory, LOCK)
+        if found is None or found.owner is None:
+            return
+        us = replace(new_lock_owner(), started_unix_s=found.owner.started_unix_s, token=found.owner.token)
+        if found.owner == us:
+            directory.remove_quietly(LOCK)
 
 
 def _take(root: str, directory: Directory) -> EntryLock | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from datetime import datetime
 
 from neurontools.base.text import printable_lines
@@ -25,6 +26,25 @@ class WrapperFormatter(logging.Formatter):
         tag = getattr(record, "tag", CACHE)
         head = f"{moment}.{int(record.msecs):06d}: {record.process or 0:>5}  {record.levelname}"
         return f"{head} ||{tag}||: {printable_lines(record.getMessage())}"
+
+
+class _Stderr(logging.Handler):
+    """Writes to the current sys.stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(self.format(record) + "\n")
+
+
+def show_cache_lines() -> None:
+    """Print the cache's log lines to stderr, from INFO on unless a level is set already."""
+    if any(isinstance(handler, _Stderr) for handler in logger.handlers):
+        return
+    handler = _Stderr()
+    handler.setFormatter(WrapperFormatter())
+    logger.addHandler(handler)
+    logger.propagate = False
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
 
 
 def log(level: int, tag: str, text: str) -> None:

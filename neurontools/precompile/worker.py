@@ -14,14 +14,14 @@ from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts
 from neurontools.cache.extraction import read_libraries, remove_libraries
 from neurontools.cache.flags import parse_environment_flags
-from neurontools.cache.logs import apply_level
+from neurontools.cache.locks import remove_lock_of_process
+from neurontools.cache.logs import apply_level, show_cache_lines
 from neurontools.cache.lookup import CacheRoot, CompileRequest, Lookup
 from neurontools.cache.store import bucket_behind
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of
 from neurontools.errors import NeuronToolsError
-from neurontools.xla.compile_log import show_cache_lines
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -44,6 +44,10 @@ def serve(root: str, requests: TextIO, answers: TextIO) -> None:
             error = failure.message
         except OSError as failure:
             error = f"{failure.filename or line.strip()}: {failure.strerror or failure}"
+        except SystemExit:
+            # SIGTERM may come when the lock is made but not yet, or no longer, under `finally`.
+            remove_lock_of_process(root, entry)
+            raise
         tries[entry] += 1
         answers.write(json.dumps({"error": error, "seconds": time.monotonic() - started}) + "\n")
         answers.flush()

@@ -1,4 +1,4 @@
-"""Log lines about compilations: the compile cache's, those of PT_XLA_DEBUG, and one at the end of the program."""
+"""Log lines about compilations: those of PT_XLA_DEBUG, and one at the end of the program."""
 
 # ruff: noqa: SLF001
 # Torch's signatures and private API.
@@ -16,7 +16,6 @@ import torch
 
 import neurontools
 from neurontools.cache.location import DEFAULT_ROOT
-from neurontools.cache.logs import WrapperFormatter, logger
 from neurontools.xla import metrics
 
 if TYPE_CHECKING:
@@ -27,25 +26,6 @@ if TYPE_CHECKING:
 
 # The first step and the second one, in which an optimizer has its state, are new graphs in every program.
 _USUAL_COMPILES = 2
-
-
-class _Stderr(logging.Handler):
-    """Writes to the current sys.stderr."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
-
-
-def show_cache_lines() -> None:
-    """Print the cache's log lines to stderr, from INFO on unless a level is set already."""
-    if any(isinstance(handler, _Stderr) for handler in logger.handlers):
-        return
-    handler = _Stderr()
-    handler.setFormatter(WrapperFormatter())
-    logger.addHandler(handler)
-    logger.propagate = False
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
 
 
 def report_at_exit(root: str) -> None:

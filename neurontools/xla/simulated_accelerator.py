@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.neff import network_name
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.xla.accelerator import LoadedGraph
-from neurontools.xla.compile_log import report_at_exit, show_cache_lines
+from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.program import scratch_bytes
 

@@ -21,7 +21,7 @@ from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import STALE_S, Liveness, new_lock_owner, owner_liveness, parse_lock_owner
-from neurontools.cache.locks import LockState, examine_lock, is_in_use, try_lock
+from neurontools.cache.locks import LockState, examine_lock, is_in_use, remove_lock_of_process, try_lock
 from neurontools.cache.pruning.removal import break_locks
 from neurontools.cache.store import CompileCache
 from neurontools.machine.instances.catalogue import instance_type
@@ -258,6 +258,23 @@ def test_a_lock_that_was_taken_over_is_not_removed_by_its_first_owner(open_cache
     path = Path(entry, layouts.LOCK)
     path.write_bytes(new_lock_owner().to_bytes())
     first.release()
+    assert path.exists()
+
+
+@pytest.mark.parametrize(("start_ticks", "removed"), [(None, True), (1, False)])
+def test_a_process_removes_its_own_lock_alone(
+    open_cache: Opener, start_ticks: int | None, removed: bool
+) -> None:
+    cache = open_cache()
+    entry = cache.entry_of(mlp(), TRN1)
+    os.makedirs(entry)
+    path = Path(entry, layouts.LOCK)
+    owner = new_lock_owner()
+    path.write_bytes((owner if start_ticks is None else replace(owner, start_ticks=start_ticks)).to_bytes())
+    remove_lock_of_process(cache.root, entry)
+    assert path.exists() is not removed
+    path.write_bytes(b"")
+    remove_lock_of_process(cache.root, entry)
     assert path.exists()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -11,22 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache.logs import logger
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.buffers import default_strides, intern_layout, view_of
-from neurontools.xla.compile_log import compilation_text, debug_level, show_cache_lines
+from neurontools.xla.compile_log import compilation_text, debug_level
 from neurontools.xla.execution import generate
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.program import scratch_bytes
 from neurontools.xla.rng import DeviceGenerator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.xla.conftest import InMemoryAccelerator
 
 
@@ -127,36 +123,6 @@ def test_clearing_metrics_starts_every_counter_at_zero() -> None:
     metrics.clear()
     assert metrics.counters() == {}
     assert metrics.report() == ""
-
-
-@pytest.fixture
-def cache_logger() -> Iterator[logging.Logger]:
-    kept = logger.handlers[:], logger.level, logger.propagate
-    logger.handlers[:], logger.propagate = [], True
-    logger.setLevel(logging.NOTSET)
-    yield logger
-    logger.handlers[:], logger.propagate = kept[0], kept[2]
-    logger.setLevel(kept[1])
-
-
-def test_cache_lines_go_to_stderr_in_the_real_shape_and_only_once(
-    cache_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
-    show_cache_lines()
-    show_cache_lines()
-    cache_logger.info("Using a cached neff at /x/model.neff", extra={"tag": "NEURON_CC_WRAPPER"})
-    cache_logger.debug("not shown")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("INFO ||NEURON_CC_WRAPPER||: Using a cached neff at /x/model.neff")
-
-
-def test_a_level_that_is_set_is_kept(
-    cache_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cache_logger.setLevel(logging.ERROR)
-    show_cache_lines()
-    cache_logger.info("quiet")
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
