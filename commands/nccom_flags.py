@@ -35,6 +35,10 @@ STREAM_FLAGS = frozenset({
     "data_parallel_dimension", "custom_replica_groups", "custom_src_target_pairs", "algorithm", "check_bytes",
 })  # fmt: skip
 
+_NO_EFFECT = "accepted, without effect"  # they only concern how the real tool starts its processes
+_RECORDED = "recorded in the report, without effect"
+_DTYPES = "uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32"
+
 
 class _Once(argparse.Action):
     """Stores a value and refuses a flag that is given twice."""
@@ -58,10 +62,6 @@ def _flag(names: str, metavar: str | None, purpose: str, **settings: Any) -> tup
     values = {"nargs": 0, "default": False} if metavar == "" else {"metavar": metavar}
     return names.split(), {"help": purpose, **values, **settings}
 
-
-_NO_EFFECT = "accepted, without effect"  # they only concern how the real tool starts its processes
-_RECORDED = "recorded in the report, without effect"
-_DTYPES = "uint8 int8 fp8 fp8e4 uint16 int16 fp16 bf16 uint32 int32 fp32"
 
 _FLAGS = {
     "sizes and iterations": (

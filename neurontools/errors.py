@@ -1,5 +1,7 @@
 """The exception tree: every failure that a user can cause or fix is a `NeuronToolsError`."""
 
+TORCH_REMEDY = "pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu"
+
 
 class NeuronToolsError(Exception):
     """A failure with a remedy.
@@ -52,9 +54,6 @@ class DaemonError(NeuronToolsError):
     """The daemon refuses, fails, or speaks another protocol version."""
 
     exit_code = 4
-
-
-TORCH_REMEDY = "pip install 'neurontools[torch]' --extra-index-url https://download.pytorch.org/whl/cpu"
 
 
 class MissingDependencyError(NeuronToolsError):

@@ -28,21 +28,6 @@ _NAMED_KEY = re.compile(
 )
 _KEY = re.compile(r"(?:(?:ctrl|shift|alt)\+)*(\w+)")
 
-
-def key_problem(key: str) -> str:
-    """Return the error in the name of a key, "" for a key that a terminal can send.
-
-    Args:
-        key: as Textual names it: `x`, `X`, `ctrl+x`, `f5`, `slash`.
-    """
-    found = _KEY.fullmatch(key)
-    name = found.group(1) if found else ""
-    is_letter = len(name) == 1 and name.isalnum() and (name.isascii() or name == key)
-    if found and (_NAMED_KEY.fullmatch(name) or is_letter):
-        return ""
-    return f"unknown key {key!r}"
-
-
 _SHORT_KEYS = {
     "question_mark": "?",
     "slash": "/",
@@ -62,6 +47,20 @@ _SHORT_KEYS = {
     "pageup": "page up",
     "pagedown": "page down",
 }
+
+
+def key_problem(key: str) -> str:
+    """Return the error in the name of a key, "" for a key that a terminal can send.
+
+    Args:
+        key: as Textual names it: `x`, `X`, `ctrl+x`, `f5`, `slash`.
+    """
+    found = _KEY.fullmatch(key)
+    name = found.group(1) if found else ""
+    is_letter = len(name) == 1 and name.isalnum() and (name.isascii() or name == key)
+    if found and (_NAMED_KEY.fullmatch(name) or is_letter):
+        return ""
+    return f"unknown key {key!r}"
 
 
 def shown_key(key: str) -> str:

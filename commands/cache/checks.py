@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.walk import EntryRef
     from neurontools.cache.why.report import ReportStyle
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
 
 
 _VERIFY_EXAMPLES = """examples:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.cache.walk import EntryRef
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
 
 
 _LS_EXAMPLES = """examples:

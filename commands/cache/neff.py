@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neurontools.commands import console
 
 if TYPE_CHECKING:
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
     from neurontools.compiler.neff_file import NeffFile
 
 

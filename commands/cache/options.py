@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.cache.location import Location
+    from neurontools.commands.parsing import Verbs
 
-    Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  argparse has no public name for it
     Run = Callable[[argparse.Namespace], int]
 
 

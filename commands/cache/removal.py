@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from neurontools.cache.locks import LockState
     from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.pruning.rules import PruneRules
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
 
 
 _PRUNE_EXAMPLES = """examples:

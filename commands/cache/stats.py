@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.stats import Stats
     from neurontools.cache.watch import CacheWatcher
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
 
 
 _STATS_EXAMPLES = """examples:

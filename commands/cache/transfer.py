@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.sync.plan import SyncFilter, SyncPlan
     from neurontools.cache.sync.runner import SyncResult
-    from neurontools.commands.cache.options import Verbs
+    from neurontools.commands.parsing import Verbs
 
 
 _EXPORT_EXAMPLES = """examples:

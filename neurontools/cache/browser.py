@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 RowKey = tuple[str, ...]
 
+ORDERS = tuple(parse_order(key) for key in ("size", "used", "hits", "made"))
+"""The sort orders of the browser."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -227,10 +230,6 @@ def entry_rows(entries: Iterable[Entry], above: RowKey, total_bytes: int) -> tup
         )
         for entry in entries
     )
-
-
-ORDERS = tuple(parse_order(key) for key in ("size", "used", "hits", "made"))
-"""The sort orders of the browser."""
 
 
 class Browser:

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from neurontools.cache.tree import CacheTree
     from neurontools.compiler.graph import Graph
 
-
 _OLD_LEFTOVER_S = 60.0
 _MAX_LOG_BYTES = 1 << 20
 _ERROR_LINE = re.compile(r"\[(NCC_[A-Z]+[0-9]+)\] (.*)")
+
+_MAX_PROVENANCE_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,6 @@ def _remove_leftovers(directory: Directory) -> None:
                 directory.remove_quietly(name)
 
 
-_MAX_BYTES = 1 << 14
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """The compile of an entry: its duration, start (Unix seconds) and process."""
@@ -180,7 +178,7 @@ def write_provenance(entry: str, origin: Provenance) -> None:
 
 def read_provenance(entry: str, tree: CacheTree = LOCAL) -> Provenance | None:
     """Return the record of an entry, None if it is missing or invalid."""
-    data = tree.read_start(f"{entry}/{layouts.ORIGIN}", _MAX_BYTES)
+    data = tree.read_start(f"{entry}/{layouts.ORIGIN}", _MAX_PROVENANCE_BYTES)
     if not data:
         return None
     try:

@@ -26,12 +26,16 @@ from neurontools.cache.location import counters_dir, is_remote, open_root, real_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
 _MAX_BYTES = 8 << 20
 _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 _FIELDS = 5
 _MOST_BYTES = 1 << 20
 _MAX_REMOVED_BYTES = 4 << 20
+
+STAMP_PERIOD_S = 3600.0
+_HITS = "hits"
+_EVENTS = ("misses", "failures", "damaged")
+_ORIGIN = "root"
 
 
 class LookupEventKind(StrEnum):
@@ -238,12 +242,6 @@ def _line(text: str) -> str:
 
 def _path(root: str) -> str:
     return f"{counters_dir(root)}/removed"
-
-
-STAMP_PERIOD_S = 3600.0
-_HITS = "hits"
-_EVENTS = ("misses", "failures", "damaged")
-_ORIGIN = "root"
 
 
 @dataclass(frozen=True, slots=True)

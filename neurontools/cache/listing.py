@@ -36,9 +36,19 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
     from neurontools.cache.location import Location
 
+DirectoryStamps = list[list[str | int]]
+"""Path, inode and mtime in nanoseconds of each directory that a scan has listed."""
 
 DEFAULT_COLUMNS = ("state", "size", "age", "used", "hits", "compiler", "flags", "name", "module")
 _SPARE_COLUMNS = ("flags", "compiler", "hits", "age", "name")
+
+MIN_ENTRIES = 2000
+MAX_LIMIT = 200
+ORDERS = tuple((key, descending) for key in ("used", "made", "size", "hits") for descending in (True, False))
+_MAX_UNFINISHED = 2000
+_FORMAT = 2
+# A directory that changed this recently may change again within the same tick of its mtime.
+_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +281,6 @@ def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
         if len(found) == len(places)
         else None
     )
-
-
-MIN_ENTRIES = 2000
-MAX_LIMIT = 200
-ORDERS = tuple((key, descending) for key in ("used", "made", "size", "hits") for descending in (True, False))
-_MAX_UNFINISHED = 2000
-_FORMAT = 2
-# A directory that changed this recently may change again within the same tick of its mtime.
-_SETTLED_NS = 2_000_000_000
-
-DirectoryStamps = list[list[str | int]]
-"""Path, inode and mtime in nanoseconds of each directory that a scan has listed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,16 @@ from neurontools.cache.lock_owner import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
 _MAX_LOCK_BYTES = 4096
 _REMOVAL_ATTEMPTS = 3
 # Tokens of this process's locks whose files could not be removed: it must not wait for itself.
 _left_behind: set[str] = set()
+
+_HOLD_ATTEMPTS = 5
+_HOLD_WAIT_S = 5.0
+_HOLD_POLL_S = 0.02
+# The first pid namespace (PROC_PID_INIT_INO of the kernel): in others, /proc/locks hides locks.
+_FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +280,6 @@ def directory_lock(root: str, name: str) -> Iterator[Directory]:
                         if above.is_same(name, directory.descriptor):
                             above.remove_if_empty(name)
                     return
-
-
-_HOLD_ATTEMPTS = 5
-_HOLD_WAIT_S = 5.0
-_HOLD_POLL_S = 0.02
-# The first pid namespace (PROC_PID_INIT_INO of the kernel): in others, /proc/locks hides locks.
-_FIRST_NAMESPACE = "pid:[4026531836]"
 
 
 def hold(entry: str) -> int | None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from neurontools.cache.tree import CacheTree
     from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_file import NativeLibrary
-    from neurontools.compiler.neff_header import NeffHeader
 
 
 _LOG_BYTES = 1 << 16

@@ -47,6 +47,12 @@ _EIGHTHS = {
     DataType.FP32: 2**16,
 }
 
+_GATHERS = {Operation.ALL_GATHER, Operation.ALL_GATHERV}
+
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)%", re.ASCII)
+DEFAULT_BUDGET_BYTES = 2**30
+_COPIES = 1.5  # of a rank's data: its own, what it works on, what is on the way
+
 
 def numpy() -> Any:
     """Return the numpy module.
@@ -168,9 +174,6 @@ def rank_data(
     return RankData(operation, kind, given, gathered)
 
 
-_GATHERS = {Operation.ALL_GATHER, Operation.ALL_GATHERV}
-
-
 def _own_blocks(operation: Operation, position: int, ranks: int) -> range:
     if operation.reduces:
         return range(ranks)
@@ -237,11 +240,6 @@ def _direct_sum(data: RankData, block: int) -> Any:
         return np.add.reduce(wide, dtype=wide[0].dtype)
     total = np.add.reduce(wide, dtype=np.float64)
     return encode(data.kind, total.astype(np.float32))
-
-
-_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)%", re.ASCII)
-DEFAULT_BUDGET_BYTES = 2**30
-_COPIES = 1.5  # of a rank's data: its own, what it works on, what is on the way
 
 
 @dataclass(frozen=True, slots=True)

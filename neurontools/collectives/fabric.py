@@ -13,6 +13,19 @@ from neurontools import paths
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import InstanceType, instance_type
 
+Link = tuple[int, int]
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|TiB|GB|TB)/s")
+_NETWORK = re.compile(r"(\d+(?:\.\d+)?)\s*Gbps")
+_UNITS = {"GiB": 2**30, "TiB": 2**40, "GB": 1e9, "TB": 1e12}
+_SIDE = 4  # of the torus
+
+# Two cycles through all devices of the 4x4 torus that share no link.
+_TORUS_CYCLES = (
+    (0, 1, 2, 3, 7, 4, 5, 6, 10, 11, 8, 9, 13, 14, 15, 12),
+    (0, 4, 8, 12, 13, 1, 5, 9, 10, 14, 2, 6, 7, 11, 15, 3),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Constants:
@@ -52,20 +65,6 @@ def _read(name: str) -> dict[str, Any]:
     with open(f"{paths.fixtures_dir()}/collectives/{name}", encoding="utf-8") as file:
         document: dict[str, Any] = yaml.safe_load(file)
     return document
-
-
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|TiB|GB|TB)/s")
-_NETWORK = re.compile(r"(\d+(?:\.\d+)?)\s*Gbps")
-_UNITS = {"GiB": 2**30, "TiB": 2**40, "GB": 1e9, "TB": 1e12}
-_SIDE = 4  # of the torus
-
-# Two cycles through all devices of the 4x4 torus that share no link.
-_TORUS_CYCLES = (
-    (0, 1, 2, 3, 7, 4, 5, 6, 10, 11, 8, 9, 13, 14, 15, 12),
-    (0, 4, 8, 12, 13, 1, 5, 9, 10, 14, 2, 6, 7, 11, 15, 3),
-)
-
-Link = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
 from neurontools.collectives.fabric import Fabric, constants, find_fabric, route
@@ -20,13 +20,17 @@ from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
-    from neurontools.collectives.fabric import Fabric, Link
+    from neurontools.collectives.fabric import Link
     from neurontools.collectives.plans import Plan, Step
+    from neurontools.machine.instances.catalogue import InstanceType
 
     _Flows = dict[tuple[int, int], tuple[float, float]]  # between cores: share moved, share added up
-    from neurontools.machine.instances.catalogue import InstanceType
+
+Groups = tuple[tuple[int, ...], ...]
+Shares = tuple[float, ...]
+
+_RINGS = (Algorithm.RING, Algorithm.KANGARING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +114,6 @@ def _slope_s(flows: _Flows, fabric: Fabric) -> float:
 
 def _most(loads: Mapping[Any, float]) -> float:
     return max(loads.values(), default=0.0)
-
-
-Groups = tuple[tuple[int, ...], ...]
-Shares = tuple[float, ...]
-
-_RINGS = (Algorithm.RING, Algorithm.KANGARING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ DEFAULT_BYTES = 32 * 2**20
 MAX_BYTES = 2**40
 MAX_ROWS = 4096
 
+_Named = TypeVar("_Named", bound=StrEnum)
+
 
 class DataType(StrEnum):
     """A data type by the name that is printed."""
@@ -45,9 +47,6 @@ class DataType(StrEnum):
     def is_float(self) -> bool:
         """Whether it is a floating point type."""
         return "int" not in self.value
-
-
-_Named = TypeVar("_Named", bound=StrEnum)
 
 
 def parse_name(kind: type[_Named], name: str, what: str, aliases: Iterable[str] = ()) -> _Named:

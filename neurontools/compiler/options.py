@@ -25,6 +25,18 @@ COMMIT_PREFIX = "5eed"
 COMPILER_VERSION = f"{INTERFACE_VERSION}+{COMMIT_PREFIX}{REVISION:04x}"
 BUILD_VERSION = f"neurontools simulated compiler {COMPILER_VERSION}"
 
+_CHOICES = {
+    "--target": ("inf1", "inf2", "trn1", "trn1n", "trn2", "trn2n", "trn3"),
+    "--model-type": ("generic", "transformer", "unet-inference", "cnn-training"),
+    "--auto-cast": ("none", "matmult", "all"),
+    "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
+    "--distribution-strategy": ("llm-training", "nemo", "fsdp"),
+    "--optlevel": ("1", "2", "3"),
+    "--logical-nc-config": ("1", "2"),
+}
+_ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+_CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
+
 
 class CompileError(NeuronToolsError):
     """The compiler rejects a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""
@@ -40,19 +52,6 @@ class CompileOptions:
 
     lnc: int
     matmul_dtype: str | None
-
-
-_CHOICES = {
-    "--target": ("inf1", "inf2", "trn1", "trn1n", "trn2", "trn2n", "trn3"),
-    "--model-type": ("generic", "transformer", "unet-inference", "cnn-training"),
-    "--auto-cast": ("none", "matmult", "all"),
-    "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
-    "--distribution-strategy": ("llm-training", "nemo", "fsdp"),
-    "--optlevel": ("1", "2", "3"),
-    "--logical-nc-config": ("1", "2"),
-}
-_ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
-_CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
 
 
 def target_of(device: DeviceType) -> str:

@@ -15,8 +15,26 @@ from neurontools.compiler.graph import View, reads, views
 if TYPE_CHECKING:
     from neurontools.compiler.graph import Node
 
-
 PARTITIONS = 128
+
+_TYPES_BY_BYTES = {
+    1: "bool int8 uint8",
+    2: "float16 bfloat16 int16 uint16",
+    8: "float64 int64 uint64 complex64",
+    16: "complex128",
+}
+
+# Operators that write arguments which are not the first one, by position (their schemas name these).
+_WRITTEN_POSITIONS = {
+    "_fused_adam": (0, 2, 3, 4),
+    "_fused_adamw": (0, 2, 3, 4),
+    "_fused_sgd": (0, 2),
+    "native_batch_norm": (3, 4),
+    "_native_batch_norm_legit": (3, 4),
+    "_batch_norm_with_update": (3, 4),
+}
+# In-place operators that ignore what was there before.
+_OVERWRITING = frozenset({"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,24 +169,7 @@ def _attention(shapes: list[tuple[int, ...]], *, backward: bool) -> tuple[MatMul
     )
 
 
-_TYPES_BY_BYTES = {
-    1: "bool int8 uint8",
-    2: "float16 bfloat16 int16 uint16",
-    8: "float64 int64 uint64 complex64",
-    16: "complex128",
-}
 _ITEM_BYTES = {name: nbytes for nbytes, names in _TYPES_BY_BYTES.items() for name in names.split()}
-# Operators that write arguments which are not the first one, by position (their schemas name these).
-_WRITTEN_POSITIONS = {
-    "_fused_adam": (0, 2, 3, 4),
-    "_fused_adamw": (0, 2, 3, 4),
-    "_fused_sgd": (0, 2),
-    "native_batch_norm": (3, 4),
-    "_native_batch_norm_legit": (3, 4),
-    "_batch_norm_with_update": (3, 4),
-}
-# In-place operators that ignore what was there before.
-_OVERWRITING = frozenset({"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential"})
 
 
 def item_bytes(dtype: str) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.customop.arena import Block
-    from neurontools.customop.calls import Buffer, PreparedCall
+    from neurontools.customop.calls import PreparedCall
     from neurontools.customop.package import Parts
 
 _ATTEMPTS = 3

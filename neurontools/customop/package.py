@@ -36,6 +36,8 @@ _SHARED_LIBRARY = 3
 _MAX_COUNT = 2**31 - 1
 _Record = TypeVar("_Record", bound="DataclassInstance")
 
+FORMAT = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -206,9 +208,6 @@ def executable_file(name: str, contents: bytes) -> int:
         os.close(fd)
         raise
     return fd
-
-
-FORMAT = 2
 
 
 class Access(StrEnum):

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from neurontools.customop.operation import Value
     from neurontools.customop.package import OperatorEntry, Package
 
-
 _logger = logging.getLogger("neurontools.customop")
+
+_SIGNATURES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +258,6 @@ def no_trace(function: Callable[..., Any]) -> Callable[..., Any]:
         return disabled
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
     return function
-
-
-_SIGNATURES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,16 @@ WINDOW_S = 10.0
 
 _ExecutionTotals = tuple[float, int, int]
 
+_UNCORRECTED = frozenset(
+    {
+        HardwareCounter.MEM_ECC_UNCORRECTED,
+        HardwareCounter.MEM_ECC_REPAIRABLE_UNCORRECTED,
+        HardwareCounter.SRAM_ECC_UNCORRECTED,
+    }
+)
+_FEWEST_PEERS = 3
+_ECC_SHOWN_S = 30.0
+
 
 class ErrorShares:
     """Remembers the totals of each process for `WINDOW_S`."""
@@ -116,16 +126,6 @@ class Alert:
 
 _Subject = tuple[Condition, int | None, int | None]
 _Finding = tuple[_Subject, str]
-
-_UNCORRECTED = frozenset(
-    {
-        HardwareCounter.MEM_ECC_UNCORRECTED,
-        HardwareCounter.MEM_ECC_REPAIRABLE_UNCORRECTED,
-        HardwareCounter.SRAM_ECC_UNCORRECTED,
-    }
-)
-_FEWEST_PEERS = 3
-_ECC_SHOWN_S = 30.0
 
 
 class AlertEvaluator:

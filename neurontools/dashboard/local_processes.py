@@ -26,6 +26,13 @@ CHOICES = (
 )
 """The signals that a dashboard offers, the usual one first."""
 
+COVERED = "(covered)"
+_SECRET = re.compile(
+    r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|SESSION_KEY", re.IGNORECASE
+)
+_FIRST = ("NEURON", "XLA", "FI_", "CCOM", "LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_")
+_MOST_BYTES = 1 << 20
+
 
 def rejection_reason(process: ProcessState, source: str) -> str:
     """Return why a process cannot be signalled, "" if it can be tried.
@@ -80,14 +87,6 @@ def send_signal(pid: int, started_ticks: int, number: signal.Signals) -> None:
 
 def _not_yours(pid: int, owner: str) -> str:
     return f"process {pid} belongs to {owner}: {user_name(os.geteuid())} may not signal it"
-
-
-COVERED = "(covered)"
-_SECRET = re.compile(
-    r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH|COOKIE|SESSION_KEY", re.IGNORECASE
-)
-_FIRST = ("NEURON", "XLA", "FI_", "CCOM", "LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_")
-_MOST_BYTES = 1 << 20
 
 
 def environment(pid: int, started_ticks: int) -> tuple[tuple[str, str], ...] | None:

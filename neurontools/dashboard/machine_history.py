@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
+_Shape = tuple[tuple[int, tuple[int, ...]], ...]
+
+Series = tuple[str, int]
+"""`MACHINE`, ("device", index), ("memory", device's index) or ("core", machine-wide id)."""
+
 _SHORTEST_NS = SECOND_NS // 2
+
+MACHINE = ("machine", 0)
+"""The series of the mean over all cores."""
 
 
 class Measure(StrEnum):
@@ -158,15 +166,6 @@ def _measured(before: _Totals, after: _Totals, interval_ns: int) -> tuple[float,
 
 def _larger(left: float, right: float) -> float:
     return right if right > left or isnan(left) else left
-
-
-_Shape = tuple[tuple[int, tuple[int, ...]], ...]
-
-MACHINE = ("machine", 0)
-"""The series of the mean over all cores."""
-
-Series = tuple[str, int]
-"""`MACHINE`, ("device", index), ("memory", device's index) or ("core", machine-wide id)."""
 
 
 class MachineHistory:

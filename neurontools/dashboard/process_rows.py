@@ -14,11 +14,17 @@ from neurontools.base.procfs import read_stat
 from neurontools.machine.machine_view import process_key, quantile_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from neurontools.machine.host import CpuTimes, HostSample
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import CoreUse, ProcessState, Snapshot
+
+    _Value = Callable[[CoreUse], int]
+
+Job = tuple[int, str]
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +178,6 @@ def _gpsimd_ns(use: CoreUse) -> int:
 
 def _executions(use: CoreUse) -> int:
     return use.executions
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Value = Callable[[CoreUse], int]
-
-
-_NUMBER = re.compile(r"\d+")
-
-Job = tuple[int, str]
 
 
 def job_of(process: ProcessState) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 
 from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError
@@ -38,13 +38,14 @@ from neurontools.machine.requests import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Unpack
 
     from neurontools.machine.faults.params import FaultParams
     from neurontools.machine.protocol import Request
     from neurontools.machine.snapshot import Snapshot
 
 T = TypeVar("T")
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 class Registration(NamedTuple):
@@ -385,9 +386,6 @@ class Client:
 def fault_ids(faults: tuple[Fault | int, ...]) -> tuple[int, ...] | None:
     """Return the ids of faults, None (all of them) for none."""
     return tuple(fault if isinstance(fault, int) else fault.id for fault in faults) or None
-
-
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:

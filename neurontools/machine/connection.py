@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from neurontools.errors import NeuronToolsError
     from neurontools.machine.protocol import ErrorBody, Request
 
+ANSWER_TIMEOUT_S = 10.0
+RECEIVE_BYTES = 1 << 18
+
+T = TypeVar("T")
+
 
 class CoresBusyError(DaemonError):
     """Cores are not free.
@@ -140,12 +145,6 @@ def error_from(error: ErrorBody) -> NeuronToolsError:
             return OtherVersionError(message, remedy)
         case _:
             return DaemonError(message, remedy)
-
-
-ANSWER_TIMEOUT_S = 10.0
-RECEIVE_BYTES = 1 << 18
-
-T = TypeVar("T")
 
 
 class SyncConnection:

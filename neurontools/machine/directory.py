@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 RECORD = "neurond.json"
 LOCK = "start.lock"
 
+_POLL_PERIOD_S = 0.25
+_KERNEL_LOG_BYTES = 1 << 20
+
 
 class MachineDirectory:
     """Paths of one machine, created and deleted.
@@ -224,10 +227,6 @@ def _short_socket(machine_dir: str) -> str:
 
 def _digest(machine_dir: str) -> str:
     return hashlib.sha256(os.fsencode(machine_dir)).hexdigest()[:24]
-
-
-_POLL_PERIOD_S = 0.25
-_KERNEL_LOG_BYTES = 1 << 20
 
 
 class KernelLog:

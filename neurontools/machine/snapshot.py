@@ -13,6 +13,11 @@ from msgspec import Struct, field
 
 from neurontools.machine import codec
 
+LATENCY_BUCKETS = 64
+
+UNKNOWN_UID = -1
+"""The user of a process whose source does not name one, such as a report of neuron-monitor."""
+
 
 class HardwareCounter(StrEnum):
     """Memory errors that a device counts (AWS Neuron documentation, neuron-monitor and sysfs user guides)."""
@@ -129,7 +134,6 @@ class MemoryUse(Struct, frozen=True, gc=False):
 
 
 NO_MEMORY = MemoryUse()
-LATENCY_BUCKETS = 64
 
 
 class ModelState(Struct, frozen=True, gc=False):
@@ -160,10 +164,6 @@ class CoreUse(Struct, frozen=True, gc=False):
     memory: MemoryUse = NO_MEMORY
     model_loads: int = 0
     failures: StatusCounts = ()
-
-
-UNKNOWN_UID = -1
-"""The user of a process whose source does not name one, such as a report of neuron-monitor."""
 
 
 class ProcessState(Struct, frozen=True, gc=False):

@@ -34,13 +34,26 @@ if TYPE_CHECKING:
     from neurontools.monitor.host_reader import HostReader, VcpuSample
     from neurontools.monitor.report import HostMemoryInfo, RuntimeVcpuUsage, VcpuUsage
 
-
 # A simulated machine stands in no data centre; these are our decision, in the real shape.
 _REGION = "us-west-2"
 _ZONE = "us-west-2a"
 _ZONE_ID = "usw2-az1"
 _TAG_MAX = 255
 _STALE = "the telemetry page cannot be read, these are its last valid values"
+
+Key = TypeVar("Key", bound="Hashable")
+
+FIRST_INTERVAL_S = 0.05
+"""What the rates of the first report cover at least."""
+
+# A captured first line has memory_info alone of the host's groups: these begin with the second line.
+_NOT_AT_FIRST = frozenset({SystemGroup.VCPU_USAGE, SystemGroup.HARDWARE_COUNTERS})
+# The host that a recording was made on is not this one.
+_OF_THIS_HOST = frozenset({SystemGroup.VCPU_USAGE, SystemGroup.MEMORY_INFO})
+_LINE = MetricKey(None, SystemGroup.MEMORY_INFO)
+
+# Things whose times differ by less are collected together, so that 0.1 s and 0.3 s share a line each third time.
+_TOGETHER_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,21 +281,6 @@ def _hardware_info(snapshot: Snapshot) -> HardwareInfo:
         logical_neuroncore_config=snapshot.lnc,
         error=error,
     )
-
-
-Key = TypeVar("Key", bound="Hashable")
-
-FIRST_INTERVAL_S = 0.05
-"""What the rates of the first report cover at least."""
-
-# A captured first line has memory_info alone of the host's groups: these begin with the second line.
-_NOT_AT_FIRST = frozenset({SystemGroup.VCPU_USAGE, SystemGroup.HARDWARE_COUNTERS})
-# The host that a recording was made on is not this one.
-_OF_THIS_HOST = frozenset({SystemGroup.VCPU_USAGE, SystemGroup.MEMORY_INFO})
-_LINE = MetricKey(None, SystemGroup.MEMORY_INFO)
-
-# Things whose times differ by less are collected together, so that 0.1 s and 0.3 s share a line each third time.
-_TOGETHER_S = 0.005
 
 
 class SamplingSchedule(Generic[Key]):

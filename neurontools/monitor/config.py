@@ -25,8 +25,23 @@ if TYPE_CHECKING:
 DEFAULT_PERIOD_S = 5.0
 EVERY_TAG = ".*"
 
-
 Group = TypeVar("Group", RuntimeGroup, SystemGroup)
+
+SHORTEST_PERIOD_S = 0.01
+LONGEST_PERIOD_S = 86_400.0 * 366
+
+_RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
+    "inference_stats": RuntimeGroup.EXECUTION_STATS,
+    "hw_counters": SystemGroup.HARDWARE_COUNTERS,
+    "nc_counters": RuntimeGroup.NEURONCORE_COUNTERS,
+    "runtime_cpu_usage": RuntimeGroup.VCPU_USAGE,
+    "cpu_usage": SystemGroup.VCPU_USAGE,
+}
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_SHOWN = 40
+
+_LEFT_OUT = "the entry is left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +99,6 @@ def default_config() -> MonitorConfig:
         runtimes=(RuntimeSelection(re.compile(EVERY_TAG), metrics),),
         system=tuple(MetricPeriod(group, DEFAULT_PERIOD_S) for group in SystemGroup),
     )
-
-
-SHORTEST_PERIOD_S = 0.01
-LONGEST_PERIOD_S = 86_400.0 * 366
-
-_RENAMED: dict[str, RuntimeGroup | SystemGroup] = {
-    "inference_stats": RuntimeGroup.EXECUTION_STATS,
-    "hw_counters": SystemGroup.HARDWARE_COUNTERS,
-    "nc_counters": RuntimeGroup.NEURONCORE_COUNTERS,
-    "runtime_cpu_usage": RuntimeGroup.VCPU_USAGE,
-    "cpu_usage": SystemGroup.VCPU_USAGE,
-}
-_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_SHOWN = 40
 
 
 class ConfigError(NeuronToolsError):
@@ -261,5 +261,4 @@ def parse_go_duration(text: str) -> float:
     return sign * total
 
 
-_LEFT_OUT = "the entry is left out"
 _TAG_FILTER = Type("a regular expression as a string", _parse_tag_filter, re.compile(EVERY_TAG))

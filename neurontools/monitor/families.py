@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         RuntimeVcpuUsage,
     )
 
+Labels = tuple[str, ...]
+
 Group = TypeVar("Group")
 
 _TAG = "runtime_tag"
@@ -124,8 +126,6 @@ RUNTIME_COUNTERS = (EXECUTION_ERRORS, EXECUTION_STATUS, GPSIMD)
 ECC_EVENTS = CounterFamily(
     "hardware_ecc_events", ("event_type", "neuron_device_index"), "Hardware ecc events total"
 )
-
-Labels = tuple[str, ...]
 
 
 def metric_families(

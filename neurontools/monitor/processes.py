@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from neurontools.machine.host import HostSample
     from neurontools.machine.snapshot import MemoryUse, ModelState, ProcessState, Snapshot
 
+_PERCENT_DIGITS = 2
+_PERCENTS = (0, 1, 25, 50, 75, 99, 100)
+
+NOT_ON_THIS_HOST = frozenset({"synthetic", "recorded"})
+"""Origins of processes that this host's operating system does not know."""
+
 
 class ExecutionOutcome(StrEnum):
     """Keys of `execution_summary`."""
@@ -113,13 +119,6 @@ def summaries(counts: Iterable[tuple[int, int]]) -> tuple[ErrorSummary, Executio
         if keys.error is not None:
             errors[keys.error] = errors.get(keys.error, 0) + count
     return ErrorSummary(**errors), ExecutionSummary(**outcomes)
-
-
-_PERCENT_DIGITS = 2
-_PERCENTS = (0, 1, 25, 50, 75, 99, 100)
-
-NOT_ON_THIS_HOST = frozenset({"synthetic", "recorded"})
-"""Origins of processes that this host's operating system does not know."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
 
-
 MAX_NEIGHBOURS = 8
+
+RETRIES_VARIABLE = "NEURON_PARALLEL_COMPILE_MAX_RETRIES"
+
+MAX_EXIT_CODE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,6 @@ def schedule(paths: Iterable[str], node: int, nodes: int) -> tuple[str, ...]:
     ordered = sorted(paths)
     helped = min(MAX_NEIGHBOURS, nodes - 1)
     return tuple(path for step in range(helped + 1) for path in ordered[(node + step) % nodes :: nodes])
-
-
-RETRIES_VARIABLE = "NEURON_PARALLEL_COMPILE_MAX_RETRIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +276,6 @@ def _clear(root: str, entry: str) -> str:
     finally:
         lock.release()
     return ""
-
-
-MAX_EXIT_CODE = 255
 
 
 @dataclass(frozen=True, slots=True)

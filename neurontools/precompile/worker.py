@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from neurontools.base.json_reader import load_json
 from neurontools.cache import layouts
@@ -24,8 +24,6 @@ from neurontools.compiler.options import device_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import NativePart
 

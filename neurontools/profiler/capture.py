@@ -49,8 +49,13 @@ if TYPE_CHECKING:
 
     from neurontools.runtime.session import Model, Runtime
 
-
 _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
+
+FLUSH_BYTES = 1 << 18
+FLUSH_NS = 200_000_000
+
+_COMPLETED = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
+_DIRECTORIES = 1000
 
 
 def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
@@ -111,10 +116,6 @@ class DeviceTemplate:
         records["execution"] = execution & 0xFFFFFFFF
         records["status"] = status
         return bytes(records.tobytes())
-
-
-FLUSH_BYTES = 1 << 18
-FLUSH_NS = 200_000_000
 
 
 class CaptureFiles:
@@ -193,10 +194,6 @@ class CaptureFiles:
             os.close(fd)
         self._fds = {}
         self._on_warning(f"profile capture in {self._directory} ended early: {error.strerror}")
-
-
-_COMPLETED = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
-_DIRECTORIES = 1000
 
 
 @dataclass(slots=True)

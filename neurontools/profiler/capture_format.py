@@ -30,6 +30,8 @@ from neurontools.machine.codec import convert
 if TYPE_CHECKING:
     from neurontools.compiler.cost import OpCost
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e24)]
 
 FORMAT = "neurontools-profile"
 SCHEMA = 1
@@ -52,6 +54,12 @@ _FIELDS = [
 
 SYSTEM_EVENTS = ("nrt_load", "nrt_execute", "nc_exec_running")
 NRT_LOAD, NRT_EXECUTE, NC_EXEC_RUNNING = range(3)
+
+CLOCKS = {
+    "wall": "measured on this computer, CLOCK_MONOTONIC nanoseconds",
+    "device": "modelled by the cost model of the NEFF; an execution is placed at its wall start, or at the end of "
+    "the previous one on that core when that is later",
+}
 
 
 class Track(IntEnum):
@@ -105,17 +113,6 @@ def require_numpy() -> Any:
             "profiles need numpy, which is not installed", "pip install 'neurontools[profile]'"
         ) from error
     return np
-
-
-CLOCKS = {
-    "wall": "measured on this computer, CLOCK_MONOTONIC nanoseconds",
-    "device": "modelled by the cost model of the NEFF; an execution is placed at its wall start, or at the end of "
-    "the previous one on that core when that is later",
-}
-
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-Rate = Annotated[float, msgspec.Meta(ge=0, le=1e24)]
 
 
 class ProfileError(NeuronToolsError):

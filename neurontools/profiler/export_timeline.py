@@ -29,6 +29,24 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
+BLOCK = 4096  # events at a time
+
+_SEQUENCE = 1
+# Field numbers of perfetto/trace/*.proto
+_TRACE_PACKET = 1
+_TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 8, 10, 11, 12, 13, 60
+_CLEARED, _NEEDS_STATE = 1, 2
+_UUID, _NAME, _PROCESS, _THREAD, _PARENT, _ORDERING, _RANK = 1, 2, 3, 4, 5, 11, 12
+_EXPLICIT = 3
+_TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
+_BEGIN, _END = 1, 2
+_GROUP_UUID = 1 << 32
+_EXECUTION = "execution"
+_NUMBERS = ("flops", "read_bytes", "write_bytes")
+_TEXTS = ("opcode", "shape", "source")
+_ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
+_PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -66,9 +84,6 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
 def _group_name(row: TraceRow) -> str:
     clock = "wall clock, measured" if row.track.measured else "device clock, modelled"
     return f"pid {row.pid} NC{row.nc} ({clock})"
-
-
-BLOCK = 4096  # events at a time
 
 
 def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
@@ -154,23 +169,6 @@ def _about(trace: Trace) -> dict[str, Any]:
 def dump_compact(value: object) -> str:
     """Return JSON without blanks."""
     return json.dumps(value, separators=(",", ":"))
-
-
-_SEQUENCE = 1
-# Field numbers of perfetto/trace/*.proto
-_TRACE_PACKET = 1
-_TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 8, 10, 11, 12, 13, 60
-_CLEARED, _NEEDS_STATE = 1, 2
-_UUID, _NAME, _PROCESS, _THREAD, _PARENT, _ORDERING, _RANK = 1, 2, 3, 4, 5, 11, 12
-_EXPLICIT = 3
-_TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
-_BEGIN, _END = 1, 2
-_GROUP_UUID = 1 << 32
-_EXECUTION = "execution"
-_NUMBERS = ("flops", "read_bytes", "write_bytes")
-_TEXTS = ("opcode", "shape", "source")
-_ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
-_PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 
 
 def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = None) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sysconfig
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import pytest
 
@@ -22,7 +22,6 @@ from neurontools.runtime import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Unpack
 
     from neurontools.machine.faults.params import Fault, FaultParams
     from neurontools.machine.machine_config import DaemonInfo

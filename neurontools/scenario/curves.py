@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Three sines with incommensurable periods look like noise and have an exact integral.
+_NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
+
 
 def digest(*names: str) -> str:
     """Return 32 hexadecimal digits that depend on names alone."""
@@ -25,10 +28,6 @@ def digest(*names: str) -> str:
 def unit(*names: str) -> float:
     """Return a number from 0 to below 1 that depends on names alone."""
     return int(digest(*names)[:13], 16) / 16**13
-
-
-# Three sines with incommensurable periods look like noise and have an exact integral.
-_NOISE_PARTS = ((0.5, 1.0), (0.3, 2.618034), (0.2, 6.854102))
 
 
 class Curve(ABC):

@@ -22,6 +22,12 @@ _FIELDS = ("group", "rank", "count", "cores", "first_core")
 _DEFAULT_VERSION = "2.30.51"
 _GROUP_KEYS = ("description", "count", "cores", "overrides")
 
+_COUNT = types.whole(1, MAX_PROCESSES, expected=f"1 to {MAX_PROCESSES} processes")
+_CORES = types.list_of(types.whole(expected="the number of a core"), "a list of cores")
+_CORE_RANGES: Type[list[int]] = types.scalar(
+    "a number of cores for each process, or ids such as 0-15", parse_indices, []
+)
+
 
 class CorePlacement:
     """The cores of a scenario's machine.
@@ -243,11 +249,6 @@ def _parse_template(text: str) -> str:
 
 _TEMPLATE = types.scalar("a text", _parse_template, "")
 _BYTES = Type(SIZE.expected, _parse_bytes, 0)
-_COUNT = types.whole(1, MAX_PROCESSES, expected=f"1 to {MAX_PROCESSES} processes")
-_CORES = types.list_of(types.whole(expected="the number of a core"), "a list of cores")
-_CORE_RANGES: Type[list[int]] = types.scalar(
-    "a number of cores for each process, or ids such as 0-15", parse_indices, []
-)
 
 
 def _read_ending(section: Section) -> Ending | None:

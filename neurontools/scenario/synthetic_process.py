@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 
 _RESERVATIONS_PER_CALL = 2000
 
+FIRST_MODEL_ID = 10001
+_HOST = (
+    MemoryCategory.APPLICATION_MEMORY,
+    MemoryCategory.CONSTANTS,
+    MemoryCategory.DMA_BUFFERS,
+    MemoryCategory.TENSORS,
+)
+
 
 class SyntheticPlace(NamedTuple):
     """A synthetic process on the machine; the descriptor of its telemetry page is the caller's."""
@@ -103,15 +111,6 @@ def reserve_synthetic(client: Client, changes: Sequence[Reservation]) -> list[Ne
 
 def _page_count(outcomes: SyntheticOutcomes) -> int:
     return sum(outcome.error is None for outcome in outcomes.processes)
-
-
-FIRST_MODEL_ID = 10001
-_HOST = (
-    MemoryCategory.APPLICATION_MEMORY,
-    MemoryCategory.CONSTANTS,
-    MemoryCategory.DMA_BUFFERS,
-    MemoryCategory.TENSORS,
-)
 
 
 class SyntheticProcess:

@@ -33,6 +33,9 @@ OOM_LINGER_S = 2.0
 GRANULE_BYTES = 1 << 20
 _STEP_S = 0.25
 
+_NO_LATENCY = (0,) * LATENCY_BUCKETS
+_USUAL_LATENCY = ((0.0, Latency(0.01, 0.02)),)
+
 
 class RunEnd(StrEnum):
     """Why a run ends."""
@@ -279,10 +282,6 @@ def _running_at(runs: list[ProcessRun], time_s: float) -> ProcessRun | None:
 
 def _has_failed(run: ProcessRun, time_s: float) -> bool:
     return run.fails_s is not None and time_s >= run.fails_s
-
-
-_NO_LATENCY = (0,) * LATENCY_BUCKETS
-_USUAL_LATENCY = ((0.0, Latency(0.01, 0.02)),)
 
 
 @dataclass(frozen=True, slots=True)

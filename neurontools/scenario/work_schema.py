@@ -46,6 +46,8 @@ _CURVE_MAPPINGS = (
 
 _Name = tuple[str, str]  # such as ("memory", "tensors") or ("utilization", "")
 
+_RATE = types.number(expected="a number per second")
+
 
 @dataclass(frozen=True, slots=True)
 class WorkPlan:
@@ -105,7 +107,6 @@ def _parse_status(text: str) -> int:
 
 
 STATUS = types.scalar("an NRT status such as NRT_EXEC_BAD_INPUT", _parse_status, 1)
-_RATE = types.number(expected="a number per second")
 
 
 def _read_curves(section: Section) -> dict[_Name, Curve]:

@@ -31,13 +31,21 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState
     from neurontools.sysfs.reading import DriverReading
 
-
 PROGRAM = "neuron-monitor"
 REAL_DIRECTORY = "/opt/aws/neuron/bin"
 
 _OURS = b"neurontools"
 _LOOKED_AT_BYTES = 1 << 16
 _END_TIMEOUT_S = 5.0
+
+# The tools hold devices to look at them; they have no Neuron runtime (AWS Neuron documentation, neuron-ls user guide).
+_TOOLS = "neuron-"
+_LIVE = "live"
+_SNAPSHOT_PERIOD_S = 1.0
+_FIRST_REPORT_S = 3.0
+_SECOND_REPORT_S = 2.0
+_LATE_PERIODS = 5
+_HOLDERS_EVERY_S = 5.0
 
 
 def find_monitor(root: str = "") -> str | None:
@@ -145,16 +153,6 @@ def _is_ours(path: str) -> bool:
             return _OURS in file.read(_LOOKED_AT_BYTES)
     except OSError:
         return False
-
-
-# The tools hold devices to look at them; they have no Neuron runtime (AWS Neuron documentation, neuron-ls user guide).
-_TOOLS = "neuron-"
-_LIVE = "live"
-_SNAPSHOT_PERIOD_S = 1.0
-_FIRST_REPORT_S = 3.0
-_SECOND_REPORT_S = 2.0
-_LATE_PERIODS = 5
-_HOLDERS_EVERY_S = 5.0
 
 
 class NoDriverError(NoMachineError):

@@ -27,6 +27,9 @@ _TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 10.0
 _LONGEST_BYTES = 64 << 20
 
+_REMOTE = "remote"
+_FIRST_PERIOD_S = 1.0
+
 
 class ScrapeError(NeuronToolsError):
     """A remote machine did not answer, or reports no Neuron devices."""
@@ -194,10 +197,6 @@ def _failure_text(reason: object) -> str:
     if isinstance(reason, TimeoutError):
         return "timed out"
     return (isinstance(reason, OSError) and reason.strerror) or str(reason)
-
-
-_REMOTE = "remote"
-_FIRST_PERIOD_S = 1.0
 
 
 class RemoteSource:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _RETRY_S = (0.05, 0.2, 0.5, 1.0, 2.0)
 _ERRORS = (NeuronToolsError, OSError, ValueError, LookupError, TypeError)
 
+Update_co = TypeVar("Update_co", covariant=True)
+Update = TypeVar("Update")
+
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
@@ -170,10 +173,6 @@ class RetryingSource:
 
 def _retry_delay(failures: int) -> float:
     return _RETRY_S[min(failures, len(_RETRY_S) - 1)]
-
-
-Update_co = TypeVar("Update_co", covariant=True)
-Update = TypeVar("Update")
 
 
 class Feed(Protocol[Update_co]):

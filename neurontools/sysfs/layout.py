@@ -77,47 +77,6 @@ _EXECUTION_STATUS_OF = {
     NrtStatus.NRT_EXEC_COMPLETED_WITH_NUM_ERR: "completed_with_num_error",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class DriverRelease:
-    """The names and modes of one driver.
-
-    `statuses` are the directories below `stats/status`, `status_of` pairs of NRT status number and directory (others
-    count as `generic_error`), `hardware` the error counters of a device. `public_mode` is that of `core_count` and
-    `connected_devices`. `has_health` covers `health_status` and `utilization_raw`.
-    """
-
-    driver_version: str
-    statuses: tuple[str, ...]
-    status_of: tuple[tuple[int, str], ...]
-    hardware: tuple[str, ...]
-    public_mode: int
-    has_health: bool
-    has_tensor_counters: bool
-
-
-@cache
-def driver_release(release: str) -> DriverRelease:
-    """Return the driver of a release of the tools, as NEURONTOOLS_EMULATE names it."""
-    old = release == _OLD_RELEASE
-    prefix = "execute_" if old else "infer_"
-    named = {**_STATUS_OF, **{status: prefix + name for status, name in _EXECUTION_STATUS_OF.items()}}
-    return DriverRelease(
-        driver_version=_OLD_DRIVER if old else DRIVER_VERSION,
-        statuses=tuple(sorted((*_COMMON_STATUSES, *(prefix + name for name in _EXECUTION_STATUSES)))),
-        status_of=tuple(sorted((int(status), name) for status, name in named.items())),
-        hardware=_HARDWARE if old else (*_HARDWARE, *_HARDWARE_CORRECTED),
-        public_mode=0o400 if old else 0o444,
-        has_health=not old,
-        has_tensor_counters=not old,
-    )
-
-
-def emulated() -> DriverRelease:
-    """Return the driver that NEURONTOOLS_EMULATE asks for."""
-    return driver_release(env.emulate())
-
-
 MAJOR = 246
 """Of the character devices: the kernel gives any free number, this one is our decision."""
 
@@ -183,10 +142,49 @@ _POWER_MANAGEMENT = (
     ("runtime_usage", "0\n"),
 )
 
-
 PEAK = "peak"
 COUNTER = ("total", "present")
 USAGE = (*COUNTER, PEAK)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRelease:
+    """The names and modes of one driver.
+
+    `statuses` are the directories below `stats/status`, `status_of` pairs of NRT status number and directory (others
+    count as `generic_error`), `hardware` the error counters of a device. `public_mode` is that of `core_count` and
+    `connected_devices`. `has_health` covers `health_status` and `utilization_raw`.
+    """
+
+    driver_version: str
+    statuses: tuple[str, ...]
+    status_of: tuple[tuple[int, str], ...]
+    hardware: tuple[str, ...]
+    public_mode: int
+    has_health: bool
+    has_tensor_counters: bool
+
+
+@cache
+def driver_release(release: str) -> DriverRelease:
+    """Return the driver of a release of the tools, as NEURONTOOLS_EMULATE names it."""
+    old = release == _OLD_RELEASE
+    prefix = "execute_" if old else "infer_"
+    named = {**_STATUS_OF, **{status: prefix + name for status, name in _EXECUTION_STATUS_OF.items()}}
+    return DriverRelease(
+        driver_version=_OLD_DRIVER if old else DRIVER_VERSION,
+        statuses=tuple(sorted((*_COMMON_STATUSES, *(prefix + name for name in _EXECUTION_STATUSES)))),
+        status_of=tuple(sorted((int(status), name) for status, name in named.items())),
+        hardware=_HARDWARE if old else (*_HARDWARE, *_HARDWARE_CORRECTED),
+        public_mode=0o400 if old else 0o444,
+        has_health=not old,
+        has_tensor_counters=not old,
+    )
+
+
+def emulated() -> DriverRelease:
+    """Return the driver that NEURONTOOLS_EMULATE asks for."""
+    return driver_release(env.emulate())
 
 
 @dataclass(frozen=True, slots=True)

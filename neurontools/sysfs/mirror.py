@@ -24,13 +24,11 @@ from neurontools.sysfs.tree import SysfsTree, TreeFile, TreeLink, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.sysfs.counters import CounterBaseline
     from neurontools.sysfs.layout import DriverRelease
     from neurontools.sysfs.tree import Entry, TreePart
-
 
 MARK = ".neurontools-sysfs"
 _IDENTITY, _LOCK = "mirror.json", "lock"
@@ -38,6 +36,9 @@ _KIND = "neurontools sysfs mirror"
 _FORMAT = 1
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
 _REMEDY = "choose an empty or a new directory"
+
+_TOPS = ("dev", "proc", "sys")
+_DIRECTORY_MODE = 0o755
 
 
 class MirrorLostError(NeuronToolsError):
@@ -144,10 +145,6 @@ def _read_identity(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return identity if isinstance(identity, dict) and identity.get("kind") == _KIND else None
-
-
-_TOPS = ("dev", "proc", "sys")
-_DIRECTORY_MODE = 0o755
 
 
 class SysfsMirror:

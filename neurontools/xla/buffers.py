@@ -23,6 +23,9 @@ META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 NEVER = object()
 Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
 
+_layout_ids: dict[tuple[int, Geometry], int] = {}
+_layouts: list[tuple[int, Geometry]] = []
+
 
 class BufferOwner(Protocol):
     """The interface of a device's recorder that buffers use."""
@@ -88,10 +91,6 @@ class DeviceBuffer:
         # `charged` is missing if __init__ was interrupted.
         if hasattr(self, "charged"):
             self.recorder.forget(self)
-
-
-_layout_ids: dict[tuple[int, Geometry], int] = {}
-_layouts: list[tuple[int, Geometry]] = []
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 # The first step and the second one, in which an optimizer has its state, are new graphs in every program.
 _USUAL_COMPILES = 2
 
+_log = logging.getLogger("neurontools.xla")
+
+_NOT_USERS = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(neurontools.__file__) + os.sep,
+    "<neurontools ",
+)
+
 
 def report_at_exit(root: str) -> None:
     """Report the number of compiles when the program ends."""
@@ -40,9 +48,6 @@ def report_compiles(root: str) -> None:
     if compiled > _USUAL_COMPILES and os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr.isatty():
         where = "" if root == DEFAULT_ROOT else f" --cache-dir {shlex.quote(root)}"
         sys.stderr.write(f"{compiled} graphs compiled; to see why: neuron-cache why --last{where}\n")
-
-
-_log = logging.getLogger("neurontools.xla")
 
 
 def debug_level() -> int:
@@ -78,13 +83,6 @@ def compilation_text(graph: Graph, loaded: LoadedGraph, cause: str, source: str)
             "=" * 80,
         )
     )
-
-
-_NOT_USERS = (
-    os.path.dirname(torch.__file__) + os.sep,
-    os.path.dirname(neurontools.__file__) + os.sep,
-    "<neurontools ",
-)
 
 
 def current_source() -> str:

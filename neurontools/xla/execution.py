@@ -29,6 +29,8 @@ _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)
 for _key in (_KEYS.AutogradCPU, _KEYS.AutogradOther, _KEYS.AutocastCPU, _KEYS.AutogradPrivateUse1):
     _WATCHERS = _WATCHERS.add(_key)
 
+SOURCE_NAME = "<neurontools graph>"
+
 
 def host_execution() -> Any:
     """Return a context in which CPU operators skip autograd, view tracking and autocast."""
@@ -41,9 +43,6 @@ def host_execution() -> Any:
 def _outside_inference() -> Iterator[None]:
     with torch.inference_mode(mode=False), torch._C._ExcludeDispatchKeyGuard(_WATCHERS):
         yield
-
-
-SOURCE_NAME = "<neurontools graph>"
 
 
 def run_call(

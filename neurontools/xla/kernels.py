@@ -21,15 +21,14 @@ Kernel = Callable[..., Any]
 SOURCE_NAME = "<neurontools kernel>"
 _GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"
 
+_SCALAR_OVERLOADS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_Tensor": "Tensor_Scalar"}
+
 
 class _Field(NamedTuple):
     name: str
     kind: Kind
     keyword_only: bool
     has_default: bool
-
-
-_SCALAR_OVERLOADS = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode", "Tensor_Tensor": "Tensor_Scalar"}
 
 
 def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:

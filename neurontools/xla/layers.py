@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from neurontools.xla.kernels import Kernel
 
+_FLASH = 1
+_choices: dict[Any, int] = {}
+
 
 def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
     """Return the kernels by operator name; `record` makes the kernel that records an operator."""
@@ -64,10 +67,6 @@ def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
         "native_dropout": native_dropout,
         "native_dropout_backward": native_dropout_backward,
     }
-
-
-_FLASH = 1
-_choices: dict[Any, int] = {}
 
 
 def attention(

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 _SAMPLES = 1024
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
 
+_counters: dict[str, int] = {}
+_metrics: dict[str, Metric] = {}
+_sources: list[Callable[[], dict[str, int]]] = []
+
 
 @dataclass(slots=True)
 class Metric:
@@ -28,11 +32,6 @@ class Metric:
         self.total_samples += 1
         self.accumulator += value
         self.samples.append((time.monotonic_ns(), value))
-
-
-_counters: dict[str, int] = {}
-_metrics: dict[str, Metric] = {}
-_sources: list[Callable[[], dict[str, int]]] = []
 
 
 def count(name: str, by: int = 1) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+_operators: dict[Any, Operator] = {}
+
 
 class Kind(Enum):
     """How a parameter is recorded."""
@@ -94,9 +96,6 @@ class Operator:
 
     def __str__(self) -> str:
         return str(self.overload)
-
-
-_operators: dict[Any, Operator] = {}
 
 
 def operator_of(overload: Any) -> Operator:

@@ -20,9 +20,7 @@ from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.kernels import Kernel
     from neurontools.xla.recorder import Recorder
-
 
 _KEY = "PrivateUse1"
 # These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
@@ -34,12 +32,25 @@ _WHOLE = {
     "select_scatter", "slice_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 
-
 _COMPOSITES: dict[str, Kernel] = {
     "scaled_dot_product_attention": attention,
     "_thnn_fused_lstm_cell": lstm_cell,
     "_thnn_fused_gru_cell": gru_cell,
 }
+
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_LOWERED = (
+    "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
+    "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "bmm", "mm", "linalg_vecdot", "baddbmm",
+    "addmm", "addbmm", "linear", "_convolution", "matmul", "scaled_dot_product_attention",
+)  # fmt: skip
+_FLOAT32 = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "cosine_embedding_loss", "nll_loss",
+    "nll_loss2d", "hinge_embedding_loss", "poisson_nll_loss", "smooth_l1_loss", "cross_entropy_loss", "l1_loss",
+    "huber_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+    "ctc_loss.IntList", "ctc_loss.Tensor", "kl_div", "multilabel_margin_loss", "prod", "prod.dim_int", "quantile",
+    "nanquantile", "trace", "grid_sampler", "polar", "linalg_inv_ex", "linalg_matrix_norm", "linalg_cond",
+)  # fmt: skip
 
 
 class Registry:
@@ -168,21 +179,6 @@ def _functional(overload: Any, wanted: list[str]) -> Any:
         if set(wanted) <= set(names) <= {*wanted, "dtype", "layout", "device", "pin_memory"}:
             return candidate
     return None
-
-
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
-_LOWERED = (
-    "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc",
-    "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "bmm", "mm", "linalg_vecdot", "baddbmm",
-    "addmm", "addbmm", "linear", "_convolution", "matmul", "scaled_dot_product_attention",
-)  # fmt: skip
-_FLOAT32 = (
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "cosine_embedding_loss", "nll_loss",
-    "nll_loss2d", "hinge_embedding_loss", "poisson_nll_loss", "smooth_l1_loss", "cross_entropy_loss", "l1_loss",
-    "huber_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
-    "ctc_loss.IntList", "ctc_loss.Tensor", "kl_div", "multilabel_margin_loss", "prod", "prod.dim_int", "quantile",
-    "nanquantile", "trace", "grid_sampler", "polar", "linalg_inv_ex", "linalg_matrix_norm", "linalg_cond",
-)  # fmt: skip
 
 
 def autocast_kernels() -> dict[str, Callable[..., Any]]:

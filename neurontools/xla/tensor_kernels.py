@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from neurontools.xla.kernels import Kernel
     from neurontools.xla.recorder import Recorder
 
-
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
 _METADATA = (
     "set_.source_Tensor",
     "set_.source_Storage_storage_offset",
     "set_.source_Storage",
 )
+
+_EXTERNAL_DEVICE = 12
+_FLOAT, _INT, _UINT, _BFLOAT, _COMPLEX, _BOOL = 2, 0, 1, 4, 5, 6
+
+_immortal: dict[int, _Description] = {}
 
 
 def _redispatch(overload: Any) -> Kernel:
@@ -84,10 +88,6 @@ def storage_kernels(recorder_for: Callable[[Any], Recorder]) -> dict[str, Kernel
     }
 
 
-_EXTERNAL_DEVICE = 12
-_FLOAT, _INT, _UINT, _BFLOAT, _COMPLEX, _BOOL = 2, 0, 1, 4, 5, 6
-
-
 class _Device(ctypes.Structure):
     _fields_: ClassVar = [("type", ctypes.c_int32), ("index", ctypes.c_int32)]
 
@@ -132,9 +132,6 @@ class HandleMaker:
         capsule = self._new_capsule(ctypes.addressof(description), b"dltensor", None)
         tensor: torch.Tensor = torch._C._from_dlpack(capsule)
         return tensor
-
-
-_immortal: dict[int, _Description] = {}
 
 
 def handle_maker(index: int) -> Any:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from neurontools.cache.browser import Browser
     from neurontools.cache.entries import Entry
 
+REFRESH_S = 2.0
+
 
 class ReadScreen(TextScreen):
     """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it."""
@@ -48,9 +50,6 @@ class ReadScreen(TextScreen):
     def action_scroll(self, lines: int) -> None:
         """Scroll by lines."""
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
-
-
-REFRESH_S = 2.0
 
 
 class CacheFrame(KeyQueue):

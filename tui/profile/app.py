@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
     from neurontools.profiler.trace import Trace
 
+TABLE_ROWS = 500
+_QUESTIONS = {
+    "search": ("Search operations", "regular expression, for example aten\\.mm"),
+    "time": ("Go to time", "since the first event, for example 1.5ms"),
+}
+
 
 class Question(ModalScreen[str | None]):
     """A line to type; returns the answer, None for Escape."""
@@ -74,13 +80,6 @@ def bindings_text(*groups: Iterable[BindingType]) -> str:
 def _cell(text: str) -> Text:
     """Return the text of a profile for a table, which would take a plain one as markup."""
     return Text(printable(text))
-
-
-TABLE_ROWS = 500
-_QUESTIONS = {
-    "search": ("Search operations", "regular expression, for example aten\\.mm"),
-    "time": ("Go to time", "since the first event, for example 1.5ms"),
-}
 
 
 class ProfileApp(App[int]):

@@ -48,6 +48,17 @@ _NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOU
 _FOUND = Style(underline=True, bold=True)
 _MONOCHROME = Style(reverse=True)
 
+GUTTER = 14
+_AXIS_LINES = 1
+_STATUS_LINES = 2
+_TICK_CELLS = 12
+_ZOOM = 0.5
+_PAN = 0.125
+_GROUP = Style(dim=True, bold=True)
+_AXIS = Style(dim=True)
+_LABEL = Style()
+_CURSOR = Style(bold=True, reverse=True)
+
 
 def row_segments(
     trace: Trace, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
@@ -112,18 +123,6 @@ def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:
     while last < len(eighths) and eighths[last] == EIGHTHS:
         last += 1
     return (first, last) if last - first >= _NAME_CELLS else None
-
-
-GUTTER = 14
-_AXIS_LINES = 1
-_STATUS_LINES = 2
-_TICK_CELLS = 12
-_ZOOM = 0.5
-_PAN = 0.125
-_GROUP = Style(dim=True, bold=True)
-_AXIS = Style(dim=True)
-_LABEL = Style()
-_CURSOR = Style(bold=True, reverse=True)
 
 
 class TimelineView(Widget, can_focus=True):

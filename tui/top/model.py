@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
     from neurontools.tui.top.source import Update
 
+# Two snapshots closer together than this give rates that are mostly noise.
+_SHORTEST_INTERVAL_NS = 50_000_000
+
 
 class Interval:
     """The interval between two snapshots, and its numbers, computed on demand."""
@@ -134,10 +137,6 @@ class Interval:
         cpu = (before.cpu, self._after.cpu) if before and before.cpu and self._after.cpu else None
         present = presences(snapshot) if self._after.cpu else {}
         return process_rows(self.before, snapshot, host_uses(self.before, snapshot, cpu, present))
-
-
-# Two snapshots closer together than this give rates that are mostly noise.
-_SHORTEST_INTERVAL_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.requests import Request
 
+_ALL_ROWS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
@@ -84,9 +86,6 @@ class Cursor:
         first = max(first, self.row - max(1, lines) + 1)
         self.first = max(0, min(first, count - lines))
         return range(self.first, min(count, self.first + max(0, lines)))
-
-
-_ALL_ROWS = 1_000_000
 
 
 class ListPage(Page):

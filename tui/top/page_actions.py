@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
     from neurontools.tui.widgets.theme import Theme
 
+# With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
+_WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
+
 
 class PagePane(LinePane, can_focus=True):
     """The pane of a page: shows its lines and takes its keys, which the app runs.
@@ -52,10 +55,6 @@ class PagePane(LinePane, can_focus=True):
             for key in page.bindings()
             for name in key.keys.split(",")
         )
-
-
-# With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
-_WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
 
 
 def in_tmux(environment: Mapping[str, str]) -> bool:

@@ -27,6 +27,9 @@ SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 _SECOND_NS = 1_000_000_000
 _BEFORE_SEEK = 60  # snapshots played at once after a jump, to fill the last minute
 
+REPLAY_BYTES = 4 << 30
+"""Size limit of the history of a recording; the oldest snapshots of a longer recording are dropped."""
+
 
 class PlaybackController:
     """The position in a history: live, paused, or playing a recording.
@@ -235,10 +238,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-REPLAY_BYTES = 4 << 30
-"""Size limit of the history of a recording; the oldest snapshots of a longer recording are dropped."""
 
 
 class ReplaySource:

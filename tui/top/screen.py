@@ -35,7 +35,19 @@ if TYPE_CHECKING:
     from neurontools.tui.top.page import Page
     from neurontools.tui.top.pages.rows import PlacedTab
 
+Frame = dict[str, "Sequence[Line]"]
+"""Lines by the id of their pane; other panes are empty."""
+
+_Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
+
 _HEAD = " Pages  "
+
+CLASSIC_PANES = ("cores", "cpu", "summary", "details")
+"""The panes of the classic screen between title and bottom bar."""
+
+_last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
+
+_CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
 def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
@@ -74,13 +86,6 @@ def _tabs(pages: Sequence[Page], current: Page, width: int) -> tuple[PlacedTab, 
     return place_tabs(names, pages.index(current), len(_HEAD), width)
 
 
-CLASSIC_PANES = ("cores", "cpu", "summary", "details")
-"""The panes of the classic screen between title and bottom bar."""
-
-Frame = dict[str, "Sequence[Line]"]
-"""Lines by the id of their pane; other panes are empty."""
-
-
 def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
     """Return the layout of the machine that the model shows."""
     devices = model.shown.view.devices if model.shown.view else ()
@@ -100,10 +105,6 @@ def classic_frame(model: TopModel, width: int, height: int) -> Frame:
         **{name: (*(blank,) * blanks, *lines) for name, blanks, lines in panes},
         "bottom": bottom,
     }
-
-
-_Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
-_last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
 
 def _machine_panes(model: TopModel, width: int, height: int) -> _Drawn:
@@ -135,9 +136,6 @@ def text_lines(model: TopModel) -> int:
     """Return a height at which every device and the whole tree as it is open have room."""
     devices = len(model.shown.view.devices) if model.shown.view else 1
     return 64 + 2 * devices + 2 * len(model.tree.rows)
-
-
-_CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
 def page_frame(

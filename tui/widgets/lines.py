@@ -17,6 +17,17 @@ from neurontools.base.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+PLAIN_PART = ":"
+PLAIN_OFF = "."
+
+_ERRORS = "neurontools-ascii"
+_HEIGHTS = ".:+#"
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""Eight heights of a cell."""
+_BRAILLE = range(0x2800, 0x2900)
+_LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
+_OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-", "▔": "-"}
+
 
 class Role(Enum):
     """The purpose of a span of text."""
@@ -147,8 +158,6 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-PLAIN_PART = ":"
-PLAIN_OFF = "."
 _PLAIN = (Role.METER_ON, Role.METER_PART, Role.METER_OFF)
 _STACKED = (Role.METER_ON, Role.METER_SYSTEM, Role.METER_OFF)
 _MARKED = (Role.MARKED_ON, Role.MARKED_PART, Role.MARKED_OFF)
@@ -184,15 +193,6 @@ def _bar(
     marks = "|||" if colour else f"|{mark}{PLAIN_OFF}"
     spans = zip(marks, (first, second, rest), roles, strict=True)
     return tuple([(char * steps, role) for char, steps, role in spans if steps > 0])
-
-
-_ERRORS = "neurontools-ascii"
-_HEIGHTS = ".:+#"
-BLOCKS = "▁▂▃▄▅▆▇█"
-"""Eight heights of a cell."""
-_BRAILLE = range(0x2800, 0x2900)
-_LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
-_OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-", "▔": "-"}
 
 
 def ascii_only(text: str) -> str:

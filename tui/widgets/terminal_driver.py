@@ -42,6 +42,16 @@ _CHANNEL = re.compile(r"[0-9a-fA-F]{1,4}")
 _HALF = 0.5
 _LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
 
+# State that is independent of the current sequence.
+_LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "last_y")
+
+# What ends a program by default, and would leave the terminal as it is.
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_READ_BYTES = 4096
+_MOST_WAITING = 3
+_LAST_WRITES_S = 5.0
+_ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # certainly longer than the parser waits
+
 
 class AdaptiveApp:
     """An app that adapts to the terminal's background and character set."""
@@ -112,10 +122,6 @@ def may_be_asked(environment: Mapping[str, str]) -> bool:
     return environment.get("TERM", "") not in {"", "dumb", "linux"}
 
 
-# State that is independent of the current sequence.
-_LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "last_y")
-
-
 class TerminalInput:
     """Textual's input parser, made robust: invalid sequences and empty input do not end the program.
 
@@ -146,14 +152,6 @@ class TerminalInput:
         before, self._parser = self._parser, XTermParser(self._debug)
         for name in _LASTING:
             setattr(self._parser, name, getattr(before, name))
-
-
-# What ends a program by default, and would leave the terminal as it is.
-_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
-_READ_BYTES = 4096
-_MOST_WAITING = 3
-_LAST_WRITES_S = 5.0
-_ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # certainly longer than the parser waits
 
 
 class TerminalDriver(LinuxDriver):

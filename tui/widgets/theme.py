@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
 _BOLD_UNDERLINE = Style(bold=True, underline=True)
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """A background and a style for every role."""
-
-    name: str
-    meaning: str
-    background: str
-    styles: Mapping[Role, Style]
-    dark: bool = True
-
-
 # Colours of the themes: dark, light, colorblind on dark and on light terminals. The last two run from blue to yellow
 # (cividis-like) instead of green to red: distinct with every common kind of colour blindness, and by lightness alone.
 _PALETTES = """
@@ -67,6 +55,49 @@ _DARK, _LIGHT, _COLORBLIND, _COLORBLIND_ON_LIGHT = (
     for column in range(4)
 )
 
+_BOLD = Style(bold=True)
+_FAINT = Style(dim=True)
+_REVERSE = Style(reverse=True)
+
+_PLAIN_STYLES = {
+    **dict.fromkeys(Role, Style()),
+    Role.DIM: _FAINT,
+    Role.STRONG: _BOLD,
+    Role.TITLE: _REVERSE + _BOLD,
+    Role.TITLE_DIM: _REVERSE,
+    Role.TROUBLE: _BOLD + Style(blink=False, underline=True),
+    Role.SECTION: _REVERSE,
+    Role.SECTION_DIM: _REVERSE,
+    Role.SECTION_KEY: _REVERSE + _BOLD_UNDERLINE,
+    Role.SECTION_CURRENT: _REVERSE + _BOLD,
+    Role.METER_ON: _BOLD,
+    Role.METER_OFF: _FAINT,
+    Role.METER_SYSTEM: _BOLD,
+    Role.MARKED_ON: _REVERSE,
+    Role.MARKED_PART: _REVERSE,
+    Role.MARKED_OFF: _REVERSE,
+    Role.SELECTED: _REVERSE + _BOLD,
+    Role.BAR_CURRENT: _BOLD + Style(underline=True),
+    Role.ALERT: _BOLD,
+    Role.HEAT_0: _FAINT,
+}
+
+_BLUE_TO_YELLOW = "blue to yellow instead of green to red, dark or light as the terminal is"
+
+ADAPTING = frozenset({AUTO, COLORBLIND})
+"""Names of the themes that have a dark and a light variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """A background and a style for every role."""
+
+    name: str
+    meaning: str
+    background: str
+    styles: Mapping[Role, Style]
+    dark: bool = True
+
 
 def _styles(colours: Mapping[str, str]) -> dict[Role, Style]:
     bar, section = colours["bar"], colours["section"]
@@ -101,35 +132,7 @@ def _styles(colours: Mapping[str, str]) -> dict[Role, Style]:
     return styles
 
 
-_BOLD = Style(bold=True)
-_FAINT = Style(dim=True)
-_REVERSE = Style(reverse=True)
-
-_PLAIN_STYLES = {
-    **dict.fromkeys(Role, Style()),
-    Role.DIM: _FAINT,
-    Role.STRONG: _BOLD,
-    Role.TITLE: _REVERSE + _BOLD,
-    Role.TITLE_DIM: _REVERSE,
-    Role.TROUBLE: _BOLD + Style(blink=False, underline=True),
-    Role.SECTION: _REVERSE,
-    Role.SECTION_DIM: _REVERSE,
-    Role.SECTION_KEY: _REVERSE + _BOLD_UNDERLINE,
-    Role.SECTION_CURRENT: _REVERSE + _BOLD,
-    Role.METER_ON: _BOLD,
-    Role.METER_OFF: _FAINT,
-    Role.METER_SYSTEM: _BOLD,
-    Role.MARKED_ON: _REVERSE,
-    Role.MARKED_PART: _REVERSE,
-    Role.MARKED_OFF: _REVERSE,
-    Role.SELECTED: _REVERSE + _BOLD,
-    Role.BAR_CURRENT: _BOLD + Style(underline=True),
-    Role.ALERT: _BOLD,
-    Role.HEAT_0: _FAINT,
-}
-
 MONOCHROME = Theme("monochrome", "no colours at all", "#0d1117", _PLAIN_STYLES)
-_BLUE_TO_YELLOW = "blue to yellow instead of green to red, dark or light as the terminal is"
 THEMES = {
     theme.name: theme
     for theme in (
@@ -141,8 +144,6 @@ THEMES = {
 """The themes by name; the first is the default. Adaptive themes are in their dark variant."""
 
 DEFAULT_THEME = THEMES["dark"]
-ADAPTING = frozenset({AUTO, COLORBLIND})
-"""Names of the themes that have a dark and a light variant."""
 
 _ON_LIGHT = {
     AUTO: THEMES["light"],

@@ -22,7 +22,6 @@ from neurontools.errors import MissingDependencyError, NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
 ATTEMPTS = 3
 CONNECT_S = 5
 SILENCE_S = 20
@@ -31,6 +30,21 @@ _CONNECTIONS = 32
 _CHUNKS_AT_ONCE = 2
 _DIGEST_KEY = "sha256"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+_QUERY = re.compile(r"\?[^\s\"]*")
+_RIGHTS = "reading needs s3:ListBucket and s3:GetObject, writing s3:PutObject, removing s3:DeleteObject"
+# Of botocore, aiohttp and the system; none of them is imported here.
+_CREDENTIAL_ERRORS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
+_CONNECTION_ERRORS = frozenset(
+    {
+        "HTTPClientError",
+        "ConnectionError",
+        "ClientError",
+        "TimeoutError",
+        "IncompleteReadError",
+        "ResponseStreamingError",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,22 +234,6 @@ def _filesystem(pid: int, settings: tuple[tuple[str, str], ...]) -> Any:
     files = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
     files.retries = 1
     return files
-
-
-_QUERY = re.compile(r"\?[^\s\"]*")
-_RIGHTS = "reading needs s3:ListBucket and s3:GetObject, writing s3:PutObject, removing s3:DeleteObject"
-# Of botocore, aiohttp and the system; none of them is imported here.
-_CREDENTIAL_ERRORS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
-_CONNECTION_ERRORS = frozenset(
-    {
-        "HTTPClientError",
-        "ConnectionError",
-        "ClientError",
-        "TimeoutError",
-        "IncompleteReadError",
-        "ResponseStreamingError",
-    }
-)
 
 
 class RemoteErrorKind(Enum):

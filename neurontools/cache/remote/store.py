@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from neurontools.cache.pruning.rules import PrunePlan, PruneRules
     from neurontools.cache.remote.bucket import StoredObject
 
+_JOBS = 16
+_MARKERS = (f"/{layouts.DONE}", f"/{SENTINEL}")
+
 
 class BucketStore:
     """A root in a bucket as one process uses it. Request errors are logged, once for each direction, never raised.
@@ -130,10 +133,6 @@ class BucketStore:
             f"Cannot {doing} the compile cache {self.root}: {error.message}. Continuing with the local copy."
         )
         logs.log(logging.WARNING, logs.CACHE, text)
-
-
-_JOBS = 16
-_MARKERS = (f"/{layouts.DONE}", f"/{SENTINEL}")
 
 
 def remove_from_bucket(

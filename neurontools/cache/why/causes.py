@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Names = tuple[str, ...]
 
-
 _TRAINING = re.compile(r"dropout|bernoulli|rrelu|batch_norm|batch-norm|rng", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward|_grad|-grad|select_and_scatter")
 _STATE = re.compile(r"aten\.(zeros|full|ones|empty)(_like)?\.")
@@ -30,6 +29,10 @@ _TRAINING_FLAGS = frozenset({"True", "False"})
 _MIN_COMMON_OPERATORS = 2
 # A forward pass whose backward pass comes later still holds several activations at the cut.
 _MIN_SAVED_ACTIVATIONS = 2
+
+_MIN_VALUES = 3
+_MIN_SPLIT_OPERATORS = 3
+_SHOWN_VALUES = 16
 
 
 class CauseName(StrEnum):
@@ -323,11 +326,6 @@ def _code_changed(diff: GraphDiff) -> Cause:
         where = f"; the graphs part at {side.source}" if side.source else ""
     total = max(len(diff.new.operations), 1)
     return make_cause(CauseName.CODE, f"{diff.equal_count} of {total} operators are the same{where}")
-
-
-_MIN_VALUES = 3
-_MIN_SPLIT_OPERATORS = 3
-_SHOWN_VALUES = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
     from neurontools.cache.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
 
+Pair = tuple[int, int]
 
 CASTS = ("aten._to_copy.default", "convert")
 """Operators that change a data type and nothing else."""
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?\d+(?![.\d])")
+
+_MOST_EDITS, _FEWEST_EDITS = 400, 24
+_WORK = 2_000_000
 
 
 class Aspect(StrEnum):
@@ -307,12 +311,6 @@ def _split_numbers(operation: OperatorCall) -> tuple[str, list[int]]:
     text = "; ".join(words)
     # Digits in the name of a dtype stay in the text: letters precede them.
     return _NUMBER.sub("#", text), [int(number) for number in _NUMBER.findall(text)]
-
-
-Pair = tuple[int, int]
-
-_MOST_EDITS, _FEWEST_EDITS = 400, 24
-_WORK = 2_000_000
 
 
 def align(

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-
 MAX_COMPARED = 200
 MAX_OPERATORS = 500_000
 _MIN_NAME = 3
 _MAX_DEPTH = 5
 _PROFILE = re.compile(r"_pid_(\d+)(?:_\d+)?$")
+
+# Times in a cache on another host's disk are that host's.
+_CLOCK_SKEW_S = 2.0
+_LOOKUPS = frozenset({LookupEventKind.MISS, LookupEventKind.HIT})
 
 
 class NoSuchRunError(NeuronToolsError):
@@ -284,11 +287,6 @@ def _shared_journal_causes(misses: list[Explanation]) -> Iterator[SharedCause]:
             text = f"{len(alike)} of {len(misses)} compiles; of the first: {first.text}"
             modules = dict.fromkeys(miss.event.module for miss in alike if miss.event is not None)
             yield SharedCause(Cause(name, first.confidence, text, first.advice), tuple(modules))
-
-
-# Times in a cache on another host's disk are that host's.
-_CLOCK_SKEW_S = 2.0
-_LOOKUPS = frozenset({LookupEventKind.MISS, LookupEventKind.HIT})
 
 
 class CompileJournal:

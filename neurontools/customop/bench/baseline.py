@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
     from neurontools.customop.bench.report import BenchReport
 
+Baseline = dict[str, int]
+"""Modelled times in nanoseconds by operator, as `neuron-customop bench` names it: name, inputs, cores."""
+
 FORMAT = 3
 _MAX_NS = 2**53  # ratios of larger numbers are not exact
 
 
 class BaselineError(NeuronToolsError):
     """A file is not a baseline, or was made with other rates of the cost model."""
-
-
-Baseline = dict[str, int]
-"""Modelled times in nanoseconds by operator, as `neuron-customop bench` names it: name, inputs, cores."""
 
 
 @dataclass(frozen=True, slots=True)

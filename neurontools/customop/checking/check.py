@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from neurontools.customop.checking.inputs import Value
     from neurontools.customop.package import OperatorEntry, Package
 
-
 FRESH_MEMORY = (0x55, 0xA3)
 _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
@@ -39,6 +38,13 @@ _TIMEOUT_WEIGHT = 12
 _ACCESSORS = frozenset({"dtype", "rank"})
 _FROM_MEMORY = "results depend on the content of fresh memory: elements are read before they are written, or never written"
 _FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
+
+# Relative and absolute tolerances of torch.testing, whose assert_close would import torch.distributed.
+TOLERANCES = {
+    "torch.float32": (1.3e-6, 1e-5),
+    "torch.float16": (1e-3, 1e-5),
+    "torch.bfloat16": (1.6e-2, 1e-5),
+}
 
 
 def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
@@ -192,14 +198,6 @@ class _Check:
 
 def _are_mixed(values: list[Value]) -> bool:
     return any(isinstance(value, Pattern) and value.dims is not None for value in values)
-
-
-# Relative and absolute tolerances of torch.testing, whose assert_close would import torch.distributed.
-TOLERANCES = {
-    "torch.float32": (1.3e-6, 1e-5),
-    "torch.float16": (1e-3, 1e-5),
-    "torch.bfloat16": (1.6e-2, 1e-5),
-}
 
 
 class Reference:

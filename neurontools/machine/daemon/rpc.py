@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neurond")
 
+_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
+
+# Modules are imported on first use; an upgrade may have moved them by then.
+_REPLACED = b"error: neurond is older than the installed neurontools\nhint: restart it: neurond restart\n"
+
 
 class RpcHandler:
     """Answers lines.
@@ -229,12 +234,6 @@ class RpcHandler:
             )
         self._stop()
         return reply({"pid": os.getpid()})
-
-
-_RENDERERS = {"neuron-ls": "neurontools.machine.listing.text"}
-
-# Modules are imported on first use; an upgrade may have moved them by then.
-_REPLACED = b"error: neurond is older than the installed neurontools\nhint: restart it: neurond restart\n"
 
 
 def load_renderers() -> None:

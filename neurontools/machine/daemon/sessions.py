@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Handlers = dict[type[Request], Callable[[Connection, Any], "Reply"]]
 
+Reply = tuple[str, tuple[int, ...]]
+"""A result as JSON text, and descriptors to send along, which stay the sender's."""
+
 _ROOT = 0
 # These change the machine for all users of it.
 _OWNER_METHODS = frozenset(
@@ -79,10 +82,6 @@ class Authorization:
 def may_administer(peer: Peer) -> bool:
     """Return whether a process belongs to the machine's owner or root."""
     return peer.uid in {os.getuid(), _ROOT}
-
-
-Reply = tuple[str, tuple[int, ...]]
-"""A result as JSON text, and descriptors to send along, which stay the sender's."""
 
 
 class Sessions:

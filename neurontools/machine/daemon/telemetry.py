@@ -40,6 +40,8 @@ FLOPS = "flops"
 _COUNTERS = (EXECUTIONS, EXECUTION_ERRORS, FLOPS)
 COUNTERS = len(_COUNTERS)
 
+_NO_PROCESSES = '"processes":[]'
+
 
 class Telemetry:
     """The page of one process; read again only when it changed.
@@ -177,9 +179,6 @@ def _reader_of(page_fd: int, process: Process) -> PageReader | None:
         return None
     # The page is the process's to write; its claims are not.
     return reader if reader.cores == process.cores else None
-
-
-_NO_PROCESSES = '"processes":[]'
 
 
 class SnapshotBuilder:

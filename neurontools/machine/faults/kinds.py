@@ -11,6 +11,12 @@ from enum import StrEnum
 
 from neurontools.machine.snapshot import HardwareCounter
 
+NO_STATUS = 0
+RESOURCE = 4
+TIMEOUT = 5
+HW_ERROR = 6
+UNRECOVERABLE = 101
+
 
 class FaultKind(StrEnum):
     """The kinds of faults."""
@@ -62,13 +68,6 @@ class Recovery(StrEnum):
     NONE = "-"
     RESET = "reset"
     CLEAR = "clear"
-
-
-NO_STATUS = 0
-RESOURCE = 4
-TIMEOUT = 5
-HW_ERROR = 6
-UNRECOVERABLE = 101
 
 
 @dataclass(frozen=True, slots=True)

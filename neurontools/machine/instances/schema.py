@@ -34,6 +34,13 @@ _SYSFS_KEYS = ("device_name", "instance_type", "device_arch", "core_arch")
 Plain = dict[str, Any]
 _Decisions = dict[str, list[str]]
 
+_COUNT = types.whole(1)
+_ABOVE_ZERO = types.number(exclusive=True)
+
+_TEXTS = types.list_of(types.TEXT, "a list of texts")
+_NUMBERS = types.list_of(types.WHOLE, "a list of whole numbers")
+_LINKS = types.list_of(_NUMBERS, "a list of lists of device numbers")
+
 
 class CatalogueError(FileError):
     """A file of the catalogue is missing or does not follow the schema."""
@@ -51,12 +58,7 @@ def _parse_rate(text: str) -> float:
     return float(number) * _RATE_UNITS[unit]
 
 
-_COUNT = types.whole(1)
-_ABOVE_ZERO = types.number(exclusive=True)
 _RATE = types.scalar(f"a number and one of {', '.join(_RATE_UNITS)}", _parse_rate, 1.0)
-_TEXTS = types.list_of(types.TEXT, "a list of texts")
-_NUMBERS = types.list_of(types.WHOLE, "a list of whole numbers")
-_LINKS = types.list_of(_NUMBERS, "a list of lists of device numbers")
 
 
 def compile_catalogue(files: dict[str, bytes]) -> Plain:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
+_Pairs = list[tuple[str, str]]
 
 _RESET = "\x1b[0m"
 HEADER = "\x1b[1m"
@@ -44,6 +45,10 @@ _COMBINING = ("Mn", "Me")
 ProcessRow = tuple[int, str, str]
 _Cells = tuple[str, ...]
 _NO_PROCESS = ("", "", "")
+
+_INDENT = "    "
+# As Go's encoder writes them. The three of HTML are the encoder's default there, an inference for this tool.
+_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def header_lines(snapshot: Snapshot) -> list[str]:
@@ -222,13 +227,6 @@ def cut(command: str, width: int) -> str:
 
 def _process_row(process: ProcessState, version: str, width: int | None) -> ProcessRow:
     return process.pid, process.command if width is None else cut(process.command, width), version
-
-
-_INDENT = "    "
-# As Go's encoder writes them. The three of HTML are the encoder's default there, an inference for this tool.
-_ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-
-_Pairs = list[tuple[str, str]]
 
 
 def json_text(snapshot: Snapshot, devices: list[DeviceState], flags: Flags, *, instance_keys: bool) -> str:

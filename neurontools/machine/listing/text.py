@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
+Rendered = tuple[int, bytes, bytes]
+Asker = tuple[int, int, str]  # pid, uid, command
+
 _LINK = "◄––►"
 _WRAP_START = "*––►"
 _WRAP_END = "◄––*"
@@ -36,6 +39,24 @@ _SWITCH = "NeuronLink switch"
 _SWITCH_ROW = 8
 
 _Neighbours = list[tuple[int, ...]]
+
+RELEASES = ("2.32", "2.28")
+
+_CSV_COLUMNS = (
+    "instance_type",
+    "instance_id",
+    "neuron_device",
+    "bdf",
+    "cpu_affinity",
+    "numa_node",
+    "connected_to",
+    "nc_count",
+    "memory_size",
+    "neuroncore_ids",
+    "pid",
+    "command",
+    "neuron_runtime_version",
+)
 
 
 def topology_lines(snapshot: Snapshot, busy_colour: str = "") -> list[str]:
@@ -138,28 +159,6 @@ def _list_lines(devices: list[int], neighbours: _Neighbours) -> list[str]:
         for device, peers in zip(devices, neighbours, strict=True)
         if peers
     ]
-
-
-RELEASES = ("2.32", "2.28")
-
-_CSV_COLUMNS = (
-    "instance_type",
-    "instance_id",
-    "neuron_device",
-    "bdf",
-    "cpu_affinity",
-    "numa_node",
-    "connected_to",
-    "nc_count",
-    "memory_size",
-    "neuroncore_ids",
-    "pid",
-    "command",
-    "neuron_runtime_version",
-)
-
-Rendered = tuple[int, bytes, bytes]
-Asker = tuple[int, int, str]  # pid, uid, command
 
 
 def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | None = None) -> Rendered:

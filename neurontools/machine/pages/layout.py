@@ -88,6 +88,8 @@ MASK = 2**64 - 1
 CHECK_SEED = 0x6E74_7061_6765_3031
 CHECK_PRIME = 0x9E37_79B9_7F4A_7C55
 
+_TEXT_BYTES = (64, 64, 256, 1024, 64)
+
 
 def check_weights(count: int) -> tuple[int, ...]:
     """Return how much an increment of each word of a process section adds to its check word, modulo `CHECK_PRIME`."""
@@ -153,9 +155,6 @@ class PageLayout:
 def page_size(core_count: int) -> int:
     """Return the length in bytes of the page of a process that claims a number of cores."""
     return PageLayout(core_count).page_bytes
-
-
-_TEXT_BYTES = (64, 64, 256, 1024, 64)
 
 
 class PageError(NeuronToolsError):

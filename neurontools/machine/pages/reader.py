@@ -42,6 +42,8 @@ AT_ONCE_BYTES = 8192
 
 _NEVER = -1
 
+_pread = os.pread
+
 
 @dataclass(frozen=True, slots=True)
 class PageValue:
@@ -58,9 +60,6 @@ class PageValue:
     latency_counts: tuple[int, ...]
     reserved_bytes: tuple[int, ...]
     cpu_ns: tuple[int, int] = (0, 0)
-
-
-_pread = os.pread
 
 
 class PageReader:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LEAST_COMMAND = 16
 _MARK_WIDTH = 2
 
+DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnStyle:
@@ -76,8 +78,6 @@ COLUMN_STYLES: dict[Column, ColumnStyle] = {
     Column.ORIGIN: ColumnStyle("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
     Column.COMMAND: ColumnStyle("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: printable(row.process.command)),
 }  # fmt: skip
-
-DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
 
 
 def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from neurontools.tui.top.layout import CoreGrid
     from neurontools.tui.top.model import TopModel
 
+_Rows = dict[int, tuple["tuple[DeviceRates, ...]", Line]]
 
 _GAP: Span = (" ", Role.PLAIN)
+
+_drawn: list[tuple[_Look, _Rows]] = []
 
 
 class _Look(NamedTuple):
@@ -37,10 +40,6 @@ class _Look(NamedTuple):
     colour: bool
     marked: frozenset[int]
     alerted: frozenset[int]
-
-
-_Rows = dict[int, tuple["tuple[DeviceRates, ...]", Line]]
-_drawn: list[tuple[_Look, _Rows]] = []
 
 
 def core_lines(model: TopModel, width: int, grid: CoreGrid) -> tuple[Line, ...]:

@@ -21,6 +21,13 @@ _LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
 _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 _DOTS = len(_LEFT_DOTS)
 
+SPANS = ("last minute", "last hour")
+_VALUES_WIDTH = 15
+_BETWEEN = 2
+_WIDE_GRAPH = 60
+_NARROW_GRAPH = 30
+_AXIS_WIDTH = 7
+
 
 def values_of(slots: Sequence[HistorySlot | None], *, peaks: bool = False) -> tuple[float | None, ...]:
     """Return the means (or peaks) of slots, None where there was no sample."""
@@ -75,14 +82,6 @@ def _cell(left: int, right: int) -> str:
         return " "
     dots = sum(_LEFT_DOTS[: max(0, min(left, _DOTS))]) + sum(_RIGHT_DOTS[: max(0, min(right, _DOTS))])
     return chr(_BRAILLE + dots)
-
-
-SPANS = ("last minute", "last hour")
-_VALUES_WIDTH = 15
-_BETWEEN = 2
-_WIDE_GRAPH = 60
-_NARROW_GRAPH = 30
-_AXIS_WIDTH = 7
 
 
 class CurveUnit(Enum):

@@ -35,6 +35,16 @@ Opens = int | tuple[int, int] | None
 
 _UNITS = {Measure.EXECUTIONS: CurveUnit.RATE, **dict.fromkeys(LATENCIES, CurveUnit.LATENCY)}
 
+_CORES_LABEL = 14
+_PROCESSES_LABEL = 28
+
+_CHART_LINES = 6
+_LOW_CHART_LINES = 3
+_LEAST_FOR_CHART = 16
+_LEAST_FOR_HIGH_CHART = 30
+_LEAST_FOR_LABELS = 76
+_SHORT_LABEL = 14
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
@@ -138,9 +148,6 @@ def _sign(is_open: bool) -> str:
     return "[-]" if is_open else "[+]"
 
 
-_CORES_LABEL = 14
-_PROCESSES_LABEL = 28
-
 VIEWS = (
     HistoryView("Utilization", _CORES_LABEL, _utilization),
     HistoryView("Memory used", _CORES_LABEL, _memory),
@@ -148,14 +155,6 @@ VIEWS = (
     HistoryView("Latency p99", _PROCESSES_LABEL, _latency),
 )
 """What the page can show, in the order in which its key goes through them."""
-
-
-_CHART_LINES = 6
-_LOW_CHART_LINES = 3
-_LEAST_FOR_CHART = 16
-_LEAST_FOR_HIGH_CHART = 30
-_LEAST_FOR_LABELS = 76
-_SHORT_LABEL = 14
 
 
 class HistoryPage(ListPage):

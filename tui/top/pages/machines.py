@@ -27,6 +27,8 @@ _LEAST_STATE = 18
 _BAR_HEAD = " Machines  "
 _STATE = "  STATE"
 
+_COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
+
 
 @dataclass(slots=True)
 class MonitoredMachine:
@@ -195,9 +197,6 @@ def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
         utilization=busy / cores if cores else 0.0,
         **totals,
     )
-
-
-_COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
 
 
 def _uncorrected(snapshot: Snapshot) -> int:

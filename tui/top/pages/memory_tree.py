@@ -33,6 +33,8 @@ DEVICE_LABELS = {
 CATEGORY_NAMES = {name: long for name, (long, _) in {**HOST_LABELS, **DEVICE_LABELS}.items()}
 """The labels of memory by category."""
 
+_DEVICE_KEY = 2  # ("device", index); keys of what is in it are longer, the host's is shorter
+
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
@@ -76,9 +78,6 @@ def _rows(nodes: Iterable[MemoryNode], depth: int, parent: NodeKey | None) -> It
     for node in nodes:
         yield TreeRow(node, depth, bool(node.children) if node.expandable else None, parent)
         yield from _rows(node.children, depth + 1, node.key)
-
-
-_DEVICE_KEY = 2  # ("device", index); keys of what is in it are longer, the host's is shorter
 
 
 class TreeCursor:
