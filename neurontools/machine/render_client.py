@@ -41,15 +41,16 @@ def request(words: list[str], machine: str | None = None) -> Reply | None:
         _check_owner(connection, path)
         release = " ".join(env.emulate().split())
         line = "\0".join(["neuron-ls", release, *words])
-        connection.sendall(b"RENDER " + os.fsencode(line) + b"\n")
+        try:
+            connection.sendall(b"RENDER " + os.fsencode(line) + b"\n")
+        except BrokenPipeError:
+            pass  # a daemon that refuses this user closes the connection after the reason
         return _receive(connection)
     except TimeoutError as error:
         raise DaemonError(
             f"neurond of machine {machine!r} does not answer within {TIMEOUT_S:g} s",
             "see 'neurond logs', then run 'neurond restart'",
         ) from error
-    except BrokenPipeError as error:
-        raise ConnectionResetError from error
     finally:
         connection.close()
 
@@ -94,6 +95,8 @@ def _receive(connection: _socket.socket) -> Reply:
             raise _other_protocol(data)
         data += _chunk(connection)
     header, _, data = data.partition(b"\n")
+    if header.startswith(b"{"):
+        raise _refusal(header)
     fields = header.split()
     if len(fields) != 3 or not all(field.isdigit() for field in fields):
         raise _other_protocol(header)
@@ -112,6 +115,16 @@ def _chunk(connection: _socket.socket) -> bytes:
     if not data:
         raise ConnectionResetError
     return data
+
+
+def _refusal(line: bytes) -> DaemonError:
+    from neurontools.base.json_reader import load_json
+
+    try:
+        error = load_json(line)["error"]
+        return DaemonError(str(error["message"]), str(error["data"]["remedy"]))
+    except (KeyError, TypeError, ValueError):
+        return _other_protocol(line)
 
 
 def _other_protocol(data: bytes) -> DaemonError:

@@ -149,10 +149,17 @@ def test_a_job_goes_on_without_faults_while_there_is_no_daemon(
     assert job.ask(EXECUTE) == "done"
 
 
-@pytest.mark.parametrize("method", ["inject_fault", "clear_faults", "reset_device"])
-def test_faults_are_for_the_owner_and_root(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("inject_fault", "inject faults into"),
+        ("clear_faults", "remove faults from"),
+        ("reset_device", "reset devices of"),
+    ],
+)
+def test_faults_are_for_the_owner_and_root(method: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     access = Authorization("shared", 100)
-    with pytest.raises(RpcError, match=f"uid 1234 may not {method} machine 'shared'"):
+    with pytest.raises(RpcError, match=f"uid 1234 may not {words} machine 'shared'"):
         access.check(Peer(1, 1234), method)
     access.check(Peer(1, 0), method)
 

@@ -27,20 +27,19 @@ print(json.dumps([hit["kind"], hit["status"], len(client.call("list_faults")["fa
 
 @needs_root
 @pytest.mark.parametrize(
-    "call",
+    ("call", "words"),
     [
-        "call('inject_fault', kind='hang')",
-        "call('clear_faults')",
-        "call('reset_device', device=0)",
+        ("call('inject_fault', kind='hang')", "inject faults into"),
+        ("call('clear_faults')", "remove faults from"),
+        ("call('reset_device', device=0)", "reset devices of"),
     ],
 )
-def test_a_member_may_not_make_or_end_faults(shared: DaemonInfo, people: Any, call: str) -> None:
+def test_a_member_may_not_make_or_end_faults(shared: DaemonInfo, people: Any, call: str, words: str) -> None:
     with Client.connect() as client:
         client.inject("hang", core=9)
         code, _, said = people(MEMBER, f"Client.connect().{call}").end()
         assert code == 1
-        method = call.split("'")[1]
-        assert f"uid {MEMBER} may not {method} machine 'default': only its owner, uid 0, and root may" in said
+        assert f"uid {MEMBER} may not {words} machine 'default': only its owner, uid 0, and root may" in said
         assert len(client.faults()) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -267,6 +268,43 @@ def test_a_member_cannot_fill_the_owner_s_disk(
         other.process.wait()
         wait_until(lambda: not client.snapshot().processes)
     wait_until(lambda: not open_pages(shared.pid))
+
+
+HOARD = """
+import socket
+from neurontools import paths
+connections = []
+while True:
+    connections.append(socket.socket(socket.AF_UNIX))
+    connections[-1].connect(paths.socket_path("default"))
+    connections[-1].sendall(b'{"jsonrpc":"2.0","id":1,"method":"describe"}\\n')
+    answer = connections[-1].makefile().readline()
+    if "the most for one user" in answer:
+        break
+print(len(connections), answer.strip(), flush=True)
+for word in sys.stdin:
+    connections[0].close()
+    print(console.run(lambda: ls.main([])), flush=True)
+"""
+
+
+@needs_root
+def test_a_member_cannot_use_up_the_connections(shared: DaemonInfo, people: Any) -> None:
+    resource.prlimit(shared.pid, resource.RLIMIT_NOFILE, (120, 120))
+    member = people(MEMBER, HOARD)
+    number, answer = member.line().split(" ", 1)
+    assert number == "11"
+    assert json.loads(answer)["error"]["message"].startswith(f"uid {MEMBER} has 10 connections")
+    code, _, error = people(MEMBER, command("ls")).end()
+    assert (code, error) == (
+        4,
+        f"error: uid {MEMBER} has 10 connections to this machine, the most for one user\n",
+    )
+    assert people(OTHER_MEMBER, command("ls")).end()[0] == 0
+    with Client.connect() as client:
+        assert client.snapshot().instance_type == "trn1.32xlarge"
+    member.say("close one")
+    assert people(MEMBER, command("ls")).end()[0] == 0
 
 
 @needs_root

@@ -98,14 +98,15 @@ class RpcHandler:
         """Take a new connection in."""
         self._sessions.open(connection)
         self._on_clients()
+        reason = self._sessions.excess(connection.peer)
+        if reason:
+            _refuse(connection, reason)
 
     def on_line(self, connection: Connection, line: bytes | None) -> None:
         """Answer a line."""
         reason = self._authorization.refusal_reason(connection.peer)
         if reason:
-            log.warning("refused a client: %s", reason)
-            connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
-            connection.end()
+            _refuse(connection, reason)
             return
         if line is not None and line.startswith(RENDER):
             connection.send(render_answer(self._service, line[len(RENDER) :], connection.peer))
@@ -234,6 +235,12 @@ class RpcHandler:
             )
         self._stop()
         return reply({"pid": os.getpid()})
+
+
+def _refuse(connection: Connection, reason: str) -> None:
+    log.warning("refused a client: %s", reason)
+    connection.send(error_line(RpcError(ErrorCode.PEER_REFUSED, reason)))
+    connection.end()
 
 
 def load_renderers() -> None:

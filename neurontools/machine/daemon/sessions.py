@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from neurontools.machine import codec
@@ -25,20 +27,20 @@ Reply = tuple[str, tuple[int, ...]]
 """A result as JSON text, and descriptors to send along, which stay the sender's."""
 
 _ROOT = 0
+_DESCRIPTORS_PER_CLIENT = 3  # connection, page, pidfd
+_USERS = 4  # that have room for all their clients at the same time
 # These change the machine for all users of it.
-_OWNER_METHODS = frozenset(
-    {
-        "clear_faults",
-        "count_hardware",
-        "inject_fault",
-        "reset_device",
-        "reset_hardware",
-        "stop",
-        "register_synthetic",
-        "unregister_synthetic",
-        "reserve_synthetic",
-    }
-)
+_OWNER_METHODS = {
+    "clear_faults": "remove faults from",
+    "count_hardware": "count memory errors of",
+    "inject_fault": "inject faults into",
+    "register_synthetic": "run scenarios on",
+    "reserve_synthetic": "run scenarios on",
+    "reset_device": "reset devices of",
+    "reset_hardware": "reset the error counters of",
+    "stop": "stop",
+    "unregister_synthetic": "run scenarios on",
+}
 
 
 class Authorization:
@@ -73,8 +75,8 @@ class Authorization:
         if method in _OWNER_METHODS and not may_administer(peer):
             raise RpcError(
                 ErrorCode.PEER_REFUSED,
-                f"uid {peer.uid} may not {method} machine {self._machine!r}: only its owner, uid {os.getuid()}, "
-                "and root may",
+                f"uid {peer.uid} may not {_OWNER_METHODS[method]} machine {self._machine!r}: "
+                f"only its owner, uid {os.getuid()}, and root may",
                 "ask its owner",
             )
 
@@ -89,6 +91,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._greeted: dict[Connection, ProcessKey | None] = {}
+        self._users: Counter[int] = Counter()
         self.owners: dict[ProcessKey, Connection] = {}
 
     def __len__(self) -> int:
@@ -97,14 +100,25 @@ class Sessions:
     def open(self, connection: Connection) -> None:
         """Take a connection in."""
         self._greeted[connection] = None
+        self._users[connection.peer.uid] += 1
 
     def close(self, connection: Connection) -> tuple[ProcessKey, ...]:
         """Forget a connection; return the registered processes that it spoke for."""
-        self._greeted.pop(connection, None)
+        if connection in self._greeted:
+            del self._greeted[connection]
+            self._users[connection.peer.uid] -= 1
         left = tuple(key for key, owner in self.owners.items() if owner is connection)
         for key in left:
             del self.owners[key]
         return left
+
+    def excess(self, peer: Peer) -> str:
+        """Return why a user has too many connections, or "". Owner and root may use all descriptors of the daemon."""
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = descriptors // (_DESCRIPTORS_PER_CLIENT * _USERS)
+        if may_administer(peer) or self._users[peer.uid] <= most:
+            return ""
+        return f"uid {peer.uid} has {most} connections to this machine, the most for one user"
 
     def greet(self, connection: Connection) -> ProcessKey:
         """Find out who is at the other end.
