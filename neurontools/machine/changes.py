@@ -108,7 +108,7 @@ def changed(before: Snapshot, later: Changes) -> Snapshot:
     """Return the later snapshot from the former one and what changed.
 
     Raises:
-        IndexError, ValueError: the changes are those of another snapshot.
+        IndexError, StopIteration, ValueError: the changes are those of another snapshot.
     """
     devices = before.devices
     if later.devices:
@@ -137,11 +137,14 @@ def pushed(before: Snapshot | None, notification: Notification) -> Snapshot:
         notification: what the daemon pushed.
 
     Raises:
-        ConnectionError, IndexError: the notification is not of this version.
+        ConnectionError: the notification is not of this version, or does not fit the snapshot.
     """
-    if before is not None and notification.method == CHANGES:
+    if before is None or notification.method != CHANGES:
+        return notification.params(Snapshot)
+    try:
         return changed(before, notification.params(Changes))
-    return notification.params(Snapshot)
+    except (IndexError, StopIteration, ValueError) as error:
+        raise ConnectionResetError("the changes are not those of the last snapshot") from error
 
 
 def _order(before: Sequence[ProcessState], after: Sequence[ProcessState]) -> tuple[int, ...] | None:

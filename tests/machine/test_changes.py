@@ -146,6 +146,9 @@ def test_changes_of_another_machine_are_an_error():
     nothing = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), ())
     with pytest.raises(IndexError):
         changed(nothing, convert(data, Changes))
+    for params in (data, [{}, [], [-1], [], []], [{}, [[9, None]], None, [], []]):
+        with pytest.raises(ConnectionError):
+            pushed(nothing, notification(CHANGES, params))
 
 
 @pytest.mark.parametrize("executing", [False, True])

@@ -311,7 +311,7 @@ def _check_changes(data: bytes) -> None:
         session.feed(data or b"\n")
         while (notification := session.next_notification()) is not None:
             snapshot = pushed(snapshot, notification)
-    except (ConnectionError, IndexError):  # either ends the connection
+    except ConnectionError:
         return
 
 
