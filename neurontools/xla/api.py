@@ -1,6 +1,6 @@
 """The lazy device for Python programs: the interface under the torch_xla shims and the command line."""
 
-# ruff: noqa: ARG001, ARG005, PLW0603
+# ruff: noqa: ARG001, PLW0603
 # Torch's signatures, one device per process.
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
     from neurontools.xla.engine import PythonEngine
-    from neurontools.xla.rng import DeviceGenerator
 
 _lock = threading.Lock()
 _engine: PythonEngine | None = None
@@ -40,6 +39,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     with _lock:
         if _engine is not None:
             return
+        from neurontools.xla.device_module import make_module
         from neurontools.xla.engine import PythonEngine
         from neurontools.xla.registry import Registry
 
@@ -49,7 +49,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
         _registry.install()
-        device.install(_module_functions())
+        device.install(make_module(made))
         _engine = made
         atexit.register(shutdown)
 
@@ -104,13 +104,13 @@ def manual_seed(seed: int) -> None:
 
 
 def get_rng_state(index: int = 0) -> int:
-    """Return the state of a device's random numbers as an integer that `set_rng_state` takes."""
-    return engine().recorder(index).generator.state()
+    """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
+    return engine().rng_value(index)
 
 
 def set_rng_state(seed: int, index: int = 0) -> None:
     """Continue a device's random numbers at a state, or start them at a seed."""
-    engine().recorder(index).generator.restore(seed)
+    engine().set_rng_value(index, int(seed))
 
 
 def counter_names() -> list[str]:
@@ -169,22 +169,6 @@ def shutdown() -> None:
             _engine.shutdown()
         except NeuronToolsError:
             return
-
-
-def _module_functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions that torch calls on the module torch.xla."""
-
-    def generator(of: Any) -> DeviceGenerator:
-        return engine().recorder(device.index_of(of)).generator
-
-    return {
-        "device_count": device_count,
-        "manual_seed": manual_seed,
-        "manual_seed_all": manual_seed,
-        "get_rng_state": lambda device=None: generator(device).state_bytes(),
-        "set_rng_state": lambda state, device=None: generator(device).restore_bytes(state),
-        "synchronize": lambda device=None: mark_step(),
-    }
 
 
 def _open_accelerator() -> Accelerator:

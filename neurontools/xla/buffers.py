@@ -61,6 +61,10 @@ class BufferOwner(Protocol):
         """Release a buffer; called from its finalizer."""
         ...
 
+    def finish_draws(self) -> None:
+        """Run what is recorded if it draws random numbers."""
+        ...
+
 
 class DeviceBuffer:
     """The contents behind one storage.

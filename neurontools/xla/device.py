@@ -1,20 +1,20 @@
 """Turns torch's PrivateUse1 into the device `xla`: name, guard, hooks, device module. All private API is used here."""
 
-# ruff: noqa: ARG005, SLF001
-# Torch's signatures, torch's private API.
+# ruff: noqa: SLF001
+# Torch's private API.
 
 from __future__ import annotations
 
 import itertools
-import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.rng import Generator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from types import ModuleType
 
 _NEEDED = (
     "create_empty_tensor",
@@ -57,12 +57,13 @@ def rename() -> None:
         torch.utils.rename_privateuse1_backend(NAME)
 
 
-def install(functions: Mapping[str, Any]) -> None:
-    """Register guard, hooks and the module `torch.xla` with functions that torch calls on it."""
+def install(module: ModuleType) -> None:
+    """Register guard, hooks and the module `torch.xla`."""
     acc = torch._C._acc
-    torch._register_device_module(NAME, _module(functions))
+    torch._register_device_module(NAME, module)
     acc.register_python_privateuseone_hook(_hooks(acc))
     acc.register_python_privateuseone_device_guard(_guard(acc))
+    torch.Generator = Generator
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
@@ -97,25 +98,3 @@ def _guard(acc: Any) -> Any:
     # torch asks for the type some eighty times in a small training step: this answers without a Python frame.
     device_type = itertools.repeat(torch._C._autograd.DeviceType.PrivateUse1)
     return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()
-
-
-def _module(functions: Mapping[str, Any]) -> Any:
-    module = types.ModuleType(f"torch.{NAME}")
-    constant: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "_is_in_bad_fork": lambda: False,
-        "current_device": lambda: 0,
-        "set_device": lambda device: None,
-        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
-    }
-    for function_name, function in {**constant, **functions}.items():
-        setattr(module, function_name, function)
-    return module
-
-
-def index_of(device: torch.device | str | int | None) -> int:
-    """Return the position of a device in this process, 0 where it is not given."""
-    if isinstance(device, int):
-        return device
-    return (torch.device(device).index or 0) if device is not None else 0

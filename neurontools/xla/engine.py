@@ -10,8 +10,11 @@ import torch
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
+from neurontools.xla.operators import operator_of
 from neurontools.xla.recorder import Recorder
+from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
 from neurontools.xla.trie import new_root
 
@@ -19,6 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.runtime.memory import MemoryInfo
+
+
+class CurrentDevice(threading.local):
+    """The device that `xla` without an index stands for in a thread.
+
+    `index` is for factories; torch's guard decides where `.to("xla")` goes, and a guard in Python always says xla:0.
+    """
+
+    index = 0
+
+    def set(self, index: int) -> None:
+        """Make a device the current one, for the guard, too."""
+        self.index = index
+        torch.accelerator.set_device_index(index)
 
 
 class PythonEngine:
@@ -30,11 +47,16 @@ class PythonEngine:
 
     def __init__(self, open_accelerator: Callable[[], Accelerator]) -> None:
         self._open_accelerator = open_accelerator
+        self.current = CurrentDevice()
         self._accelerator: Accelerator | None = None
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
         self._host = HostBudget(host_limit())
+        self._rng_library = define_operators()
+        operators = torch.ops.neurontools
+        self._get_state = kernel_for(operator_of(operators.get_rng_state.default), self.recorder_for)
+        self._set_state = kernel_for(operator_of(operators.set_rng_state.default), self.recorder_for)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)
 
@@ -68,16 +90,17 @@ class PythonEngine:
             return made
 
     def recorder_for(self, device: Any) -> Recorder:
-        """Return the recorder of a torch device; without an index that is xla:0."""
+        """Return the recorder of a torch device; without an index that is the current device."""
         if isinstance(device, str):
             device = torch.device(device)
-        return self._recorders.get(device.index or 0) or self.recorder(device.index or 0)
+        index = self.current.index if device.index is None else device.index
+        return self._recorders.get(index) or self.recorder(index)
 
-    def sync(self, index: int | None = None) -> None:
+    def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
         """Run what is recorded on one device, or on all."""
         for recorder in tuple(self._recorders.values()):
             if index is None or recorder.index == index:
-                recorder.sync("mark_step")
+                recorder.sync(cause)
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""
@@ -88,11 +111,58 @@ class PythonEngine:
         """Return the device memory of a core."""
         return self.recorder(index).account.read()
 
-    def seed(self, seed: int) -> None:
-        """Seed the random numbers of every device."""
-        self._seed = seed
-        for recorder in tuple(self._recorders.values()):
-            recorder.generator.seed(seed)
+    def seed(self, seed: int, index: int | None = None) -> None:
+        """Seed the random numbers of one device, or of all: those drawn from here on, not those already recorded."""
+        if index is None:
+            self._seed = seed
+        for number in tuple(self._recorders) if index is None else (index,):
+            self.set_rng_state(number, seeded_state(seed))
+
+    def initial_seed(self, index: int) -> int:
+        """Return the seed of a device's random numbers; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.initial_seed()
+
+    def rng_state(self, index: int) -> torch.Tensor:
+        """Return the state of a device's random numbers at this point of the program, as bytes on the device.
+
+        Recorded draws come before it, so its value may only be recorded, too.
+        """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            if not recorder.node.draws:
+                return recorder.adopt(recorder.generator.state())
+            state: torch.Tensor = self._get_state(device=recorder.device)
+            return state
+
+    def set_rng_state(self, index: int, state: torch.Tensor) -> None:
+        """Continue a device's random numbers at a value of `rng_state`, from this point of the program on.
+
+        Raises:
+            RuntimeError: it is not a state.
+        """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            on_device = state.device == recorder.device
+            if not on_device or not recorder.node.draws:
+                state = checked_state(state.cpu())
+            if not recorder.node.draws:
+                recorder.generator.restore(state)
+            else:
+                self._set_state(state if on_device else recorder.adopt(state.clone()))
+
+    def rng_value(self, index: int) -> int:
+        """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.value()
+
+    def set_rng_value(self, index: int, value: int) -> None:
+        """Continue a device's random numbers at a value of `rng_value`, or start them at a seed."""
+        self.set_rng_state(index, state_at(value))
 
     def forget_programs(self) -> None:
         """Run what is recorded and forget all programs: custom operators are about to be replaced."""

@@ -29,16 +29,18 @@ _EXPECTED = {"aten::_local_scalar_dense", "aten::equal"}
 _TAKES_CPU_TENSORS = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
-def kernel_for(operator: Operator) -> Callable[..., Any]:
-    """Return a dispatcher kernel that runs an operator on the CPU."""
+def kernel_for(operator: Operator, recorder_for: Callable[[Any], BufferOwner]) -> Callable[..., Any]:
+    """Return a dispatcher kernel that runs an operator on the CPU; `recorder_for` finds the recorder of a device."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        return run_on_cpu(operator, args, kwargs)
+        return run_on_cpu(operator, args, kwargs, recorder_for)
 
     return kernel
 
 
-def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
+def record_slowly(
+    recorder_for: Callable[[Any], BufferOwner], operator: Operator, values: tuple[Any, ...]
+) -> Any:
     """Record a call some of whose arguments (one per parameter) are not device tensors, or run it on the CPU.
 
     CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
@@ -48,17 +50,29 @@ def record_slowly(operator: Operator, values: tuple[Any, ...]) -> Any:
     """
     recorder = _recorder_in(values)
     if recorder is None or not _can_move(operator, values):
-        return run_on_cpu(operator, *call_arguments(operator, values))
+        return run_on_cpu(operator, *call_arguments(operator, values), recorder_for)
     upload = _Upload(operator, recorder, values)
     moved = [upload(parameter, value) for parameter, value in zip(operator.parameters, values, strict=True)]
     args, kwargs = call_arguments(operator, moved)
     return operator.overload(*args, **kwargs)
 
 
-def run_on_cpu(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
-    """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for."""
+def run_on_cpu(
+    operator: Operator,
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    recorder_for: Callable[[Any], BufferOwner] | None = None,
+) -> Any:
+    """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for.
+
+    `recorder_for` finds the recorder of a device argument, for operators without tensors.
+    """
     _count(operator)
-    recorder = _recorder_in((*args, *(kwargs or {}).values()))
+    values = (*args, *(kwargs or {}).values())
+    recorder = _recorder_in(values)
+    device = next((v for v in values if isinstance(v, torch.device) and v.type == "xla"), None)
+    if recorder is None and recorder_for is not None and device is not None:
+        recorder = recorder_for(device)
     handles: dict[int, torch.Tensor] = {}
 
     def down(value: Any) -> Any:
@@ -80,6 +94,8 @@ def run_on_cpu(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] |
 
     draws = recorder is not None and operator.random
     with recorder.lock if recorder is not None else nullcontext():
+        if draws and recorder is not None:
+            recorder.finish_draws()
         host_args, host_kwargs = tree_map(down, (list(args), kwargs or {}))
         with host_execution(), recorder.generator.scope() if draws and recorder else nullcontext():
             outcome = operator.overload(*host_args, **host_kwargs)

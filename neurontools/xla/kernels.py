@@ -38,7 +38,7 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     """
     kinds = {parameter.kind for parameter in operator.parameters}
     if not operator.recordable or not kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.DEVICE}:
-        return fallback.kernel_for(operator)
+        return fallback.kernel_for(operator, recorder_for)
     fields = tuple(
         _Field(p.name if p.keyword_only else f"a{position}", p.kind, p.keyword_only, p.has_default)
         for position, p in enumerate(operator.parameters)
@@ -50,9 +50,8 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     )
     make = _factory(fields, operator.returns_parameter, overload_keywords)
     overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, recorder_for)
-    kernel: Kernel = make(
-        operator, defaults, fallback.record_slowly, recorder_for, DeviceBuffer, overload_kernel
-    )
+    slowly = functools.partial(fallback.record_slowly, recorder_for)
+    kernel: Kernel = make(operator, defaults, slowly, recorder_for, DeviceBuffer, overload_kernel)
     return kernel
 
 

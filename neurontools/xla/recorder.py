@@ -264,6 +264,7 @@ class Recorder:
             lifted=len(self.floats),
             slots=len(self.slots) + len(fresh),
             written=(*call.written, *(recipe.slot for recipe in fresh)),
+            draws=parent.draws or call.operator.random,
         )
 
     def _catch_up(self) -> None:
@@ -283,6 +284,11 @@ class Recorder:
                 hosts.append(host)
 
     # Execution
+
+    def finish_draws(self) -> None:
+        """Run what is recorded if it draws random numbers: their state is needed now."""
+        if self.node.draws:
+            self.sync("state of the random numbers")
 
     def sync(self, cause: str) -> None:
         """Run what is recorded and start a new recording."""

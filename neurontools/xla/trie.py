@@ -54,6 +54,7 @@ class TrieNode:
         lifted: floats that became inputs, up to and including this call.
         slots: slots in use after this call.
         written: slots that the call makes or changes.
+        draws: whether this call or one before it draws random numbers.
 
     `shadow_of` is the node that this one replaces while its known edges must not be followed.
     `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the sync.
@@ -69,6 +70,7 @@ class TrieNode:
     lifted: int = 0
     slots: int = 0
     written: tuple[int, ...] = ()
+    draws: bool = False
     edges: dict[Hashable, TrieNode] = field(default_factory=dict)
     programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
     candidates: tuple[int, ...] | None = None

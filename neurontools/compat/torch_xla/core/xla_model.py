@@ -160,9 +160,9 @@ def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
 
 def set_rng_state(seed: int, device: str | None = None) -> None:
     """Set the state of the device's random numbers."""
-    api.set_rng_state(seed)
+    api.set_rng_state(seed, torch.device(device or "xla").index or 0)
 
 
 def get_rng_state(device: str | None = None) -> int:
-    """Return the state of the device's random numbers."""
-    return api.get_rng_state()
+    """Return the state of the device's random numbers: 64 bits."""
+    return api.get_rng_state(torch.device(device or "xla").index or 0)
