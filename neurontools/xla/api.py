@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
@@ -14,7 +16,7 @@ from neurontools.xla import device, metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
@@ -36,7 +38,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         DeviceError: the torch version is not supported, or its PrivateUse1 has another name.
     """
     global _engine, _registry
-    with _lock:
+    with _lock, _without_collection():
         if _engine is not None:
             return
         from neurontools.xla.device_module import make_module
@@ -52,6 +54,18 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         device.install(make_module(made))
         _engine = made
         atexit.register(shutdown)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause garbage collection, which costs a fifth of the activation: all that is made here stays."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def engine() -> PythonEngine:

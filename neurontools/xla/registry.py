@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,9 +62,11 @@ class Registry:
         self._everything = torch.library.Library("_", "IMPL")
         self._aten = torch.library.Library("aten", "IMPL")
         self._others: dict[str, Any] = {}
+        self._late: dict[Any, Kernel] = {}
+        self._lock = threading.Lock()
 
     def install(self) -> None:
-        """Register every kernel."""
+        """Register every kernel but those that can wait for the first call."""
         specials = (
             storage_kernels(self._recorder_for)
             | copy_kernels(self.record, self._recorder_for)
@@ -73,7 +76,7 @@ class Registry:
             self._aten.impl(name, kernel, _KEY)
         for qualified in torch._C._dispatch_get_all_op_names():
             name = qualified.removeprefix("aten::")
-            if name == qualified or name in specials or not _wanted(qualified, name):
+            if name == qualified or name in specials or _can_wait(qualified) or not _wanted(qualified, name):
                 continue
             overload = find_overload(qualified)
             if overload is not None:
@@ -99,13 +102,28 @@ class Registry:
 
     def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
         """Register a kernel for an operator that has none yet, such as a custom operator, and call it."""
-        kernel = self._kernel(overload)
-        namespace = overload.namespace
-        library = self._others.get(namespace)
-        if library is None:
-            library = self._others[namespace] = torch.library.Library(namespace, "IMPL")
-        library.impl(overload, kernel, _KEY)
+        with self._lock:
+            kernel = self._late.get(overload)
+            if kernel is None:
+                kernel = self._late[overload] = self._kernel(overload)
+                namespace = overload.namespace
+                library = self._others.get(namespace)
+                if library is None:
+                    library = self._others[namespace] = torch.library.Library(namespace, "IMPL")
+                library.impl(overload, kernel, _KEY)
         return kernel(*args, **kwargs)
+
+
+_COMPOSITE_KEYS = (
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+    "CompositeImplicitAutograd",
+)
+
+
+def _can_wait(qualified: str) -> bool:
+    """Return whether the first call reaches the fallback, which registers the kernel: torch would take a composite first."""
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key) for key in _COMPOSITE_KEYS)
 
 
 def _wanted(qualified: str, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -409,6 +410,20 @@ def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerato
             x = x * 0.5 + 1
         expected.append(x.tolist())
     assert got == expected
+
+
+def test_threads_may_be_the_first_to_use_an_operator(machine: InMemoryAccelerator) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    x = torch.arange(6.0).reshape(3, 2)
+    start = threading.Barrier(4)
+
+    def work(_: int) -> torch.Tensor:
+        start.wait()
+        return torch.cdist(x.to("xla"), x.to("xla")).cpu()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(found, torch.cdist(x, x)) for found in pool.map(work, range(4)))
 
 
 def test_a_trace_cache_that_grew_too_large_is_dropped_without_a_recompile(
