@@ -16,7 +16,7 @@ from neurontools.xla import device, metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _engine: PythonEngine | None = None
 _registry: Any = None
+_SHORT_COUNTERS = ("CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime")
+_SHORT_METRICS = (
+    "CompileTime",
+    "ExecuteTime",
+    "ExecuteReplicatedTime",
+    "TransferToDeviceTime",
+    "TransferFromDeviceTime",
+)
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
@@ -160,6 +168,35 @@ def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]]
 def metrics_report() -> str:
     """Return every metric and counter as text."""
     return metrics.report()
+
+
+def short_metrics_report(
+    counter_names: Sequence[str] | None = None, metric_names: Sequence[str] | None = None
+) -> str:
+    """Return the named counters and metrics as text; by default those that tell how a training loop runs."""
+    return metrics.report(
+        frozenset(metric_names or _SHORT_METRICS), frozenset(counter_names or _SHORT_COUNTERS)
+    )
+
+
+def clear_counters() -> None:
+    """Set every counter to zero."""
+    metrics.clear_counters()
+
+
+def clear_metrics() -> None:
+    """Forget the samples of every metric."""
+    metrics.clear_metrics()
+
+
+def clear_all() -> None:
+    """Forget all samples and set every counter to zero."""
+    metrics.clear()
+
+
+def executed_fallback_ops() -> list[str]:
+    """Return the operators that ran on the CPU because the device does not have them, such as aten::nonzero."""
+    return [name for name in metrics.counters() if name.startswith("aten::")]
 
 
 def runtime() -> Runtime:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 _SAMPLES = 1024
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
@@ -68,18 +68,36 @@ def metrics() -> dict[str, Metric]:
 
 def clear() -> None:
     """Forget all samples and set every counter to zero."""
+    clear_counters()
+    clear_metrics()
+
+
+def clear_counters() -> None:
+    """Set every counter to zero."""
     for read in _sources:
         for name, value in read().items():
             _counters[name] = -value
     for name in set(_counters) - {name for read in _sources for name in read()}:
         del _counters[name]
+
+
+def clear_metrics() -> None:
+    """Forget all samples."""
     _metrics.clear()
 
 
-def report() -> str:
-    """Return the text of torch_xla.debug.metrics.metrics_report()."""
-    blocks = [_metric_block(name, metric) for name, metric in metrics().items()]
-    blocks += [f"Counter: {name}\n  Value: {value}\n" for name, value in counters().items()]
+def report(metric_names: Container[str] | None = None, counter_names: Container[str] | None = None) -> str:
+    """Return the text of torch_xla.debug.metrics.metrics_report(), of all metrics and counters or of the named ones."""
+    blocks = [
+        _metric_block(name, metric)
+        for name, metric in metrics().items()
+        if metric_names is None or name in metric_names
+    ]
+    blocks += [
+        f"Counter: {name}\n  Value: {value}\n"
+        for name, value in counters().items()
+        if counter_names is None or name in counter_names
+    ]
     return "".join(blocks)
 
 

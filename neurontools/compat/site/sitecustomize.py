@@ -1,25 +1,75 @@
 """Makes the shims importable in every Python process that neuron-run starts.
 
-The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_neuronx or torchvision wins. The next
-`sitecustomize` on the path, which this file hides, is run afterwards.
+The finder goes to the end of `sys.meta_path`, so an installed torch_xla, torch_neuronx or torchvision wins, its metadata
+too. The next `sitecustomize` on the path, which this file hides, is run afterwards.
 """
 
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from os.path import dirname
+from os.path import dirname, join
 
-SHIMS = frozenset({"torch_xla", "torch_neuronx", "torchvision"})
+SHIMS = frozenset({"torch_neuronx", "torch_xla"})
+FOR_SCRIPTS = frozenset({"torchvision"})
+"""Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
+INSTALLED = ("/site-packages/", "/dist-packages/")
+IMPORT_MACHINERY = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external"})
 HERE = dirname(__file__)
+SHIM_HOME = dirname(HERE)
 
 
 class ShimFinder:
-    """Finds the top-level shim packages; their submodules are found through their own `__path__`."""
+    """Finds the top-level shim packages and their metadata; submodules are found through the shims' own `__path__`."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
-        """Return the spec of a shim, None for everything else."""
-        return PathFinder.find_spec(name, [dirname(HERE)]) if name in SHIMS else None
+    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def] # noqa: ARG004
+        """Return the spec of a shim, None for everything else; say what to use instead of a part that shims lack."""
+        if name in SHIMS or (name in FOR_SCRIPTS and is_imported_by_script()):
+            return PathFinder.find_spec(name, [SHIM_HOME])
+        if (
+            path
+            and name.partition(".")[0] in SHIMS | FOR_SCRIPTS
+            and next(iter(path)).startswith(SHIM_HOME)
+            and not is_probe()
+        ):
+            from neurontools.compat.missing import explain_module
+
+            explain_module(name)
+        return None
+
+    @staticmethod
+    def find_distributions(context=None):  # type: ignore[no-untyped-def]
+        """Return the distributions of the shims, as `importlib.metadata` asks for them."""
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        wanted = DistributionFinder.Context() if context is None else context
+        # Only a search of the default path: a program that lists another directory must not find the shims there.
+        if list(wanted.path) != sys.path:
+            return iter(())
+        here = DistributionFinder.Context(name=wanted.name, path=[join(SHIM_HOME, "metadata")])
+        return iter(MetadataPathFinder.find_distributions(here))
+
+
+def importer() -> tuple[str, str]:
+    """Return module name and file of the code outside this file and the import machinery that needs a module."""
+    depth = 1
+    while True:
+        frame = sys._getframe(depth)  # noqa: SLF001
+        name = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_filename != __file__ and name not in IMPORT_MACHINERY:
+            return name, frame.f_code.co_filename
+        depth += 1
+
+
+def is_probe() -> bool:
+    """Return whether a program only asks whether a module exists."""
+    return importer()[0] in {"importlib.util", "pkgutil"}
+
+
+def is_imported_by_script() -> bool:
+    """Return whether an import statement outside installed packages needs a module."""
+    name, file = importer()
+    return name not in {"importlib.util", "pkgutil"} and not any(folder in file for folder in INSTALLED)
 
 
 def run_hidden_sitecustomize() -> None:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any
 
 from neurontools.compat.dependency import torch
+from neurontools.compat.missing import missing_name
 from neurontools.xla import api
 
 __version__ = "2.13.0"
-T = TypeVar("T")
+_SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "utils"})
 
 api.activate()
+
+# `import torch_xla` alone offers torch_xla.runtime and torch_xla.core.xla_model.
+from torch_xla import runtime  # noqa: E402
+from torch_xla.core import xla_model  # noqa: E402
+from torch_xla.distributed import xla_multiprocessing  # noqa: E402
+
+__all__ = ["runtime"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"torch_xla.{name}")
+    return missing_name(__name__, name)
 
 
 def device(index: int | None = None) -> torch.device:
@@ -31,36 +47,77 @@ def device_count() -> int:
 
 
 def real_devices() -> list[str]:
-    """Return the names of the devices."""
-    return [str(found) for found in devices()]
+    """Return the runtime's names of the devices, such as NEURON:0."""
+    names: list[str] = xla_model.xla_real_devices()
+    return names
 
 
-def sync(wait: bool = False) -> None:
-    """Run the pending graph and the step closures."""
+def sync(wait: bool = False, reset_scope: bool = True) -> None:
+    """Run the pending graph and the step closures.
+
+    Args:
+        wait: block until the graph has run; graphs run synchronously here.
+        reset_scope: forget the names of scopes, which only text dumps of graphs show.
+    """
     api.mark_step(wait=wait)
 
 
-@contextmanager
-def step() -> Iterator[None]:
+def step() -> Any:
     """Run the pending graph before and after a block."""
+    return compile()
+
+
+def compile(
+    f: Callable[..., Any] | None = None,
+    full_graph: bool = False,
+    name: str | None = None,
+    max_different_graphs: int | None = None,
+    custom_compile_options: dict[str, Any] | None = None,
+) -> Any:
+    """Make each call of a function, or a `with` block, a graph of its own.
+
+    Args:
+        f: the function; without one, a decorator that is a context manager too.
+        full_graph: raise when the code reads a value in the middle, which would split the graph.
+        name: name of the graph in messages.
+        max_different_graphs: raise when the code produces more graphs than this.
+        custom_compile_options: options of XLA's own compilers; there are none here.
+
+    Raises:
+        ValueError: compile options were given.
+    """
+    if custom_compile_options:
+        raise ValueError(
+            f"custom_compile_options {sorted(custom_compile_options)} are options of other compilers; "
+            "set NEURON_CC_FLAGS"
+        )
+    region = _compiled_region(full_graph, max_different_graphs, [])
+    return region if f is None else region(f)
+
+
+@contextmanager
+def _compiled_region(full_graph: bool, limit: int | None, compiled: list[int]) -> Iterator[None]:
+    # As a decorator it runs anew for each call, with the same list.
     sync()
+    executed, known = _sample_count("ExecuteTime"), _sample_count("CompileTime")
     try:
         yield
+        if full_graph and _sample_count("ExecuteTime") != executed:
+            raise RuntimeError(
+                "torch_xla.compile(full_graph=True): a value was read in the middle, which split the graph"
+            )
     finally:
         sync()
+    compiled.append(_sample_count("CompileTime") - known)
+    if limit is not None and sum(compiled) > limit:
+        raise RuntimeError(
+            f"torch_xla.compile(max_different_graphs={limit}): the code produced {sum(compiled)} different graphs"
+        )
 
 
-def compile(f: Callable[..., T] | None = None, full_graph: bool = False, name: str | None = None) -> Any:
-    """Make each call of a function a graph of its own."""
-
-    def wrap(function: Callable[..., T]) -> Callable[..., T]:
-        def call(*args: Any, **kwargs: Any) -> T:
-            with step():
-                return function(*args, **kwargs)
-
-        return call
-
-    return wrap if f is None else wrap(f)
+def _sample_count(metric: str) -> int:
+    data = api.metric_data(metric)
+    return 0 if data is None else data[0]
 
 
 def manual_seed(seed: int, device: torch.device | None = None) -> None:
@@ -68,6 +125,18 @@ def manual_seed(seed: int, device: torch.device | None = None) -> None:
     api.manual_seed(seed)
 
 
-def launch(fn: Callable[..., None], args: tuple[Any, ...] = (), start_method: str = "spawn") -> None:
-    """Run a function once per process of the run; this machine runs one process."""
-    fn(0, *args)
+def launch(
+    fn: Callable[..., None],
+    args: tuple[Any, ...] = (),
+    start_method: str = "spawn",
+    debug_single_process: bool = False,
+) -> None:
+    """Run a function in every process of the run, with the process's index first.
+
+    Under torchrun this process is one of them. Otherwise `xla_multiprocessing.spawn` starts them, or, with
+    `debug_single_process`, runs the function here.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        fn(int(os.environ["LOCAL_RANK"]), *args)
+    else:
+        xla_multiprocessing.spawn(fn, args, 1 if debug_single_process else None, start_method=start_method)

@@ -4,22 +4,63 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, NoReturn, TypeVar
 
 import torch
-from torch.utils._pytree import tree_map
 
-from neurontools.compat import ranks
+from neurontools.compat import ranks, structures
+from neurontools.compat.collectives import (
+    REDUCE_AND,
+    REDUCE_MAX,
+    REDUCE_MIN,
+    REDUCE_MUL,
+    REDUCE_OR,
+    REDUCE_SUM,
+    all_gather,
+    all_gather_bucketized,
+    all_reduce,
+    all_to_all,
+    collective_broadcast,
+    collective_permute,
+    reduce_scatter,
+    reduce_scatter_bucketized,
+)
+from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
+from neurontools.compat.missing import missing_name
+from neurontools.compat.rates import RateTracker
+from neurontools.compat.structures import is_device_tensor as is_xla_tensor
 from neurontools.xla import api
 
+__all__ = [
+    "REDUCE_AND",
+    "REDUCE_MAX",
+    "REDUCE_MIN",
+    "REDUCE_MUL",
+    "REDUCE_OR",
+    "REDUCE_SUM",
+    "RateTracker",
+    "_fetch_gradients",
+    "all_gather",
+    "all_gather_bucketized",
+    "all_reduce",
+    "all_to_all",
+    "collective_broadcast",
+    "collective_permute",
+    "is_xla_tensor",
+    "reduce_scatter",
+    "reduce_scatter_bucketized",
+]
 T = TypeVar("T")
-REDUCE_SUM = "sum"
-REDUCE_MUL = "mul"
-REDUCE_MIN = "min"
-REDUCE_MAX = "max"
-REDUCE_AND = "and"
-REDUCE_OR = "or"
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+# Devices
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
@@ -27,14 +68,15 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
     return torch.device("xla", n or 0)
 
 
-def xla_real_devices(devices: Sequence[torch.device] | None = None) -> list[str]:
-    """Return the names of devices, all of this process by default."""
-    return [str(device) for device in devices or map(xla_device, range(api.device_count()))]
+def xla_real_devices(devices: Sequence[torch.device | str] | None = None) -> list[str]:
+    """Return the runtime's names of devices, such as NEURON:0; all of this process by default."""
+    chosen = devices or get_xla_supported_devices()
+    return [f"{xla_device_hw(device)}:{torch.device(device).index or 0}" for device in chosen]
 
 
 def get_xla_supported_devices(devkind: str | None = None, max_devices: int | None = None) -> list[str]:
     """Return the names of the devices of this process."""
-    return xla_real_devices()[:max_devices]
+    return [f"xla:{index}" for index in range(api.device_count())][:max_devices]
 
 
 def xla_device_hw(device: str | torch.device) -> str:
@@ -42,9 +84,28 @@ def xla_device_hw(device: str | torch.device) -> str:
     return "CPU" if torch.device(device).type == "cpu" else "NEURON"
 
 
-def xla_device_kind(device: torch.device | None = None) -> str:
+def xla_device_kind(device: str | torch.device | None = None) -> str:
     """Return the core version, such as NC_v2."""
     return api.device_kind()
+
+
+def xla_replication_devices(local_devices: Sequence[torch.device | str] | None = None) -> list[str]:
+    """Return the runtime's names of the devices that take part in the run."""
+    return xla_real_devices(local_devices)
+
+
+def set_replication(device: torch.device | str, devices: Sequence[torch.device | str] | None) -> None:
+    """Name the devices that take part in the run; one process always uses its own.
+
+    Raises:
+        ValueError: the device is not among them.
+    """
+    ranks.require_single("set_replication")
+    if devices and str(device) not in map(str, devices):
+        raise ValueError(f"{str(device)!r} is not in list")
+
+
+# Steps
 
 
 def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
@@ -55,6 +116,11 @@ def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
 def wait_device_ops(devices: Sequence[str] = ()) -> None:
     """Wait until the device has nothing left to do."""
     api.wait_device_ops()
+
+
+def unlazy(tensors: Sequence[torch.Tensor]) -> None:
+    """Compute tensors now."""
+    api.engine().sync()
 
 
 def add_step_closure(
@@ -84,51 +150,106 @@ def reduce_gradients(optimizer: torch.optim.Optimizer, groups: Any = None, pin_l
     ranks.require_single("averaging gradients")
 
 
-def all_reduce(
-    reduce_type: str,
-    inputs: torch.Tensor | list[torch.Tensor],
-    scale: float = 1.0,
+def all_reduce_bucketized_gradients(
+    gradients: Iterable[torch.Tensor],
+    scale: float,
     groups: Any = None,
     pin_layout: bool = True,
-) -> torch.Tensor | list[torch.Tensor]:
-    """Reduce over the run: a tensor gives a new tensor, a list is reduced in place."""
-    ranks.require_single("all_reduce")
-    if isinstance(inputs, torch.Tensor):
-        return inputs.clone() if scale == 1.0 else inputs * scale
-    if scale != 1.0:
-        for tensor in inputs:
-            tensor.mul_(scale)
-    return inputs
+    bucket_cap_mb: int = 0,
+) -> None:
+    """Reduce gradients over the run in buckets of `bucket_cap_mb` MiB, in place."""
+    all_reduce(REDUCE_SUM, list(gradients), scale, groups, pin_layout)
+
+
+def broadcast_master_param(model: torch.nn.Module) -> None:
+    """Copy parameters and buffers of the first process to all others."""
+    collective_broadcast(list(chain(model.parameters(), model.buffers())))
+    mark_step()
+
+
+def optimization_barrier_(tensors: Sequence[torch.Tensor]) -> None:
+    """Keep the compiler from moving work across this point; the compiler here moves none."""
+
+
+# Data
 
 
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
     """Save with every tensor on the CPU; with `master_only` only the first rank writes."""
     mark_step()
     if not master_only or is_master_ordinal(local=not global_master):
-        torch.save(_to_cpu(data), file_or_path)
+        torch.save(structures.to_cpu(data), file_or_path)
+
+
+def send_cpu_data_to_device(datas: Any, device: str | torch.device, input_sharding: Any = None) -> Any:
+    """Return a structure with its CPU tensors on a device; a single tensor gives a list of one."""
+    if input_sharding is not None:
+        input_sharding.require_one_device()
+    return structures.to_device([datas] if isinstance(datas, torch.Tensor) else datas, device)
 
 
 def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
-    return _to_cpu(data) if convert else data
+    return structures.to_cpu(data) if convert else data
 
 
-def _to_cpu(data: Any) -> Any:
-    return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, data)
+def check_view_sharing(obj: Any) -> None:
+    """Check that no two tensors of a structure are views of the same memory.
+
+    Raises:
+        RuntimeError: two tensors share memory.
+    """
+    seen: dict[int, torch.Tensor] = {}
+
+    def check(tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()._cdata  # noqa: SLF001
+        other = seen.setdefault(storage, tensor)
+        if other is not tensor:
+            raise RuntimeError(
+                f"Tensor ID {id(tensor)} ({tensor.dtype}{list(tensor.size())}) is sharing a view with tensor ID "
+                f"{id(other)} ({other.dtype}{list(other.size())})"
+            )
+
+    structures.visit(obj, structures.is_tensor, check)
+
+
+# Processes
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> list[bytes]:
-    """Wait for the other processes of the run and return the payload of each."""
+    """Wait for the other processes of the run and return the payload of each.
+
+    Raises:
+        TypeError: the payload is not bytes.
+    """
+    if not isinstance(payload, bytes):
+        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
     ranks.require_single(f"rendezvous {tag!r}")
     mark_step()
     return [payload]
 
 
+def xla_rendezvous(
+    payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
+) -> list[bytes]:
+    """Return the payload of each process of the run."""
+    return rendezvous(tag or "", payload)
+
+
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
     """Gather a value from every process and reduce the list."""
     buffer = io.BytesIO()
-    torch.save(_to_cpu(data), buffer)
+    torch.save(structures.to_cpu(data), buffer)
     gathered = rendezvous(tag, buffer.getvalue())
     return reduce_fn([torch.load(io.BytesIO(payload), weights_only=False) for payload in gathered])
+
+
+def do_on_ordinals(
+    target: Callable[..., T], data: Sequence[Any] = (), ordinals: Collection[int] = (0,)
+) -> T | None:
+    """Call a function with `data` on the CPU in the processes of some ranks; the others wait and get None."""
+    result = target(*structures.to_cpu(data)) if ranks.rank() in ordinals else None
+    rendezvous("torch_xla.core.xla_model.do_on_ordinals")
+    return result
 
 
 def is_master_ordinal(local: bool = True) -> bool:
@@ -148,6 +269,9 @@ get_local_ordinal = ranks.local_rank
 xrt_world_size = ranks.world_size
 
 
+# Memory and random numbers
+
+
 def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
     """Return the device memory of the core: bytes in use, limit and peak."""
     info = api.memory_info(torch.device(device or "xla").index or 0)
@@ -158,11 +282,22 @@ def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
     }
 
 
-def set_rng_state(seed: int, device: str | None = None) -> None:
+def set_rng_state(seed: int, device: str | torch.device | None = None) -> None:
     """Set the state of the device's random numbers."""
     api.set_rng_state(seed, torch.device(device or "xla").index or 0)
 
 
-def get_rng_state(device: str | None = None) -> int:
+def get_rng_state(device: str | torch.device | None = None) -> int:
     """Return the state of the device's random numbers: 64 bits."""
     return api.get_rng_state(torch.device(device or "xla").index or 0)
+
+
+@contextmanager
+def fork_rng(device: str | torch.device | None = None, enabled: bool = True) -> Iterator[None]:
+    """Restore the state of the device's random numbers after a block."""
+    state = get_rng_state(device) if enabled else None
+    try:
+        yield
+    finally:
+        if state is not None:
+            set_rng_state(state, device)

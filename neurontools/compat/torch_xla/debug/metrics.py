@@ -2,6 +2,35 @@
 
 from __future__ import annotations
 
-from neurontools.xla.api import counter_names, counter_value, metric_data, metric_names, metrics_report
+from typing import NoReturn
 
-__all__ = ["counter_names", "counter_value", "metric_data", "metric_names", "metrics_report"]
+from neurontools.compat.missing import missing_name
+from neurontools.xla.api import (
+    clear_all,
+    clear_counters,
+    clear_metrics,
+    counter_names,
+    counter_value,
+    executed_fallback_ops,
+    metric_data,
+    metric_names,
+    metrics_report,
+    short_metrics_report,
+)
+
+__all__ = [
+    "clear_all",
+    "clear_counters",
+    "clear_metrics",
+    "counter_names",
+    "counter_value",
+    "executed_fallback_ops",
+    "metric_data",
+    "metric_names",
+    "metrics_report",
+    "short_metrics_report",
+]
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)

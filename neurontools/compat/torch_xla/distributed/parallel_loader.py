@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_map
 
+from neurontools.compat import structures
+from neurontools.compat.missing import missing_name
 from neurontools.xla import api
 
 
-class MpDeviceLoader:
-    """Iterates a data loader with its tensors on the device; runs the pending graph after every batch and at the end."""
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
 
-    def __init__(self, loader: Any, device: torch.device | str, **options: Any) -> None:
+
+class MpDeviceLoader:
+    """Iterates a data loader with its tensors on the device; runs the pending graph between batches and at the end.
+
+    Args:
+        loader: the data loader.
+        device: the device of its batches.
+        batches_per_execution: number of batches whose operators form one graph.
+        loader_prefetch_size: accepted; batches are read when they are needed.
+        device_prefetch_size: accepted.
+        host_to_device_transfer_threads: accepted.
+        input_sharding: sharding of the batches over one device.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        device: torch.device | str,
+        *,
+        batches_per_execution: int = 1,
+        loader_prefetch_size: int = 16,
+        device_prefetch_size: int = 8,
+        host_to_device_transfer_threads: int = 1,
+        input_sharding: Any = None,
+    ) -> None:
+        if input_sharding is not None:
+            input_sharding.require_one_device()
         self._loader = loader
         self._device = device
+        self._batches_per_execution = batches_per_execution
 
     def __iter__(self) -> Iterator[Any]:
+        pending = 0
         for batch in self._loader:
-            yield tree_map(
-                lambda leaf: leaf.to(self._device) if isinstance(leaf, torch.Tensor) else leaf, batch
-            )
+            yield structures.to_device(batch, self._device)
+            pending += 1
+            if pending == self._batches_per_execution:
+                api.mark_step()
+                pending = 0
+        if pending:
             api.mark_step()
 
     def __len__(self) -> int:
@@ -35,11 +67,21 @@ class MpDeviceLoader:
 
 
 class ParallelLoader:
-    """The older spelling of `MpDeviceLoader`."""
+    """The older spelling of `MpDeviceLoader`, for several devices of a process; one device is supported.
 
-    def __init__(self, loader: Any, devices: list[torch.device], **options: Any) -> None:
-        self._loader = loader
+    Raises:
+        ValueError: there are several devices.
+    """
 
-    def per_device_loader(self, device: torch.device) -> MpDeviceLoader:
-        """Return the loader of one device."""
-        return MpDeviceLoader(self._loader, device)
+    def __init__(self, cpu_loader: Any, devices: Sequence[torch.device | str], **options: Any) -> None:
+        if len(devices) != 1:
+            raise ValueError(f"ParallelLoader feeds 1 device per process here, not {len(devices)}")
+        self._loader = cpu_loader
+        self._options = options
+
+    def per_device_loader(self, device: torch.device | str) -> MpDeviceLoader:
+        """Return the loader of the device."""
+        return MpDeviceLoader(self._loader, device, **self._options)
+
+    def close(self) -> None:
+        """End the loader; it holds no threads."""

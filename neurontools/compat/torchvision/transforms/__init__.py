@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+
+from neurontools.compat.missing import missing_name
 
 
 class Compose:
@@ -49,3 +51,7 @@ class Lambda:
 
     def __call__(self, image: Any) -> Any:
         return self.lambd(image)
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)

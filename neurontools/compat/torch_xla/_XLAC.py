@@ -1,0 +1,72 @@
+"""torch_xla._XLAC: the functions of the real extension module that libraries call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from neurontools.compat.missing import missing_name
+from neurontools.xla import api
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
+    """Return a number that tensors share exactly when they share memory; valid while they live.
+
+    Raises:
+        RuntimeError: the tensor is not on the device.
+    """
+    if tensor.device.type != "xla":
+        raise RuntimeError(f"Input tensor is not an XLA tensor: {tensor.type()}")
+    number: int = tensor.untyped_storage()._cdata  # noqa: SLF001
+    return number
+
+
+_xla_get_tensor_view_alias_id = _xla_get_tensor_id
+
+
+def _xla_get_default_device() -> str:
+    return "xla:0"
+
+
+def _xla_get_default_device_ordinal() -> int:
+    return 0
+
+
+def _xla_get_devices() -> list[str]:
+    return [f"NEURON:{index}" for index in range(api.device_count())]
+
+
+_xla_get_all_devices = _xla_real_devices = _xla_get_devices
+
+
+def _xla_num_devices() -> int:
+    return api.device_count()
+
+
+def _xla_device_kind(device: str) -> str:
+    return api.device_kind()
+
+
+def _xla_sync_multi(tensors: Sequence[torch.Tensor], devices: Sequence[str] = (), **options: Any) -> None:
+    api.engine().sync()
+
+
+def _xla_step_marker(device: str = "", devices: Sequence[str] = (), **options: Any) -> None:
+    api.mark_step()
+
+
+def _xla_wait_device_ops(devices: Sequence[str] = ()) -> None:
+    api.wait_device_ops()
+
+
+_xla_counter_names = api.counter_names
+_xla_counter_value = api.counter_value
+_xla_metric_names = api.metric_names
+_xla_metric_data = api.metric_data
+_xla_metrics_report = api.metrics_report

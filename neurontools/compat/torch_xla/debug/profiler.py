@@ -1,0 +1,47 @@
+"""torch_xla.debug.profiler (`xp`): names for parts of a program, which torch.profiler shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+import torch
+
+from neurontools.compat.missing import missing_name
+from neurontools.xla import api
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+class Trace(torch.profiler.record_function):  # type: ignore[misc]
+    """A named block, for torch.profiler."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        details = ",".join(f"{key}={value}" for key, value in kwargs.items())
+        super().__init__(f"{name}#{details}#" if details else name)
+
+
+class StepTrace(Trace):
+    """A named training step: `step_num` is its number. Ends with the pending graph, unless the block ran one."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._steps = 0
+
+    def __enter__(self) -> Self:
+        self._steps = api.counter_value("MarkStep") or 0
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is None and (api.counter_value("MarkStep") or 0) == self._steps:
+            api.mark_step()
+        super().__exit__(kind, error, traceback)
+
+
+def trace_me(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that makes each call of a function a named block."""
+    decorator: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.profiler.record_function(scope)
+    return decorator

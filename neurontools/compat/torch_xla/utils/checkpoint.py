@@ -1,0 +1,26 @@
+"""torch_xla.utils.checkpoint: layers whose intermediate values are computed again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch.utils.checkpoint
+
+from neurontools.compat.missing import missing_name
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+    """Call a function and keep its inputs instead of its intermediate values.
+
+    Args:
+        function: a module or function.
+        args: its arguments.
+        use_reentrant: which of torch's two implementations runs.
+        kwargs: options of `torch.utils.checkpoint.checkpoint`.
+    """
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
