@@ -94,12 +94,17 @@ def _export(arguments: argparse.Namespace) -> int:
     from neurontools.cache.selection import select_entries
 
     target = _file(arguments)
-    judge = _fitting(arguments)
+    rejection_reason = _reuse_filter(arguments)
     where = location(arguments, remote=True)
     places = select_entries(where, arguments.entries, arguments.filter)
     with ProgressCounter("exporting", "entries") as progress:
         made = export_entries(
-            where.root, places, target, judge=judge, replace=arguments.force, progress=progress
+            where.root,
+            places,
+            target,
+            rejection_reason=rejection_reason,
+            replace=arguments.force,
+            progress=progress,
         )
     if arguments.json:
         console.print_json(
@@ -124,11 +129,13 @@ def _import(arguments: argparse.Namespace) -> int:
     from neurontools.cache.archives.importer import import_archive
 
     path = _file(arguments)
-    judge = _judge(arguments)
+    rejection_reason = _import_filter(arguments)
     root = location(arguments).root
     limit_bytes = option(arguments, "max_size", parse_size) or 0
     with ProgressCounter("reading", "bytes") as progress:
-        done = import_archive(path, root, judge=judge, limit_bytes=limit_bytes, progress=progress)
+        done = import_archive(
+            path, root, rejection_reason=rejection_reason, limit_bytes=limit_bytes, progress=progress
+        )
     if arguments.json:
         console.print_json(
             {
@@ -159,19 +166,19 @@ def _file(arguments: argparse.Namespace) -> str:
     return str(arguments.file)
 
 
-def _fitting(arguments: argparse.Namespace) -> Callable[[Entry], str]:
+def _reuse_filter(arguments: argparse.Namespace) -> Callable[[Entry], str]:
     from neurontools.cache.selection import reuse_filter
 
     return reuse_filter() if arguments.for_ci else lambda _: ""
 
 
-def _judge(arguments: argparse.Namespace) -> Callable[[Entry], str]:
+def _import_filter(arguments: argparse.Namespace) -> Callable[[Entry], str]:
     import time
 
     from neurontools.cache.filters import parse_filters
 
-    chosen, fitting, now = parse_filters(arguments.filter), _fitting(arguments), time.time()
-    return lambda entry: fitting(entry) if chosen.matches(entry, now) else "not chosen by the filter"
+    chosen, reuse, now = parse_filters(arguments.filter), _reuse_filter(arguments), time.time()
+    return lambda entry: reuse(entry) if chosen.matches(entry, now) else "not chosen by the filter"
 
 
 def add_sync(verbs: Verbs) -> None:
@@ -218,7 +225,7 @@ def _sync(arguments: argparse.Namespace) -> int:
     source, target = (resolve(url=url).root for url in (arguments.source, arguments.target))
     selection, details = _selection(arguments)
     with ProgressCounter("listing", "objects") as progress:
-        plan = runner.plan_sync(source, target, selection, details=details, listed=progress)
+        plan = runner.plan_sync(source, target, selection, details=details, on_listed=progress)
     work = runner.prepare_deletion(plan, grace_s) if arguments.delete else None
     if arguments.dry_run:
         _show_plan(arguments, plan, work)

@@ -40,7 +40,7 @@ class DeletionMarks:
 
     Args:
         root: of the cache.
-        network: it lies on a network file system, where use cannot be seen.
+        network: whether the root is on a network file system, where entries in use cannot be detected.
     """
 
     def __init__(self, root: str, *, network: bool = False) -> None:
@@ -133,7 +133,7 @@ class EntryGroup:
 
 @dataclass(frozen=True, slots=True)
 class BrowserRow:
-    """A visible line of the tree: a group or an entry. `share` (0..1) is its part of all that is shown."""
+    """A visible line of the tree: a group or an entry. `share` (0..1) is its part of the shown bytes."""
 
     key: RowKey
     depth: int
@@ -148,12 +148,12 @@ class BrowserRow:
 def make_groups(
     entries: Sequence[Entry], levels: Sequence[Grouping], order: SortOrder, above: RowKey = ()
 ) -> tuple[EntryGroup, ...]:
-    """Return the groups of entries: the largest first where entries are sorted by size, else by title.
+    """Return entries in groups: the largest group first if entries are sorted by size, else ordered by title.
 
     Args:
         entries: of one group, or all.
-        levels: by what to group, from the outside in; none makes no groups.
-        order: of the entries inside of the last level.
+        levels: the groupings, outermost first; without any there are no groups.
+        order: of the entries in the innermost groups.
         above: key of the group they are in.
     """
     if not levels:
@@ -199,8 +199,8 @@ def visible_rows(
 
     Args:
         groups: of the outermost level.
-        closed: keys of groups whose inside is hidden.
-        total_bytes: what shares are parts of.
+        closed: keys of the groups whose content is hidden.
+        total_bytes: the size that shares are relative to.
     """
     rows: list[BrowserRow] = []
     for group in groups:
@@ -237,7 +237,7 @@ class Browser:
 
     Args:
         root: of the cache.
-        network: it lies on a network file system.
+        network: whether the root is on a network file system.
     """
 
     def __init__(self, root: str, *, network: bool = False) -> None:
@@ -370,7 +370,7 @@ class Browser:
 def change_stamp(root: str) -> int:
     """Return a number that changes when an entry is added, removed or changed.
 
-    One stat for each name in the root and one level below; what cannot be read counts as empty.
+    It costs one stat for each name in the root and one level below; unreadable directories count as empty.
     """
     parts = [_stamp(root)]
     for name in _names(root):

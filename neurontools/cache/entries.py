@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def place(self) -> EntryRef:
-        """Where the entry is."""
+        """The reference to this entry."""
         return EntryRef(self.path, self.layout, self.compiler, self.module)
 
 
@@ -92,7 +92,7 @@ class EntryReader:
         """Return an entry, None if it is gone or cannot be read.
 
         Args:
-            place: where.
+            place: the entry.
             details: read the compiler's flags and the network's name, too.
         """
         try:
@@ -224,7 +224,7 @@ def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | 
     Args:
         root: the directory, or `s3://bucket/prefix`.
         details: read the compiler's flags and the network's name of each entry, too.
-        on_listed: called now and then with the number of objects listed in a bucket.
+        on_listed: called periodically with the number of objects listed in a bucket.
 
     Raises:
         NotACacheError: it exists and is not a directory, cannot be read, or is not a compile cache.
@@ -235,15 +235,15 @@ def scan(root: str, *, details: bool = True, on_listed: Callable[[int], None] | 
 def scan_walk(
     found: Walk, *, details: bool = True, on_read: Callable[[int, int], None] | None = None
 ) -> Scan:
-    """Return the content of a root that was walked; see `scan`.
+    """Return the content of a root from its walk; see `scan`.
 
     Args:
         found: the walk.
         details: as for `scan`.
-        on_read: called now and then with the number of entries read, and of all.
+        on_read: called periodically with the number of entries read, and of all.
     """
     if details:
-        found.tree.expect(detail_files(found.places))
+        found.tree.prefetch(detail_files(found.places))
     reader = EntryReader(found.root, found.tree).for_many()
     read = [reader.read(place, details=details) for place in with_progress(found.places, on_read)]
     entries = tuple(entry for entry in read if entry is not None)
@@ -276,7 +276,7 @@ def check_root_exists(location: Location, found: Scan | Walk) -> None:
     """Reject a missing root if the command line names it.
 
     Raises:
-        NotACacheError: it is not.
+        NotACacheError: the command line names a root that does not exist.
     """
     if not found.exists and location.source == ARGUMENT_SOURCE:
         raise missing_cache(location.root)

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from neurontools.cache.walk import EntryRef
 
 
-# Words of Python, the shell and the real wrapper for a compile that was killed.
-_ENDED_FROM_OUTSIDE = re.compile(
+# What Python, the shell and the real wrapper print when a compile is killed.
+_KILLED = re.compile(
     r"KeyboardInterrupt|SIGKILL|SIGTERM|SIGINT|SIGHUP|\bKilled\b|exit status (?:130|137|143)\b"
 )
 
-# A code means that the compiler rejected the graph, whatever else the log contains.
-_REFUSED = re.compile(r"\[NCC_[A-Z]+[0-9]+\]")
+# An error code means that the compiler rejected the graph, whatever else the log contains.
+_ERROR_CODE = re.compile(r"\[NCC_[A-Z]+[0-9]+\]")
 _ERROR_WORD = re.compile(r"\b(?:ERROR|Error|error|FATAL|Exception|[A-Z][a-zA-Z]+Error)\b")
 _LOG_BYTES = 1 << 14
 _MAX_DEPTH = 8
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 
 def derive_state(files: Mapping[str, os.stat_result], lock: LockState | None, log: str) -> State:
-    """Return the state of an entry with some files, lock and failure log."""
+    """Return the state of an entry from its files, lock and failure log."""
     has_neff = layouts.NEFF in files
     if has_neff and layouts.DONE in files:
         return State.DONE
@@ -59,13 +59,13 @@ def derive_state(files: Mapping[str, os.stat_result], lock: LockState | None, lo
 
 def is_killed_compile(log: str) -> bool:
     """Return whether a failure log shows a kill or Ctrl-C, and no graph that the compiler rejected."""
-    return _REFUSED.search(log) is None and _ENDED_FROM_OUTSIDE.search(log) is not None
+    return _ERROR_CODE.search(log) is None and _KILLED.search(log) is not None
 
 
 def first_error_line(log: str) -> str:
     """Return the line of a failure log with the error: the first with a code, else with the word error."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for pattern in (_REFUSED, _ERROR_WORD):
+    for pattern in (_ERROR_CODE, _ERROR_WORD):
         for line in lines:
             if pattern.search(line):
                 return line.removeprefix("ERROR: ")
@@ -148,7 +148,7 @@ class FilesInspector:
         return content
 
     def _flat(self, path: str) -> EntryFiles:
-        # The inner loop of every scan: of 100,000 entries each microsecond here is half a second.
+        # The inner loop of every scan: with 100,000 entries, each microsecond here costs half a second.
         content = EntryFiles({}, 0)
         files, size = content.files, 0
         with self._tree.scandir(path) as items:

@@ -52,7 +52,7 @@ def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | Non
         validate_hash: check the NEFF's digest, too.
 
     Raises:
-        NeffError: the entry claims to be finished and its NEFF is damaged or of another graph.
+        NeffError: the entry has a done marker, but its NEFF is damaged or was compiled from another graph.
     """
     held = None
     try:
@@ -91,7 +91,7 @@ def publish(entry: str, data: bytes) -> None:
     """Store a NEFF and, after it is on disk, the done marker.
 
     Raises:
-        OSError: the entry cannot be written to; it is not marked as done then.
+        OSError: the entry cannot be written to; it is then not marked as done.
     """
     with open_entry(entry) as directory:
         directory.remove_quietly(layouts.DONE)
@@ -114,7 +114,7 @@ def store_failure(entry: str, error: CompileError) -> None:
 
 
 def read_failure(entry: str) -> CompileError | None:
-    """Return the compile error stored in an entry, None without a log with an error code."""
+    """Return the compile error stored in an entry, None if its log has no error code."""
     try:
         with open_entry(entry) as directory:
             if directory.has_file(layouts.NEFF):

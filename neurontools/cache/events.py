@@ -1,11 +1,11 @@
-"""What one user's processes did in one root: journals of lookups and removals, hit counters, last use.
+"""The activity of one user's processes in one root: journals of lookups and removals, hit counters, last use.
 
 A line of `events` is `time run event seconds module`, a line of `removed` is `time module reason`. Lines are appended
 whole, so processes need no lock. A file that has grown is renamed once, and the previous one is dropped.
 
 Counters are files in the same directory, one for each entry with one byte for each hit: the size is the count, the mtime
-the last hit, also for a root that cannot be written to. A stamp in the entry itself, renewed at most once an hour, shows
-other users of a shared root when it was used.
+the last hit. They work for read-only roots too. A stamp in the entry itself, renewed at most once an hour, shows other
+users of a shared root when the entry was last used.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def parse_event(line: str) -> LookupEvent | None:
 
 
 class EventTail:
-    """New events of this user for one root."""
+    """Reads new events of this user for one root."""
 
     def __init__(self, root: str) -> None:
         self._path = events_path(root)

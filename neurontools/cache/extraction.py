@@ -153,7 +153,7 @@ def _store(
                 for library in libraries:
                     _store_library(directory, library)
             prepare_entry(root, entry, graph, flags)
-        except FileNotFoundError:  # pruned while it was written
+        except FileNotFoundError:  # the entry was pruned meanwhile
             continue
         except OSError as error:
             raise NeuronToolsError(

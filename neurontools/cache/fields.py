@@ -35,7 +35,7 @@ class Field:
     """A field of an entry.
 
     `stored` returns its value as JSON has it under `json_name`: text, list of texts, truth value, bytes, Unix seconds
-    or number. `words` are all values of a WORD. `details` says that the value is read from the content of files.
+    or number. `words` are all values of a WORD. `details` is set if the value is read from the content of files.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is sorted from the largest (latest) to the smallest by default."""
+        """Whether the default order is descending, as of numbers and times."""
         return self.kind in {FieldKind.SIZE, FieldKind.AGE, FieldKind.NUMBER}
 
 
@@ -123,5 +123,5 @@ def parse_age(text: str) -> float:
 
 
 def format_elapsed(seconds: float) -> str:
-    """Return the time since something as `5h`; `future` where the clock that dated it is more than a minute ahead."""
+    """Return an elapsed time such as `5h`; `future` if the timestamp is more than a minute ahead of this clock."""
     return FUTURE if seconds < -_CLOCK_SKEW_S else format_age(seconds)

@@ -1,4 +1,4 @@
-"""A stored graph in one form for canonical graphs and HLO modules: operators, shapes, constants, wiring, source lines."""
+"""The common form of canonical graphs and HLO modules: operators, shapes, constants, wiring, source lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GraphForm(StrEnum):
 
 
 class TensorType(NamedTuple):
-    """Type and shape of a tensor. A tuple: a hundred thousand of a large graph are compared and counted."""
+    """Type and shape of a tensor. A tuple, because a large graph has 100,000 to compare and count."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class OperatorCall:
 
     @property
     def detail(self) -> tuple[object, ...]:
-        """Everything but wiring and source line: equal for two operations that do the same to other inputs."""
+        """Everything but wiring and source line: equal for two operations that do the same to different inputs."""
         return (
             self.name,
             tuple([(operand.tensor, operand.window) for operand in self.operands]),

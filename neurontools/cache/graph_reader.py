@@ -1,4 +1,4 @@
-"""Read an entry's graph file to `GraphFacts`: a canonical graph of this simulator, or an HLO module."""
+"""Reads an entry's graph file into `GraphFacts`: a canonical graph of this simulator, or an HLO module."""
 
 from __future__ import annotations
 

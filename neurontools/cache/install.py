@@ -46,8 +46,8 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
         root: the cache.
         staged: a directory on the same file system.
         relative: the entry's path below the root.
-        names: the directory's files, the marker that makes it finished last.
-        fill: complete an entry that is there and not finished; else what is there stays.
+        names: the directory's files, the done marker last.
+        fill: complete an existing unfinished entry; otherwise an existing entry stays as it is.
 
     Returns:
         "imported", "present", or "locked" by a process that compiles it.
@@ -62,7 +62,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
             with above:
                 os.rename(staged, name, dst_dir_fd=above.descriptor)
         except FileNotFoundError:
-            continue  # a removal took the compiler's empty directory away
+            continue  # a removal deleted the compiler's empty directory
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
@@ -71,7 +71,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
         try:
             return _complete(root, staged, target, names) if fill else "present"
         except FileNotFoundError:
-            continue  # the entry that was there has been removed meanwhile
+            continue  # the existing entry was removed meanwhile
     return "locked"
 
 
@@ -90,7 +90,7 @@ def install_file(root: str, staged: str, target: str) -> str:
         except FileExistsError:
             return "present"
         except FileNotFoundError:
-            continue  # a removal took the empty directory away
+            continue  # a removal deleted the empty directory
         os.unlink(staged)
         return "imported"
     raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), target)

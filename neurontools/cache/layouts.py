@@ -1,4 +1,4 @@
-"""Names of files and directories in compile caches, and the layouts that caches of this stack have had."""
+"""Names of files and directories in compile caches, and the present and past layouts of caches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Selecting, sorting and formatting entries for `neuron-cache ls`, and an index of big roots for `ls --limit`.
 
-The index, in this user's cache directory, holds the paths of the first finished entries in each order and of all unfinished
-ones; what is shown is read fresh. It is valid only while every directory that was listed has the same inode and mtime, and
-if that mtime was already old when the index was made. Otherwise it is ignored and rebuilt. Lookups never use it.
+The index, in this user's cache directory, holds the paths of the first finished entries in each order and of all
+unfinished ones; the shown entries are always read again. It is valid only while every directory that was listed has the
+same inode and mtime, and if that mtime was already old when the index was made. Otherwise it is ignored and rebuilt.
+Lookups never use it.
 """
 
 from __future__ import annotations
@@ -139,10 +140,10 @@ def format_listing(
     """Return the table of selected entries, and a line with their number, total size and root.
 
     Args:
-        scan: what they are of.
-        entries: the chosen ones, in order.
+        scan: the content of the root.
+        entries: the selected entries, in order.
         now: Unix seconds.
-        columns: what is shown of each.
+        columns: names of the fields to show.
         width: of the terminal; None for lines of any length.
     """
     fields = [field for name in columns if (field := find_field(name)) is not None]
@@ -216,15 +217,15 @@ def list_entries(
     """Return the content of a root and the entries to show.
 
     Args:
-        location: which root.
-        order: sorts them.
+        location: the root.
+        order: the sort order.
         chosen: which to show.
         now: Unix seconds.
         failed: only failed and interrupted ones.
         limit: maximum number of entries.
         details: read flags and names even where neither filter nor order needs them.
-        on_listed: called now and then with the number of objects listed in a bucket.
-        on_read: called now and then with the number of entries read, and of all.
+        on_listed: called periodically with the number of objects listed in a bucket.
+        on_read: called periodically with the number of entries read, and of all.
 
     Raises:
         NotACacheError: the root is not a cache.
@@ -264,7 +265,7 @@ def _scan(
 
 
 def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
-    """Return entries that contain the first of an order, None where there is no valid index."""
+    """Return a scan that includes the first entries of an order, None without a valid index."""
     candidates = read_candidates(root, order.key, limit, descending=order.descending)
     if candidates is None:
         return None
@@ -285,7 +286,7 @@ def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Paths of entries that contain the first of a listing, and when the index was made (Unix seconds)."""
+    """Paths that include the first entries of a listing, and when the index was made (Unix seconds)."""
 
     paths: tuple[str, ...]
     skipped: int
@@ -345,7 +346,7 @@ def write_index(
 
 
 def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Candidates | None:
-    """Return entries that contain the first of an order; None where there is no valid index for it.
+    """Return paths that include the first entries of an order, None without a valid index for it.
 
     Args:
         root: the cache.

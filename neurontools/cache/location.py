@@ -72,7 +72,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
         url: an explicit path, `file://` or `s3://` URL, which beats every setting.
 
     Raises:
-        UsageError: the setting that wins names another remote store or nothing usable.
+        UsageError: the setting in effect names an unsupported remote store or no usable path.
     """
     variables = os.environ if environ is None else environ
     candidates = (
@@ -128,7 +128,7 @@ def normal_root(url: str) -> str:
     """Return the root that a URL names, without slashes at its end.
 
     Raises:
-        UsageError: it names no bucket, or cannot be a key's start.
+        UsageError: it names no bucket, or its path cannot be the prefix of a key.
     """
     bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
     prefix = prefix.rstrip("/")
@@ -152,7 +152,7 @@ def open_root(root: str) -> Directory:
     """Open a root for writing.
 
     Raises:
-        OSError: it cannot be opened, or it is the default root, which everyone may create, and another user did.
+        OSError: it cannot be opened, or it is the default root and another user created it, as everyone may.
     """
     if root == DEFAULT_ROOT:
         owner = os.lstat(root).st_uid

@@ -84,7 +84,7 @@ def format_locks(root: str, locks: Sequence[HeldLock], width: int | None = None)
 
 
 def _shown_path(path: str, root: str, width: int | None) -> str:
-    # A terminal shows the entry: the lock's own name is the same in nearly all.
+    # A terminal shows the entry's path: nearly all lock files have the same name.
     return path if width is None else os.path.dirname(display_path(path, root, width))
 
 

@@ -82,7 +82,7 @@ def parse_lock_owner(data: bytes) -> LockOwner | None:
 def owner_liveness(owner: LockOwner | None, heartbeat_age_s: float) -> Liveness:
     """Return whether a lock's owner lives.
 
-    The process table decides only where boot and pid namespace are ours; elsewhere the heartbeat does.
+    The process table decides if boot and pid namespace are those of this process, otherwise the heartbeat does.
     """
     if owner is None:
         return Liveness.UNKNOWN

@@ -1,8 +1,9 @@
 """Locks of the cache: a lock file per entry while it is compiled, flocks on the root, directories and loaded entries.
 
-Our lock file names its owner and appears with its content (written aside, then linked), so that no reader sees it
-empty; the real wrapper's is a zero-byte file. A dead owner's lock is taken over under the root's flock, where it is
-checked again, so that two waiters cannot both take it. Every process holds a shared flock on the directory of each entry it has loaded.
+Our lock file names its owner. It is written to a temporary file and then linked, so that no reader sees it empty; the
+real wrapper's is a zero-byte file. A dead owner's lock is taken over under the root's flock, where it is checked again,
+so that two waiters cannot both take it. Every process holds a shared flock on the directory of each entry it has
+loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_LOCK_BYTES = 4096
 _REMOVAL_ATTEMPTS = 3
-# Tokens of this process's locks whose files could not be removed: it must not wait for itself.
+# Tokens of this process's locks whose files could not be removed, so that it does not wait for itself.
 _left_behind: set[str] = set()
 
 _HOLD_ATTEMPTS = 5
@@ -98,7 +99,7 @@ def _examine(path: str, open_lock: Callable[[], int]) -> LockState | None:
 
 
 def parse_lock(path: str, content: bytes, beat_unix_s: float) -> LockState:
-    """Return the state of a lock with some content and the time of its last heartbeat."""
+    """Return the state of a lock from its content and the time of its last heartbeat."""
     owner = parse_lock_owner(content)
     age_s = max(0.0, time.time() - beat_unix_s)
     return LockState(path, owner, age_s, owner_liveness(owner, age_s))
@@ -128,13 +129,15 @@ class EntryLock:
         self._entry = entry
         self._owner = owner
         self._released = threading.Event()
-        self._heart = threading.Thread(target=self._beat, name="neuron-cache-heartbeat", daemon=True)
-        self._heart.start()
+        self._heartbeat = threading.Thread(
+            target=self._touch_lock, name="neuron-cache-heartbeat", daemon=True
+        )
+        self._heartbeat.start()
 
     def release(self) -> None:
         """Remove the lock, unless another process has taken it over."""
         self._released.set()
-        self._heart.join()
+        self._heartbeat.join()
         with suppress(OSError), open_below(self._root, self._entry) as directory:
             try:
                 with root_lock(self._root):
@@ -150,7 +153,7 @@ class EntryLock:
             directory.remove_quietly(LOCK)
         _left_behind.add(self._owner.token)
 
-    def _beat(self) -> None:
+    def _touch_lock(self) -> None:
         while not self._released.wait(HEARTBEAT_S):
             try:
                 with open_below(self._root, self._entry) as directory:
@@ -224,9 +227,9 @@ def _is_current(root: str, directory: Directory) -> bool:
 
 
 def _create_linked(directory: Directory, owner: LockOwner) -> bool:
-    aside = directory.write_temporary(owner.to_bytes())
+    temporary = directory.write_temporary(owner.to_bytes())
     try:
-        directory.link(aside, directory, LOCK)
+        directory.link(temporary, directory, LOCK)
     except FileExistsError:
         return _refuse_irregular(directory)
     except OSError as error:
@@ -234,7 +237,7 @@ def _create_linked(directory: Directory, owner: LockOwner) -> bool:
             raise
         return _create_without_links(directory, owner)
     finally:
-        directory.remove_quietly(aside)
+        directory.remove_quietly(temporary)
     return True
 
 
@@ -337,9 +340,9 @@ def is_in_use(entry: str) -> bool:
 
 
 def in_use_checker(root: str) -> Callable[[str], bool]:
-    """Return a function that says of many entries, given by their paths, whether they are loaded.
+    """Return a predicate that tells whether an entry (by path) is loaded; made for checks of many entries.
 
-    The kernel's list of flocks answers for all of them at once, where it is whole.
+    The kernel's list of flocks is read once for all of them, if it is complete.
     """
     held = None if is_remote(root) else _held_inodes(root)
     if held is None:

@@ -67,7 +67,7 @@ def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -
 
     Args:
         file: the log.
-        progress: called now and then with the number of bytes read.
+        progress: called periodically with the number of bytes read.
     """
     read_bytes = reported_bytes = 0
     while line := file.readline(_MAX_LINE_BYTES):
@@ -81,7 +81,7 @@ def read_lines(file: IO[bytes], progress: Callable[[int], None] | None = None) -
 def count_lines(lines: Iterable[bytes]) -> LogCounts:
     """Return the counts of a log's lines; lines of other programs are skipped.
 
-    A carriage return (of a progress bar) ends a line, too; a message that was wrapped goes on in the next lines.
+    A carriage return (of a progress bar) also ends a line; a wrapped message continues on the next lines.
     """
     counts = LogCounts()
     message: _Message | None = None

@@ -97,7 +97,7 @@ class CacheRoot:
             self._held[entry] = descriptor
 
     def fetch(self, entry: str, *, failures: bool) -> bool:
-        """Fetch a missing entry from the bucket, if there is one; return whether it had the entry.
+        """Fetch a missing entry from the bucket, if there is one; return whether the bucket had it.
 
         Raises:
             OSError: the copy cannot be written to.
@@ -126,7 +126,7 @@ class CacheRoot:
 
 
 class LockWaitTimeoutError(Exception):
-    """Another process holds the entry's lock for longer than the user wants to wait."""
+    """Another process held the entry's lock for longer than the wait limit."""
 
 
 class Lookup:

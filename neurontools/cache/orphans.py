@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
 
 
-_WORDS = {layouts.IMPORTING: "left by a killed import or sync", layouts.TRASH: "left by a killed removal"}
-_PLACE = re.compile(r"[0-9]+-[!-~]+")
+_ORIGINS = {layouts.IMPORTING: "left by a killed import or sync", layouts.TRASH: "left by a killed removal"}
+_ENTRY_NAME = re.compile(r"[0-9]+-[!-~]+")
 _BLOCK_BYTES = 512
 REASON = "reason.txt"
 MOST_KEPT = 32
@@ -43,14 +43,14 @@ class Orphan:
 def find_orphans(root: str) -> tuple[Orphan, ...]:
     """Return what killed processes left in a root, except in directories that a process is using.
 
-    Where flock does not show who works (network file systems), only what is older than 24 h counts.
+    Where flock cannot show which directories are in use (network file systems), only files older than 24 h count.
     """
     if is_remote(root):
         return ()
     youngest = time.time() - NETWORK_GRACE_S if is_network_root(root) else None
     return tuple(
         Orphan(path, _size_bytes(path), words)
-        for name, words in _WORDS.items()
+        for name, words in _ORIGINS.items()
         for path in _left_in(root, name, youngest)
     )
 
@@ -80,7 +80,7 @@ def remove_empty_quarantine(root: str) -> None:
 
 def is_orphan(root: str, path: str) -> bool:
     """Return whether only `remove_orphan` may remove a path."""
-    return os.path.dirname(path) in {f"{root}/{name}" for name in _WORDS}
+    return os.path.dirname(path) in {f"{root}/{name}" for name in _ORIGINS}
 
 
 def _left_in(root: str, name: str, youngest: float | None) -> list[str]:
@@ -104,7 +104,7 @@ def _lock_unused(root: str, name: str) -> Iterator[Directory | None]:
 
 def _changed_unix_s(path: str) -> float:
     try:
-        # A rename into the trash changes this one only.
+        # A rename into the trash changes only the ctime.
         return os.lstat(path).st_ctime
     except OSError:
         return time.time()
@@ -131,8 +131,8 @@ def quarantine_entry(root: str, entry: Entry, reason: str) -> str:
 
     Args:
         root: the cache.
-        entry: as it was judged; if it has changed since, it stays.
-        reason: what is wrong, kept beside it.
+        entry: as it was verified; if it has changed since, it stays.
+        reason: what is wrong, stored beside the entry.
     """
     try:
         above, name = open_parent(root, entry.path)
@@ -173,7 +173,7 @@ def list_quarantine(root: str) -> list[str]:
 
 
 def _places(quarantine: Directory) -> list[str]:
-    places = [name for name in quarantine.names() if _PLACE.fullmatch(name)]
+    places = [name for name in quarantine.names() if _ENTRY_NAME.fullmatch(name)]
     return [name for name in places if _is_ours(quarantine.status(name))]
 
 

@@ -141,7 +141,7 @@ def _named(root: str, names: Sequence[str]) -> tuple[Entry, ...]:
 
 
 def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], str]:
-    """Return a function that says why a lookup on this computer would not reuse an entry, "" if it would.
+    """Return a function that returns why a lookup on this computer would not reuse an entry, "" if it would.
 
     Args:
         environ: environment, None for this process's.
@@ -152,10 +152,10 @@ def reuse_filter(environ: Mapping[str, str] | None = None) -> Callable[[Entry], 
     wanted = parse_environment_flags(os.environ if environ is None else environ).compiler
     added = tuple(f"{flag}=" for flag in _ADDED if not names_flag(wanted, flag))
 
-    def judge(entry: Entry) -> str:
+    def rejection_reason(entry: Entry) -> str:
         if entry.compiler != COMPILER_VERSION:
             return f"other compiler version ({entry.compiler})"
         own = tuple(flag for flag in entry.flags if not flag.startswith(added or ("\0",)))
         return "" if own == wanted else "other compiler flags"
 
-    return judge
+    return rejection_reason

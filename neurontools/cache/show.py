@@ -64,7 +64,7 @@ class GraphSummary:
 class EntryDetails:
     """All details of an entry. `neff_problem` says why the header of its NEFF cannot be read.
 
-    `libraries` are the libraries of custom operators in the NEFF, as far as it lies on this computer.
+    `libraries` are the libraries of custom operators in the NEFF, known only for a NEFF on this computer.
     """
 
     entry: Entry
@@ -176,7 +176,7 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
     """Return the details of an entry, one per line, and its failure log.
 
     Args:
-        details: the facts.
+        details: the details.
         now: Unix seconds.
         width: of the terminal; None for lines of any length.
     """

@@ -55,12 +55,12 @@ class Stats:
 def collect_stats(
     found: Walk, in_use: Callable[[str], bool], on_read: Callable[[int, int], None] | None = None
 ) -> Stats:
-    """Return the sums over a root.
+    """Return the totals of a root.
 
     Args:
-        found: where its entries are.
-        in_use: says of an entry's path whether it is loaded by a process.
-        on_read: called now and then with the number of entries read, and of all.
+        found: the walk of the root.
+        in_use: returns whether an entry (by path) is loaded by a process.
+        on_read: called periodically with the number of entries read, and of all.
     """
     groups, lost = _groups(found, in_use, on_read)
     states = (_sum(state, (group for group in groups if group.state is state)) for state in State)
@@ -215,12 +215,12 @@ def runs_json(runs: Iterable[RunStats]) -> list[dict[str, Any]]:
 
 
 def format_stats(stats: Stats, width: int | None = None) -> str:
-    """Return the sums and what lookups did."""
+    """Return the totals and the counts of lookups."""
     return f"{format_totals(stats, width)}\n\n{wrap_field(_usage_text(stats), width)}"
 
 
 def format_totals(stats: Stats, width: int | None = None) -> str:
-    """Return the sums by state, by compiler and, where there are several, by layout."""
+    """Return the totals by state, by compiler and, if there are several, by layout."""
     head = ("STATE", "ENTRIES", "ACTIVE", "SIZE", "RECLAIMABLE")
     show = partial(table, align="<>>>>", width=width, optional=(2, 4))
     blocks = [show(head, [_sum_row(group) for group in (*stats.states, stats.total)])]

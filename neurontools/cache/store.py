@@ -63,8 +63,8 @@ class CompileCache:
         """Return the cache named by the settings; nothing is created yet.
 
         Raises:
-            UsageError: NEURON_CC_FLAGS or the lock's timeout cannot be read, or the root is in no bucket and no directory.
-            MissingDependencyError: the root is in a bucket, and the packages for that are not there.
+            UsageError: NEURON_CC_FLAGS, the lock timeout or the root is invalid.
+            MissingDependencyError: the root is in a bucket, and the packages for buckets are not installed.
         """
         variables = os.environ if environ is None else environ
         cache = cls(resolve(variables, url), variables)
@@ -80,8 +80,8 @@ class CompileCache:
         A logical NeuronCore configuration other than the device's default is a flag, so that it is part of the key.
 
         Args:
-            device: what the graph will run on.
-            lnc: the machine's configuration; None for what the environment says.
+            device: the device that the graph will run on.
+            lnc: the machine's logical NeuronCore configuration; None reads the environment.
         """
         flags = self.flags
         wanted = self._lnc if lnc is None else str(lnc)
@@ -105,11 +105,11 @@ class CompileCache:
         """Return a graph's NEFF, cached or compiled; waits for another process that compiles it.
 
         Args:
-            graph: what to run.
-            device: what it will run on.
+            graph: the graph.
+            device: the device that it will run on.
             name: the network's name, kept in a new NEFF.
             libraries: native libraries to put into a new NEFF.
-            lnc: physical cores per logical core of the machine; None for what the environment says.
+            lnc: physical cores per logical core of the machine; None reads the environment.
 
         Raises:
             CompileError: the compiler refuses it, now or in a cached failure.
@@ -172,7 +172,7 @@ def bucket_behind(root: str, environ: Mapping[str, str] | None = None) -> Bucket
 
     Raises:
         UsageError: as `resolve`.
-        MissingDependencyError: the packages for buckets are not there.
+        MissingDependencyError: the packages for buckets are not installed.
     """
     location = resolve(environ)
     return _bucket(location) if location.is_remote and location.directory == root else None

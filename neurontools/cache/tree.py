@@ -58,7 +58,7 @@ class CacheTree(Protocol):
     def examine_lock(self, path: str) -> LockState | None:
         """Return the state of a lock, or None when there is none."""
 
-    def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[str, int]]) -> None:
         """Prefetch the first bytes of many files where single reads are slow."""
 
 
@@ -74,7 +74,7 @@ class LocalTree:
     read_ends_text = staticmethod(files.read_ends_text)
     examine_lock = staticmethod(examine_lock)
 
-    def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[str, int]]) -> None:
         """Do nothing: local reads are fast."""
 
 
@@ -86,10 +86,10 @@ def open_tree(root: str, on_listed: Callable[[int], None] | None = None) -> Cach
 
     Args:
         root: a directory, or `s3://bucket/prefix`.
-        on_listed: called now and then with the number of objects listed in a bucket.
+        on_listed: called periodically with the number of objects listed in a bucket.
 
     Raises:
-        MissingDependencyError: the root is in a bucket, and the packages for that are not there.
+        MissingDependencyError: the root is in a bucket, and the packages for buckets are not installed.
     """
     if not is_remote(root):
         return LOCAL

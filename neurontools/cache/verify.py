@@ -77,7 +77,7 @@ def verify_entries(
     Args:
         root: the cache.
         places: the entries.
-        progress: called now and then with the number of finished entries and the total.
+        progress: called periodically with the number of finished entries and the total.
     """
     reader = EntryReader(root)
     findings: list[VerifyProblem] = []
@@ -136,9 +136,9 @@ def _verify_copy(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[
 
 def unreadable_problems(directories: Iterable[str]) -> list[VerifyProblem]:
     """Return the problems of unreadable directories."""
-    there = (path for path in directories if os.path.lexists(path))
+    existing = (path for path in directories if os.path.lexists(path))
     return [
-        VerifyProblem(path, ProblemKind.UNREADABLE, "the directory cannot be read", None) for path in there
+        VerifyProblem(path, ProblemKind.UNREADABLE, "the directory cannot be read", None) for path in existing
     ]
 
 

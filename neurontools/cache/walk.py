@@ -92,7 +92,7 @@ def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
 
     Args:
         root: a directory, or `s3://bucket/prefix`.
-        on_listed: called now and then with the number of objects listed in a bucket.
+        on_listed: called periodically with the number of objects listed in a bucket.
 
     Raises:
         NotACacheError: the root exists and is not a directory, cannot be read, or is not a compile cache.
@@ -122,7 +122,7 @@ def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
 def with_progress(
     places: Sequence[EntryRef], on_read: Callable[[int, int], None] | None
 ) -> Iterator[EntryRef]:
-    """Yield entries; `on_read` is called now and then with the number so far and the total."""
+    """Yield entries; `on_read` is called periodically with the number so far and the total."""
     for number, place in enumerate(places):
         if on_read is not None and number % _PROGRESS_STEP == 0:
             on_read(number, len(places))

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
 
-from neurontools.machine.changes import Changes, changed, changes
+from neurontools.machine.changes import Changes, apply_changes, compute_changes
 from neurontools.machine.codec import decode, encode
 from neurontools.machine.host import HostSample
 from neurontools.machine.snapshot import Snapshot
@@ -238,7 +238,7 @@ def pack(timed: TimedSnapshot, before: TimedSnapshot | None) -> bytes:
         timed: the snapshot.
         before: the previous one, of which only changes are written; None writes the whole snapshot.
     """
-    value = timed.snapshot if before is None else changes(before.snapshot, timed.snapshot)
+    value = timed.snapshot if before is None else compute_changes(before.snapshot, timed.snapshot)
     return zlib.compress(encode((value, timed.cpu)).encode(), _LEVEL)
 
 
@@ -248,7 +248,7 @@ def unpack(data: bytes, before: TimedSnapshot | None) -> TimedSnapshot:
     if before is None:
         return TimedSnapshot(*decode(text, tuple[Snapshot, HostSample | None]))
     later, cpu = decode(text, tuple[Changes, HostSample | None])
-    return TimedSnapshot(changed(before.snapshot, later), cpu)
+    return TimedSnapshot(apply_changes(before.snapshot, later), cpu)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Machines for asyncio programs: `connect` and `start` give a client whose calls are awaited.
 
-The same calls, errors and values as the synchronous `Client`; only starting and stopping a daemon uses a thread.
-A call that is cancelled harms nothing: what was received stays in the session, and a late answer is passed over.
+The calls, errors and values are those of the synchronous `Client`; only starting and stopping a daemon uses a thread.
+A call may be cancelled at any time: received data stays in the session, and a late answer is skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from neurontools import env, paths
 from neurontools.machine import codec, launch
 from neurontools.machine.api import StartChoices, start_options
-from neurontools.machine.changes import pushed
+from neurontools.machine.changes import apply_notification
 from neurontools.machine.client import fault_ids
 from neurontools.machine.connection import (
     ANSWER_TIMEOUT_S,
@@ -120,7 +120,7 @@ class AsyncConnection:
         return notification
 
     def close(self) -> None:
-        """Close the connection at once; what was not sent is lost."""
+        """Close the connection at once; unsent data is lost."""
         self._writer.transport.abort()
 
     async def _receive(self, within_s: float) -> None:
@@ -174,9 +174,9 @@ class AsyncClient:
         return await self.request(SnapshotRequest(), Snapshot)
 
     async def watch(self, period_s: float) -> AsyncGenerator[Snapshot, None]:
-        """Yield a snapshot now and then every `period_s` seconds (0.05 to 3600), on its own connection.
+        """Yield a snapshot now, then one every `period_s` seconds (0.05 to 3600), on its own connection.
 
-        When the daemon was replaced the iteration continues with the new one.
+        If the daemon is replaced, the iteration continues with the new one.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
@@ -189,7 +189,7 @@ class AsyncClient:
                 snapshot: Snapshot | None = None
                 while True:
                     notification = await stream.next_notification(period_s + ANSWER_TIMEOUT_S)
-                    snapshot = pushed(snapshot, notification)
+                    snapshot = apply_notification(snapshot, notification)
                     yield snapshot
             except ConnectionError:
                 await self._start_again()
@@ -214,7 +214,7 @@ class AsyncClient:
         return (await self.request(ListFaultsRequest(), FaultList)).faults
 
     async def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
-        """End faults, and what they broke; without arguments all of them. Return their ids.
+        """Clear faults and repair what they broke; without arguments, all of them. Return their ids.
 
         Raises:
             DaemonError: there is no such fault, or this user may not end it.
@@ -230,7 +230,7 @@ class AsyncClient:
         await self.request(ResetDeviceRequest(device, force), Empty)
 
     async def stop(self, *, force: bool = False) -> DaemonInfo:
-        """Stop the machine and close the connection; return its facts when it has ended.
+        """Stop the machine, close the connection, and return the facts of the daemon after its exit.
 
         Args:
             force: stop it even if processes hold cores; they keep running.
@@ -301,7 +301,7 @@ async def start(instance: str | None = None, **choices: Unpack[StartChoices]) ->
 
 
 async def _connect(sock: socket.socket, path: str) -> None:
-    # A Unix socket whose listener is busy says so at once and is not connected later: ask again.
+    # Connecting to a busy listener of a Unix socket fails at once: retry.
     give_up = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
         try:

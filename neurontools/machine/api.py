@@ -52,7 +52,7 @@ class Machine:
         return self.client.snapshot()
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds (0.05 to 3600), across restarts of the daemon.
+        """Yield a snapshot now, then one every `period_s` seconds (0.05 to 3600), across restarts of the daemon.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
@@ -77,7 +77,7 @@ class Machine:
         return self.client.faults()
 
     def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
-        """End faults, and what they broke; without arguments all of them. Return their ids.
+        """Clear faults and repair what they broke; without arguments, all of them. Return their ids.
 
         Raises:
             DaemonError: there is no such fault, or this user may not end it.
@@ -93,7 +93,7 @@ class Machine:
         self.client.reset_device(device, force=force)
 
     def stop(self, *, force: bool = False) -> DaemonInfo:
-        """Stop the machine and close the connection; return its facts when it has ended.
+        """Stop the machine, close the connection, and return the facts of the daemon after its exit.
 
         Args:
             force: stop it even if processes hold cores; they keep running.
@@ -124,7 +124,7 @@ class Machine:
 
 
 class StartChoices(TypedDict, total=False):
-    """The arguments of `start` beside the instance type.
+    """The arguments of `start` besides the instance type.
 
     Args:
         name: the machine's name, None for NEURONTOOLS_MACHINE.
@@ -188,7 +188,7 @@ def connect(name: str | None = None, *, reconnect: bool = True) -> Machine:
 def start_options(
     instance: str | None = None, *, name: str | None = None, private: bool = False, **others: Any
 ) -> StartOptions:
-    """Return the launcher's options of the arguments of `start`."""
+    """Return the launcher's options for the arguments of `start`."""
     return StartOptions(
         machine=env.machine() if name is None else name,
         instance_type=instance,

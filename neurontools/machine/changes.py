@@ -1,4 +1,4 @@
-"""What changed between two snapshots of one machine, as a value that is written as JSON, and back.
+"""The changes between two snapshots of one machine: computed, applied, and their form as JSON.
 
     [fields, devices, order, new, moved]
 
@@ -39,7 +39,7 @@ _PROCESS_FIELDS = tuple(
 
 
 def _partial(whole: type[Struct]) -> Any:
-    """Return a struct with the fields of another one, each of which may be missing."""
+    """Return a struct type with the fields of another one, all of them optional."""
     known = msgspec.structs.fields(whole)
     return msgspec.defstruct(
         f"Partial{whole.__name__}",
@@ -78,8 +78,8 @@ class Changes(Struct, frozen=True, array_like=True):
     moved: tuple[ProcessChanges, ...]
 
 
-def changes(before: Snapshot, after: Snapshot) -> Changes:
-    """Return what changed."""
+def compute_changes(before: Snapshot, after: Snapshot) -> Changes:
+    """Return what changed between two snapshots."""
     fields = _differing(before, after, _OWN_FIELDS)
     devices: tuple[tuple[int, DeviceState], ...] = ()
     if len(before.devices) != len(after.devices):
@@ -104,8 +104,8 @@ def changes(before: Snapshot, after: Snapshot) -> Changes:
     return Changes(_PartialSnapshot(**fields), devices, order, tuple(arrived), tuple(moved))
 
 
-def changed(before: Snapshot, later: Changes) -> Snapshot:
-    """Return the later snapshot from the former one and what changed.
+def apply_changes(before: Snapshot, later: Changes) -> Snapshot:
+    """Return the later snapshot, from the earlier one and the changes.
 
     Raises:
         IndexError, StopIteration, ValueError: the changes are those of another snapshot.
@@ -129,11 +129,11 @@ def changed(before: Snapshot, later: Changes) -> Snapshot:
     return msgspec.structs.replace(before, **values)
 
 
-def pushed(before: Snapshot | None, notification: Notification) -> Snapshot:
+def apply_notification(before: Snapshot | None, notification: Notification) -> Snapshot:
     """Return the snapshot that a notification brings.
 
     Args:
-        before: that of the notification before on the same connection, None for its first.
+        before: the snapshot of the previous notification on the connection, None for the first.
         notification: what the daemon pushed.
 
     Raises:
@@ -142,7 +142,7 @@ def pushed(before: Snapshot | None, notification: Notification) -> Snapshot:
     if before is None or notification.method != CHANGES:
         return notification.params(Snapshot)
     try:
-        return changed(before, notification.params(Changes))
+        return apply_changes(before, notification.params(Changes))
     except (IndexError, StopIteration, ValueError) as error:
         raise ConnectionResetError("the changes are not those of the last snapshot") from error
 

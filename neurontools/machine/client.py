@@ -1,4 +1,4 @@
-"""The synchronous client of neurond. It connects again when the daemon was replaced."""
+"""The synchronous client of neurond. It reconnects when the daemon is replaced."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Client:
         self._lock = threading.RLock()
         self._connection: connection.SyncConnection | None = None
         self._registered = False
-        # Set while a request was sent that may have been handled though no answer came.
+        # Set while a request has no answer: the daemon may have handled it.
         self._unanswered = False
         self._registration_in_doubt = False
         _clients.add(self)
@@ -126,7 +126,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. What the process registered stays until it unregisters or ends."""
+        """Close the connection. The process stays registered until it unregisters or exits."""
         with self._lock:
             self._drop()
 
@@ -152,14 +152,14 @@ class Client:
         return self.request(SnapshotRequest(), Snapshot)
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds, on its own connection, until that breaks.
+        """Yield a snapshot now, then one every `period_s` seconds, on its own connection, until that breaks.
 
-        When the daemon was replaced the iteration continues with the new one.
+        If the daemon is replaced, the iteration continues with the new one.
 
         Raises:
             NoMachineError: the daemon is gone and may not be started again.
         """
-        from neurontools.machine.changes import pushed
+        from neurontools.machine.changes import apply_notification
 
         while True:
             stream = self._greeted(owner=False)
@@ -168,7 +168,7 @@ class Client:
                 snapshot: Snapshot | None = None
                 while True:
                     within_s = period_s + connection.ANSWER_TIMEOUT_S
-                    snapshot = pushed(snapshot, stream.next_notification(within_s))
+                    snapshot = apply_notification(snapshot, stream.next_notification(within_s))
                     yield snapshot
             except ConnectionError:
                 self._start_again()
@@ -219,7 +219,7 @@ class Client:
     def request_with_descriptors(
         self, request: Request, result_type: type[T], count: Callable[[T], int]
     ) -> tuple[T, list[int]]:
-        """Return the result of a method and the descriptors that came with it, the caller's from now on.
+        """Return the result of a method and the descriptors that came with it, which the caller now owns.
 
         Args:
             request: the request.
@@ -231,11 +231,11 @@ class Client:
             return result, self._connection.take_descriptors(count(result)) if self._connection else []
 
     def reserve(self, core: int, total_bytes: int) -> None:
-        """Hold `total_bytes` of device memory for one of this process's cores, whatever it held before.
+        """Set the device memory that is reserved for one of this process's cores.
 
         Args:
             core: machine-wide logical id.
-            total_bytes: 0 gives everything back.
+            total_bytes: the new total; 0 frees everything.
 
         Raises:
             OutOfDeviceMemoryError: the device is full.
@@ -265,7 +265,7 @@ class Client:
         return self.request(ListFaultsRequest(), FaultList).faults
 
     def clear_faults(self, *faults: Fault | int) -> tuple[int, ...]:
-        """End faults, and what they broke; without arguments all of them. Return their ids.
+        """Clear faults and repair what they broke; without arguments, all of them. Return their ids.
 
         Raises:
             DaemonError: there is no such fault, or this user may not end it.
@@ -301,7 +301,7 @@ class Client:
         return self.request(TakeFaultRequest(core, pid, action, collective, nbytes), TakenFault).hit
 
     def holds_fault(self, fault: int, core: int, *, pid: int | None = None) -> bool:
-        """Return whether an execution that a fault made hang still has to hang."""
+        """Return whether an execution that hangs because of a fault must keep hanging."""
         return self.request(HoldsFaultRequest(fault, core, pid), HeldFault).holds
 
     def release_fault(self, core: int, *, pid: int | None = None) -> None:
@@ -312,7 +312,7 @@ class Client:
         try:
             answer = self.request(request, result_type)
         except NeuronToolsError:
-            # The daemon may know this process though its caller got an error.
+            # The daemon may have registered this process although the caller got an error.
             self._registration_in_doubt = self._unanswered
             raise
         self._registration_in_doubt = False
@@ -377,7 +377,7 @@ class Client:
             self._connection = None
 
     def _forked(self) -> None:
-        # The connection speaks for the parent, which alone is registered; the lock may be held by a thread of it.
+        # The connection is the parent's, which alone is registered; one of its threads may hold the lock.
         self._lock = threading.RLock()
         self._registered = self._registration_in_doubt = False
         self._drop()

@@ -1,7 +1,7 @@
-"""JSON of typed values: what goes over the wire, into records, journals and recordings, and comes back checked.
+"""JSON encoding of typed values for the wire, records, journals and recordings; decoding checks the types.
 
 Values are msgspec structs or dataclasses. Text may hold lone surrogates, which stand for bytes of a command line that is
-not UTF-8. msgspec refuses those, so such a value takes the slower way through `json`.
+not UTF-8. msgspec rejects those, so such a value goes through `json`, which is slower.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def decode(data: bytes | str, value_type: type[T]) -> T:
     """Return the value in a JSON text.
 
     Raises:
-        ValueError: the text is not JSON, or not that of such a value (`msgspec.ValidationError`).
+        ValueError: the text is not JSON, or does not match the type (`msgspec.ValidationError`).
     """
     try:
         return msgspec.json.decode(data, type=value_type)
@@ -41,10 +41,10 @@ def decode(data: bytes | str, value_type: type[T]) -> T:
 
 
 def convert(data: Any, value_type: type[T]) -> T:
-    """Return the value of its JSON form.
+    """Return a value from its JSON form.
 
     Raises:
-        msgspec.ValidationError: the data is not that of such a value.
+        msgspec.ValidationError: the data does not match the type.
     """
     return msgspec.convert(data, value_type)
 

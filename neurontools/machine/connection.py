@@ -1,4 +1,4 @@
-"""A synchronous connection to a daemon, how a daemon's socket is opened and checked, and the errors of the clients."""
+"""Synchronous connections to a daemon: opening and checking its socket, requests, and the errors of the clients."""
 
 from __future__ import annotations
 
@@ -96,22 +96,22 @@ class SilentDaemonError(DaemonError):
 
 
 def silent(machine: str) -> SilentDaemonError:
-    """Return the error of a daemon that does not answer."""
+    """Return the error for a daemon that does not answer."""
     return SilentDaemonError(f"neurond of machine {machine!r} does not answer", "restart it: neurond restart")
 
 
 def ended(machine: str) -> DaemonError:
-    """Return the error of a daemon that closed the connection."""
+    """Return the error for a daemon that closed the connection."""
     return DaemonError(f"neurond of machine {machine!r} ended", "check it with 'neurond status'")
 
 
 def keeps_exiting(machine: str) -> DaemonError:
-    """Return the error of a daemon whose successor closed the connection too."""
+    """Return the error for a daemon whose successor closed the connection too."""
     return DaemonError(f"neurond of machine {machine!r} keeps exiting", "see 'neurond logs'")
 
 
 def no_machine(machine: str) -> NoMachineError:
-    """Return the error of a machine that does not run."""
+    """Return the error for a machine that does not run."""
     owner = paths.owner()
     if owner != os.getuid():
         return NoMachineError(
@@ -123,7 +123,7 @@ def no_machine(machine: str) -> NoMachineError:
 
 
 def error_from(error: ErrorBody) -> NeuronToolsError:
-    """Return the exception of an error answer."""
+    """Return the exception for an error answer."""
     data, message = error.data, error.message
     remedy = str(data.get("remedy", ""))
     match error.code:
@@ -194,7 +194,7 @@ class SyncConnection:
         return notification
 
     def hello(self, *, owner: bool = False) -> Greeting:
-        """Greet, which every other method needs.
+        """Say hello, which must come before every other method.
 
         Args:
             owner: whether this connection speaks for the process's registration.
@@ -203,11 +203,11 @@ class SyncConnection:
 
     @property
     def daemon_pid(self) -> int:
-        """The daemon's process, as the kernel says."""
+        """The daemon's pid, as the kernel reports it."""
         return peer_of(self._sock).pid
 
     def take_descriptors(self, count: int) -> list[int]:
-        """Return the descriptors that came with an answer, in its order, the caller's from now on."""
+        """Return the descriptors that came with an answer, in order; the caller now owns them."""
         taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return taken
 
@@ -236,7 +236,7 @@ def hello_request(*, owner: bool = False) -> HelloRequest:
 
 @contextmanager
 def checked_socket(machine: str, path: str) -> Iterator[socket.socket]:
-    """Give a socket to connect to the daemon at a path; check afterwards who listens there.
+    """Yield a socket for connecting to the daemon at a path; afterwards check who listens there.
 
     Raises:
         NoMachineError: no daemon listens there.

@@ -79,7 +79,7 @@ def device_states(config: MachineConfig, instance: InstanceType) -> tuple[Device
 
 
 def ultraserver_of(config: MachineConfig, instance: InstanceType, owner: str) -> UltraServer | None:
-    """Return the machine's place in its UltraServer, None where it is in none; `owner` is the owner of the UltraServer."""
+    """Return the machine's place in its UltraServer, None if it is not in one; `owner` is the UltraServer's owner."""
     ultraserver, node, modes = instance.ultraserver, config.ultraserver_node, config.ultraserver_modes
     if ultraserver is None or node is None or modes is None:
         return None

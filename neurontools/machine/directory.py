@@ -59,7 +59,7 @@ class MachineDirectory:
         self.socket = _short_socket(self.path) if self.needs_pointer else self._direct
 
     def make(self) -> None:
-        """Create what is missing.
+        """Create the missing directories.
 
         Raises:
             NeuronToolsError: a directory belongs to another user, is open to others, or cannot be created.
@@ -129,7 +129,7 @@ class MachineDirectory:
 
 
 def read_record(machine: str) -> DaemonInfo | None:
-    """Return what a machine's neurond.json says, None if there is none.
+    """Return the content of a machine's neurond.json, None if there is none.
 
     Raises:
         NeuronToolsError: another user can write it.
@@ -154,7 +154,7 @@ def answers(address: str) -> bool:
 
 
 def already_running(machine: str) -> DaemonError:
-    """Return the error of a second daemon for one machine."""
+    """Return the error for a second daemon of one machine."""
     return DaemonError(f"machine {machine!r} is already running", "see 'neurond status'")
 
 
@@ -267,7 +267,7 @@ def lines(
         follow: go on, across rotation, until the consumer stops.
         kernel: read what a driver would write to the kernel log instead of the daemon's own log; a log that does
             not exist yet counts as empty.
-        pause: waits for some seconds before the log is looked at again.
+        pause: sleeps for a number of seconds before the log is read again.
 
     Raises:
         NeuronToolsError: there is no log, as no daemon ever ran under that name, or it is another user's.

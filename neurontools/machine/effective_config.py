@@ -40,7 +40,7 @@ class PreviousRun:
         return self.journal.definition if self.journal.running or self.inhabited else None
 
     def history(self, now: Definition) -> History:
-        """Return the counters so far: those by name for ever, those by device and core while these are the same."""
+        """Return the counters so far: named counters always, those by device and core only if these are the same."""
         if self.journal is None:
             return History()
         counted, before = self.journal.history, self.journal.definition
@@ -106,7 +106,7 @@ def resolve(options: StartOptions, previous: PreviousRun) -> Definition:
 def config_conflict(
     machine: str, running: MachineConfig, wanted: MachineConfig, remedy: str | None = None
 ) -> DaemonError:
-    """Return the error of a start under a name that belongs to a machine of another configuration.
+    """Return the error for a start under a name that belongs to a machine of another configuration.
 
     Args:
         machine: the name.

@@ -92,7 +92,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """A process holds `total_bytes` of device memory for a core that it claims, whatever it held before."""
+    """A process sets the device memory that is reserved for a core that it claims to `total_bytes`."""
 
     key: ProcessKey
     core: int
@@ -101,7 +101,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class CountHardware:
-    """A device meets memory errors."""
+    """A device has memory errors."""
 
     device: int
     counter: HardwareCounter
@@ -253,7 +253,7 @@ class DeviceChanged:
 
 @dataclass(frozen=True, slots=True)
 class FaultInjected:
-    """A fault was injected; `fault` shows it as it was even if it is over."""
+    """A fault was injected; `fault` shows it as injected, even if it is over."""
 
     fault: Fault
 

@@ -95,7 +95,7 @@ def process_share(
 
 
 def recorded_share(before: Snapshot | None, after: Snapshot, only: tuple[int, int] | None = None) -> CpuShare:
-    """Return how much of the instance's CPU time processes used that this host does not know, by their own account.
+    """Return the share of the instance's CPU time that processes unknown to this host report to have used.
 
     Args:
         before: an earlier snapshot, None when there is none.

@@ -1,4 +1,4 @@
-"""What outlives the daemon: the machine's definition, its history, and who holds what.
+"""State that outlives the daemon: the machine's definition, its history, and what each process holds.
 
 `journal.json` in the state directory is synced to the disk soon after a change, so it survives a power failure. The
 record of a process lies beside its telemetry page and is not synced: it is of use only while the process lives, and
@@ -78,7 +78,7 @@ def save_journal(path: str, journal: Journal, *, sync: bool = True) -> None:
 
 
 class JournalWriter:
-    """Writes the journal of a running daemon, with space that is kept for it on a full disk.
+    """Writes the journal of a running daemon; disk space is reserved so that it can be written on a full disk.
 
     Pages of exited processes are deleted only after the journal was written. If they filled the disk, it could never be.
     """
@@ -105,7 +105,7 @@ class JournalWriter:
             self._is_reserved = _reserve_space(self._reserve)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Free the reserved space."""
         self._is_reserved = False
         remove_quietly(self._reserve)
 

@@ -43,7 +43,7 @@ def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] 
 
     Args:
         machine: its name, None for NEURONTOOLS_MACHINE.
-        on_notice: gets a line for a person when a machine was started.
+        on_notice: called with a message if a machine was started.
 
     Raises:
         NoMachineError: it does not run, and NEURONTOOLS_AUTOSTART=0 forbids starting it or the runtime directory
@@ -92,7 +92,7 @@ def start(options: StartOptions) -> DaemonInfo:
 
 
 def stop(machine: str | None = None, *, force: bool = False) -> DaemonInfo:
-    """Stop a machine and return its facts when it has ended.
+    """Stop a machine and return the facts of its daemon after its exit.
 
     Its processes keep running; a new daemon of the same type adopts them.
 

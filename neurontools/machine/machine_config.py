@@ -17,7 +17,7 @@ class MachineConfig(Struct, frozen=True):
 
     `neighbours` is the order in which devices list theirs: that of real hosts or that of AWS's documentation;
     `visible_devices` are the host's ids of the devices that a container sees, None for all of them.
-    `ultraserver_modes` and `ultraserver_node` are its place in its UltraServer, None where it is in none.
+    `ultraserver_modes` and `ultraserver_node` are its place in its UltraServer, None if it is not in one.
     """
 
     instance_type: str
@@ -48,7 +48,7 @@ class MachineConfig(Struct, frozen=True):
 
 
 def config_of(holder: object) -> MachineConfig:
-    """Return the configuration in the fields of a value, which have the names of those of `MachineConfig`."""
+    """Return the configuration of a value whose fields are named as in `MachineConfig`."""
     return MachineConfig(*[getattr(holder, name) for name in MachineConfig.__struct_fields__])
 
 

@@ -67,7 +67,7 @@ def process_key(process: ProcessState) -> ProcessKey:
 
 
 def device_processes(snapshot: Snapshot) -> tuple[ProcessState, ...]:
-    """Return the processes that use a device, oldest first; those that only look at the machine are left out."""
+    """Return the processes that use a device, oldest first; those that only read from the machine are left out."""
     users = (process for process in snapshot.processes if process.uses_device)
     return tuple(sorted(users, key=lambda process: (process.registered_ns, process.pid)))
 
@@ -129,8 +129,8 @@ def machine_view(
         after: the snapshot that is shown.
         process: restrict every number to this process. Means are then over the cores that it claims; without it
             they are over all cores of the machine.
-        rates: what `core_rates` says of the two snapshots, where the caller knows that; not used for a process.
-        former: an earlier view of this machine, of which what did not change since is taken.
+        rates: the result of `core_rates` for the two snapshots, if the caller has it; not used for a process.
+        former: an earlier view of this machine; its unchanged parts are reused.
     """
     if process is not None:
         before = None if before is None else restrict(before, process)
@@ -155,7 +155,7 @@ def machine_view(
 def _devices(
     after: Snapshot, rates: Mapping[int, CoreRate], former: tuple[DeviceRates, ...]
 ) -> tuple[DeviceRates, ...]:
-    # A device that shows what it showed before is the same object: who draws it need not look into it.
+    # An unchanged device is the same object as before, so drawing code can skip it.
     known = {device.index: device for device in former}
     shown = []
     for device in after.devices:
@@ -178,7 +178,7 @@ def quantile_s(counts: Sequence[int], percent: float) -> float:
 
 
 def quantiles_s(counts: Sequence[int], percents: Sequence[float]) -> list[float]:
-    """Return `quantile_s` for several percents, which go up; the histogram is looked through once."""
+    """Return `quantile_s` for several percents in ascending order; the histogram is read once."""
     whole = sum(counts)
     wanted = [whole * percent / 100 for percent in percents]
     found: list[float] = []

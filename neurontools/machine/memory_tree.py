@@ -78,7 +78,7 @@ class MemoryMap:
     Args:
         snapshot: the machine.
         only_used: leave out of the tree devices and cores that no process of the snapshot uses.
-        former: that of an earlier snapshot of the machine; its sums are taken where no memory changed since.
+        former: that of an earlier snapshot of the machine; its sums are reused where no memory has changed.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class MemoryMap:
         """Device memory of all processes by category."""
 
     def has_same_tree(self, other: MemoryMap) -> bool:
-        """Return whether both have the same tree for certain; False may also mean that telling would take long."""
+        """Return True only if both have the same tree; False may also mean that the comparison would take long."""
         snapshot, other_snapshot = self.snapshot, other.snapshot
         return (
             self.sums is other.sums
@@ -154,7 +154,7 @@ class _Sums:
 
 
 def _same_memory(before: Snapshot, after: Snapshot) -> bool:
-    """Return whether sums over memory are the same; says no where telling would take as long as adding."""
+    """Return whether sums over memory are the same; False where comparing would take as long as adding."""
     if len(before.processes) != len(after.processes) or before.devices is not after.devices:
         return False
     for old, new in zip(before.processes, after.processes, strict=True):

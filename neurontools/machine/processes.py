@@ -1,4 +1,4 @@
-"""Who a process is: peer credentials, start time, boot, pid namespace, and a descriptor that tells its death."""
+"""Identity of processes: peer credentials, start time, boot, pid namespace, and a descriptor that shows the exit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _UCRED = struct.Struct("3i")
 _SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h
 HIDDEN = -1
-"""Stands for the start time of a process that /proc does not show."""
+"""The start time of a process that /proc does not show."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,7 +111,7 @@ class PeerProcess:
 
 
 def ticks_now() -> int:
-    """Return this moment as the start time of a process that starts now, in clock ticks since boot."""
+    """Return the current time in clock ticks since boot, the unit of start times."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
 
 
@@ -195,8 +195,8 @@ def is_readable(descriptor: int, within_s: float) -> bool:
 def in_our_pid_namespace(pid: int) -> bool:
     """Return whether a process sees the same pids as this one; True where the kernel does not tell.
 
-    The link that says so can't be read of another user's process; its status, which lists a pid for each namespace
-    from ours on down, can.
+    The link to the namespace of another user's process cannot be read, but its status can: it lists a pid for each
+    namespace from ours down.
     """
     try:
         return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")

@@ -29,7 +29,7 @@ MAX_DESCRIPTORS = 200
 RENDER = b"RENDER "
 SNAPSHOT = "snapshot"
 CHANGES = "changes"
-SYNTHETIC_PIDS_ABOVE = 4194304  # the greatest pid that Linux gives
+SYNTHETIC_PIDS_ABOVE = 4194304  # the largest pid that Linux assigns
 
 _MAX_ANSWER_BYTES = 1 << 30
 
@@ -191,7 +191,7 @@ class LineBuffer:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Take more bytes and return the lines that are complete now, without their ends."""
+        """Add bytes and return the lines that they complete, without line ends."""
         *complete, rest = data.split(b"\n")
         lines: list[bytes | None] = []
         for piece in complete:

@@ -1,6 +1,6 @@
 """Asks a daemon to render, with `_socket` alone: the fast path of neuron-ls.
 
-What this module imports must be what `python -c pass` has, `_socket`, and modules of ours that cost nothing.
+This module may import only what `python -c pass` imports, `_socket`, and modules of this package that cost nothing.
 """
 
 import _socket
@@ -77,7 +77,7 @@ def _connect(connection: _socket.socket, path: str) -> bool:
 
 
 def _check_owner(connection: _socket.socket, path: str) -> None:
-    # A directory that was not chosen by hand may be squatted in /tmp; the kernel says who listens.
+    # Another user may have created the default directory in /tmp; the kernel reports who listens.
     if env.runtime_dir():
         return
     credentials = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)

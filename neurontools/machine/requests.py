@@ -106,7 +106,7 @@ class FreedCores(Struct, frozen=True):
 
 
 class ReserveRequest(Request, frozen=True):
-    """Hold `total_bytes` of device memory for a core of the calling process, whatever it held before."""
+    """Set the device memory that is reserved for a core of the calling process to `total_bytes`."""
 
     method: ClassVar[str] = "reserve"
     core: Count
@@ -266,7 +266,7 @@ class TakenFault(Struct, frozen=True):
 
 
 class HoldsFaultRequest(Request, frozen=True):
-    """Ask whether an execution that a fault made hang still has to hang."""
+    """Ask whether an execution that hangs because of a fault must keep hanging."""
 
     method: ClassVar[str] = "holds_fault"
     fault: Positive

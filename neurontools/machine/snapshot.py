@@ -47,7 +47,7 @@ StatusCounts = tuple[tuple[int, int], ...]
 
 
 def add_counts(left: StatusCounts, right: StatusCounts) -> StatusCounts:
-    """Return the executions of both by status."""
+    """Return the sum of both, by status."""
     counts = dict(left)
     for status, count in right:
         counts[status] = counts.get(status, 0) + count
@@ -69,7 +69,7 @@ class CoreTotals(Struct, frozen=True, gc=False):
     failures: StatusCounts = ()
 
     def plus(self, other: CoreTotals) -> CoreTotals:
-        """Return what both did together on this core."""
+        """Return the sum of both."""
         return CoreTotals(
             self.core,
             self.busy_ns + other.busy_ns,

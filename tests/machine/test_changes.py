@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.machine import launch
-from neurontools.machine.changes import Changes, changed, changes, pushed
+from neurontools.machine.changes import Changes, apply_changes, apply_notification, compute_changes
 from neurontools.machine.client import Client
 from neurontools.machine.codec import convert, decode, encode
 from neurontools.machine.machine_config import StartOptions
@@ -104,15 +104,15 @@ def notification(method: str, params: object) -> Notification:
 
 
 def sent_changes(before: Snapshot, after: Snapshot) -> Changes:
-    return decode(encode(changes(before, after)), Changes)
+    return decode(encode(compute_changes(before, after)), Changes)
 
 
 @settings(max_examples=60)
 @given(st.lists(snapshots, min_size=1, max_size=4))
 def test_a_series_of_changes_tells_what_whole_snapshots_tell(series):
-    seen = pushed(None, notification(SNAPSHOT, series[0]))
+    seen = apply_notification(None, notification(SNAPSHOT, series[0]))
     for before, after in pairwise(series):
-        seen = pushed(seen, notification(CHANGES, changes(before, after)))
+        seen = apply_notification(seen, notification(CHANGES, compute_changes(before, after)))
         assert seen == after == convert(sent(after), Snapshot)
 
 
@@ -130,25 +130,25 @@ def test_small_changes_of_a_process_are_reported(before, data):
             for process, other in zip(before.processes, wild, strict=False)
         ),
     )
-    assert changed(before, sent_changes(before, after)) == after
+    assert apply_changes(before, sent_changes(before, after)) == after
 
 
 @settings(max_examples=30)
 @given(snapshots)
 def test_without_a_change_next_to_nothing_is_sent(snapshot):
     later = replace(snapshot, taken_ns=snapshot.taken_ns + 1)
-    assert len(encode(changes(snapshot, later))) < 60
-    assert changed(snapshot, sent_changes(snapshot, later)).processes is snapshot.processes
+    assert len(encode(compute_changes(snapshot, later))) < 60
+    assert apply_changes(snapshot, sent_changes(snapshot, later)).processes is snapshot.processes
 
 
 def test_changes_of_another_machine_are_an_error():
     data = [{}, [], None, [], [[5, [], [0], [], [], {}]]]
     nothing = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), ())
     with pytest.raises(IndexError):
-        changed(nothing, convert(data, Changes))
+        apply_changes(nothing, convert(data, Changes))
     for params in (data, [{}, [], [-1], [], []], [{}, [[9, None]], None, [], []]):
         with pytest.raises(ConnectionError):
-            pushed(nothing, notification(CHANGES, params))
+            apply_notification(nothing, notification(CHANGES, params))
 
 
 @pytest.mark.parametrize("executing", [False, True])
@@ -175,10 +175,10 @@ def test_a_core_that_only_begins_or_ends_an_execution_has_changed(executing):
     )
     before = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), (process,))
     after = replace(before, processes=(replace(process, cores=(replace(use, executing=not executing),)),))
-    assert json.loads(encode(changes(before, after)))[4] == [
+    assert json.loads(encode(compute_changes(before, after)))[4] == [
         [0, [0, 0, 0, 0, 0, int(not executing)], [], [], [], {}]
     ]
-    assert changed(before, sent_changes(before, after)) == after
+    assert apply_changes(before, sent_changes(before, after)) == after
 
 
 def test_watchers_of_both_forms_see_the_same_machine():

@@ -75,17 +75,17 @@ class StoredEntry:
 
 
 def is_portable(name: str) -> bool:
-    """Return whether a file of an entry is valid elsewhere: results and tags, nothing of this host or user."""
+    """Return whether a file of an entry is exported: results and tags, but nothing about this host or user."""
     return name in _PORTABLE or is_tag_file(name)
 
 
 def in_writing_order(names: list[str]) -> list[str]:
-    """Return an entry's files with the marker of a finished entry last."""
+    """Return the names of an entry's files in writing order: the done marker comes last."""
     return sorted(names, key=lambda name: (name in _LAST or name == SENTINEL, name in _MARKERS, name))
 
 
 def parse_entry(data: bytes, root: str) -> tuple[StoredEntry, EntryRef]:
-    """Return an entry's list of files, checked, and its place below a root.
+    """Return an archived entry with its checked file list, and its place below a root.
 
     Raises:
         ExportError: it is damaged, or names files that are not an entry's.
@@ -118,7 +118,7 @@ def format_end(entries: int) -> bytes:
 
 
 def check_start(path: str, file: IO[bytes]) -> None:
-    """Raise ExportError for a file that does not start as an archive does; its position stays at the start."""
+    """Raise ExportError if a file does not start like an archive; its position stays at the start."""
     start = file.read(_TAR_MAGIC_OFFSET + len(_TAR_MAGIC))
     file.seek(0)
     if start.startswith((_GZIP_MAGIC, _ZSTD_MAGIC)) or start[_TAR_MAGIC_OFFSET:] == _TAR_MAGIC:
@@ -137,7 +137,7 @@ def check_head(data: bytes) -> None:
 
 
 def check_end(data: bytes, entries: int) -> None:
-    """Raise ExportError for an archive whose end counts other entries than it has."""
+    """Raise ExportError if the number of entries at an archive's end does not match."""
     if _field(data, "entries") != entries:
         raise ExportError(f"the archive is damaged: its end record does not match its {entries} entries")
 

@@ -1,4 +1,4 @@
-"""`neuron-cache export` as a library: finished, sound entries into one archive that appears whole or not at all."""
+"""`neuron-cache export` as a library: writes finished, undamaged entries to one archive, whole or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TEMPORARY = ".writing-"
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What a new archive contains. `stored_bytes` are its files' lengths, `archive_bytes` its own."""
+    """The content of a new archive: `stored_bytes` is the total length of its files, `archive_bytes` its own length."""
 
     archive: str
     paths: tuple[str, ...]
@@ -57,17 +57,17 @@ def export_entries(
     places: Sequence[EntryRef],
     target: str,
     *,
-    judge: Callable[[Entry], str] = lambda _: "",
+    rejection_reason: Callable[[Entry], str] = lambda _: "",
     replace: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExportResult:
-    """Write finished, sound entries to an archive.
+    """Write finished, undamaged entries to an archive.
 
     Args:
         root: the cache.
         places: the entries.
         target: the archive; its suffix sets the compression.
-        judge: returns why an entry does not belong in the archive, "" if it does.
+        rejection_reason: returns why an entry does not belong in the archive, "" if it does.
         replace: replace an existing archive.
         progress: called with the number of finished entries and of all.
 
@@ -83,7 +83,7 @@ def export_entries(
         _remove_abandoned(target)
         with open(temporary, "xb") as file:
             flock(file.fileno())
-            contents = _write(file, target, root, places, judge, progress)
+            contents = _write(file, target, root, places, rejection_reason, progress)
             if not contents.paths:
                 raise _nothing_exported(contents.left_out)
             file.flush()
@@ -126,7 +126,7 @@ def _write(
     target: str,
     root: str,
     places: Sequence[EntryRef],
-    judge: Callable[[Entry], str],
+    rejection_reason: Callable[[Entry], str],
     progress: Callable[[int, int], None] | None,
 ) -> _Contents:
     contents = _Contents()
@@ -141,7 +141,7 @@ def _write(
                 progress(number, len(places))
             try:
                 with open_local(place) as (local_root, local_place):
-                    added = _add_entry(tar, local_root, local_place, judge)
+                    added = _add_entry(tar, local_root, local_place, rejection_reason)
             except RemoteError as error:
                 if not error.is_gone:
                     raise
@@ -156,7 +156,7 @@ def _write(
 
 
 def _opener(root: str) -> Callable[[EntryRef], AbstractContextManager[tuple[str, EntryRef]]]:
-    """Return a function that yields a local root and the place of an entry in it; of a bucket, a copy."""
+    """Return a function that yields a local root and an entry's place in it; for a bucket, a temporary copy."""
     if not is_remote(root):
         return lambda place: nullcontext((root, place))
     from neurontools.cache.remote.transfer import replica
@@ -166,7 +166,9 @@ def _opener(root: str) -> Callable[[EntryRef], AbstractContextManager[tuple[str,
     return lambda place: replica(tree, root, place)
 
 
-def _add_entry(tar: tarfile.TarFile, root: str, place: EntryRef, judge: Callable[[Entry], str]) -> int | str:
+def _add_entry(
+    tar: tarfile.TarFile, root: str, place: EntryRef, rejection_reason: Callable[[Entry], str]
+) -> int | str:
     """Write an entry and return its bytes, or return why it was left out."""
     # While it is held, no prune removes it.
     held = hold(place.path) if place.layout is CacheLayout.CURRENT else None
@@ -174,12 +176,16 @@ def _add_entry(tar: tarfile.TarFile, root: str, place: EntryRef, judge: Callable
         entry = EntryReader(root).read(place)
         if entry is None:
             return "removed meanwhile"
-        return _rejection_reason(root, place, entry) or judge(entry) or _add_files(tar, root, place)
+        return (
+            _unexportable_reason(root, place, entry)
+            or rejection_reason(entry)
+            or _add_files(tar, root, place)
+        )
     finally:
         release(held)
 
 
-def _rejection_reason(root: str, place: EntryRef, entry: Entry) -> str:
+def _unexportable_reason(root: str, place: EntryRef, entry: Entry) -> str:
     if place.layout is not CacheLayout.CURRENT:
         return f"its layout ({place.layout.value}) is not exported"
     if entry.state is not State.DONE:

@@ -53,7 +53,7 @@ def import_archive(
     path: str,
     root: str,
     *,
-    judge: Callable[[Entry], str] = lambda _: "",
+    rejection_reason: Callable[[Entry], str] = lambda _: "",
     limit_bytes: int = LIMIT_BYTES,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportResult:
@@ -62,7 +62,7 @@ def import_archive(
     Args:
         path: an archive of `export_entries`.
         root: the cache, created if it does not exist.
-        judge: returns why an entry is not wanted, "" if it is.
+        rejection_reason: returns why an entry is not wanted, "" if it is.
         limit_bytes: the maximum total size of the archive's files.
         progress: called with the number of bytes of the archive that were read and of all.
 
@@ -79,7 +79,7 @@ def import_archive(
                 staged = _unpack(file, temporary, limit_bytes, progress)
                 # Entries appear only after they would survive a power cut.
                 sync_file_system(temporary)
-                return _install(root, temporary, staged, judge)
+                return _install(root, temporary, staged, rejection_reason)
         except (ArchiveError, ExportError) as error:
             remedy = error.remedy or "nothing was imported; export or copy it again"
             raise ExportError(f"cannot import {path}: {error.message}", remedy) from error
@@ -105,13 +105,15 @@ def _opened(path: str) -> IO[bytes]:
     return file
 
 
-def _install(root: str, temporary: str, staged: list[_Staged], judge: Callable[[Entry], str]) -> ImportResult:
+def _install(
+    root: str, temporary: str, staged: list[_Staged], rejection_reason: Callable[[Entry], str]
+) -> ImportResult:
     reader = EntryReader(temporary)
     outcomes: dict[str, list[str]] = {"imported": [], "present": [], "locked": []}
     unwanted = []
     for item in staged:
         entry = reader.read(item.place)
-        reason = "it cannot be read" if entry is None else judge(entry)
+        reason = "it cannot be read" if entry is None else rejection_reason(entry)
         if reason:
             unwanted.append((item.stored.path, reason))
         else:

@@ -150,7 +150,7 @@ def read_setting(
 
     Args:
         name: of its environment variable.
-        parse: makes the value of the text, or raises UsageError.
+        parse: converts the text, or raises UsageError.
         environ: instead of the process's environment.
 
     Raises:

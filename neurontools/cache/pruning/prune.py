@@ -69,7 +69,7 @@ class Pruning:
         """Carry out the removal and return what was removed.
 
         Args:
-            progress: called now and then with the number of finished entries and the total.
+            progress: called periodically with the number of finished entries and the total.
 
         Raises:
             NeuronToolsError: the root cannot be written to.
@@ -136,14 +136,14 @@ def prepare_pruning(
     return Pruning(
         plan=plan,
         rules=rules,
-        locks=() if break_stale_s is None else breakable_locks(_staying(found, plan), break_stale_s),
+        locks=() if break_stale_s is None else breakable_locks(_remaining(found, plan), break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
         orphans=() if rules.named else (*find_orphans(found.root), *kept),
     )
 
 
-def _staying(found: Scan, plan: PrunePlan) -> Scan:
+def _remaining(found: Scan, plan: PrunePlan) -> Scan:
     """Return the content of a root without the entries to remove, whose locks go with them."""
     going = {choice.entry.path for choice in plan.remove}
     return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in going))
@@ -152,7 +152,7 @@ def _staying(found: Scan, plan: PrunePlan) -> Scan:
 def format_plan(
     plan: PrunePlan,
     locks: Sequence[LockState] = (),
-    left: Sequence[Orphan] = (),
+    orphans: Sequence[Orphan] = (),
     *,
     most: int | None = None,
     width: int | None = None,
@@ -160,9 +160,9 @@ def format_plan(
     """Return the plan as text: each path with size and reason, spared entries, totals.
 
     Args:
-        plan: what goes and what stays.
-        locks: what goes, too.
-        left: what killed processes left, which goes, too.
+        plan: the entries to remove and to keep.
+        locks: the locks to remove.
+        orphans: the leftovers of killed processes to remove.
         most: the largest number of paths to show, None for all.
         width: of the terminal; None for lines of any length.
     """
@@ -172,7 +172,7 @@ def format_plan(
         if most is not None and len(plan.remove) > most:
             lines.append(f"... and {len(plan.remove) - most} more; --dry-run lists all")
     lines += [_lock_line(lock) for lock in locks]
-    lines += [_left_line(item) for item in left]
+    lines += [_orphan_line(item) for item in orphans]
     if plan.spare:
         lines += ["spared:", _choices(plan.root, plan.spare[:most], width)]
         if most is not None and len(plan.spare) > most:
@@ -188,21 +188,21 @@ def format_plan(
     return "\n".join(lines)
 
 
-def removal_question(plan: PrunePlan, locks: Sequence[LockState], left: Sequence[Orphan] = ()) -> str:
+def removal_question(plan: PrunePlan, locks: Sequence[LockState], orphans: Sequence[Orphan] = ()) -> str:
     """Return the question that confirms a removal."""
     parts = []
     if plan.remove:
         parts.append(f"{plural(len(plan.remove), 'entry', 'entries')}, {format_size(plan.freed_bytes)}")
     if locks:
         parts.append(plural(len(locks), "stale lock", "stale locks"))
-    if left:
-        size_bytes = sum(item.size_bytes for item in left)
-        parts.append(f"{plural(len(left), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
+    if orphans:
+        size_bytes = sum(item.size_bytes for item in orphans)
+        parts.append(f"{plural(len(orphans), 'leftover', 'leftovers')}, {format_size(size_bytes)}")
     return f"Remove {' and '.join(parts)}?"
 
 
 def plan_json(
-    plan: PrunePlan, removal: Removal | None, locks: Sequence[LockState], left: Sequence[Orphan] = ()
+    plan: PrunePlan, removal: Removal | None, locks: Sequence[LockState], orphans: Sequence[Orphan] = ()
 ) -> dict[str, Any]:
     """Return the JSON form of a plan (`removal` None) or of its result."""
     remove = plan.remove if removal is None else removal.removed
@@ -214,7 +214,7 @@ def plan_json(
         "spared": [_choice_json(choice) for choice in spare],
         "locks": [_lock_json(lock) for lock in locks],
         "leftovers": [
-            {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in left
+            {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in orphans
         ],
         "freed_bytes": sum(choice.entry.size_bytes for choice in remove),
         "total_bytes": plan.total_bytes,
@@ -224,13 +224,13 @@ def plan_json(
 def format_removal(
     removal: Removal,
     locks: Sequence[LockState] = (),
-    left: Sequence[Orphan] = (),
+    orphans: Sequence[Orphan] = (),
     *,
     root: str = "",
     width: int | None = None,
 ) -> str:
     """Return the result of a removal as text."""
-    lines = [_lock_line(lock) for lock in locks] + [_left_line(item) for item in left]
+    lines = [_lock_line(lock) for lock in locks] + [_orphan_line(item) for item in orphans]
     if removal.spared:
         lines += ["spared:", _choices(root, removal.spared, width)]
     lines.append(
@@ -268,7 +268,7 @@ def _choice_json(choice: PruneDecision) -> dict[str, Any]:
     }
 
 
-def _left_line(item: Orphan) -> str:
+def _orphan_line(item: Orphan) -> str:
     return printable(f"{item.words}: {item.path}, {format_size(item.size_bytes)}")
 
 

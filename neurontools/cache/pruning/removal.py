@@ -72,10 +72,10 @@ def remove_entries(
     """Remove the entries of a plan; those used, locked or loaded since, and those that cannot be removed, are spared.
 
     Args:
-        plan: what goes.
-        rules: as the plan was made with.
+        plan: the entries to remove.
+        rules: the rules of the plan.
         network: the root is on a network file system, where flock shows nothing.
-        progress: called now and then with the number of finished entries and the total.
+        progress: called periodically with the number of finished entries and the total.
 
     Raises:
         NeuronToolsError: the root cannot be written to.
@@ -182,12 +182,12 @@ def _remove(
             reason = changed_since(reader, planned, rules, network=network)
             if reason:
                 return reason
-            aside = f"{os.getpid()}-{os.urandom(6).hex()}"
-            above.rename(name, trash, aside)
-            taken = not trash.is_same(aside, descriptor) or _has_living_lock(trash, aside)
-            if taken and _put_back(trash, aside, above, name):
+            trash_name = f"{os.getpid()}-{os.urandom(6).hex()}"
+            above.rename(name, trash, trash_name)
+            is_taken = not trash.is_same(trash_name, descriptor) or _has_living_lock(trash, trash_name)
+            if is_taken and _put_back(trash, trash_name, above, name):
                 return "taken by another process"
-            trash.remove_tree(aside)
+            trash.remove_tree(trash_name)
     except FileNotFoundError:
         return "already removed"
     except OSError as error:
@@ -204,10 +204,10 @@ def remove_leftover(root: str, path: str) -> None:
             above.remove_tree(name)
 
 
-def _put_back(trash: Directory, aside: str, above: Directory, name: str) -> bool:
+def _put_back(trash: Directory, trash_name: str, above: Directory, name: str) -> bool:
     """Undo a removal; return False if another process has created the entry again."""
     try:
-        trash.rename(aside, above, name)
+        trash.rename(trash_name, above, name)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
@@ -225,9 +225,9 @@ def changed_since(reader: EntryReader, planned: Entry, rules: PruneRules, *, net
     return reason_to_spare(found, rules, time.time(), network=network)
 
 
-def _has_living_lock(trash: Directory, aside: str) -> bool:
+def _has_living_lock(trash: Directory, trash_name: str) -> bool:
     try:
-        directory = trash.subdirectory(aside)
+        directory = trash.subdirectory(trash_name)
     except NotADirectoryError:
         return False
     with directory:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FOREIGN_GRACE_S = 600.0
 NETWORK_GRACE_S = 86400.0
-_USELESS = frozenset({State.FAILED, State.INTERRUPTED})
+_FAILED_STATES = frozenset({State.FAILED, State.INTERRUPTED})
 _NUMBER = re.compile(r"\d+")
 
 
@@ -97,7 +97,7 @@ def make_plan(
         scan: the root's content.
         rules: what to remove.
         now: Unix seconds.
-        in_use: says whether an entry (by path) is loaded by a process.
+        in_use: returns whether an entry (by path) is loaded by a process.
         network: the root is on a network file system, where flock shows nothing.
     """
     kept = _last_used(scan, rules.keep_last)
@@ -128,7 +128,7 @@ def make_plan(
             if rest <= rules.max_bytes:
                 break
             if entry.path not in selected and not is_spared(entry):
-                why = entry.state.value if entry.state in _USELESS else _unused(entry, now)
+                why = entry.state.value if entry.state in _FAILED_STATES else _unused(entry, now)
                 remove.append(PruneDecision(entry, f"{limit}, {why}"))
                 rest -= entry.size_bytes
     return PrunePlan(scan.root, tuple(remove), tuple(guarded.values()), total)
@@ -140,10 +140,10 @@ def reason_to_remove(
     """Return which rule, other than the size limit, selects an entry; "" for none.
 
     Args:
-        entry: what to judge.
+        entry: the entry.
         rules: what to remove.
         now: Unix seconds.
-        current: the compiler versions in use; None to judge no compiler.
+        current: the compiler versions in use; None to ignore the compiler.
     """
     if entry.path in rules.named:
         return "named"
@@ -197,7 +197,7 @@ def _longest_unused_first(entry: Entry) -> tuple[float, str]:
 
 
 def _useless_first(entry: Entry) -> tuple[bool, float, str]:
-    return entry.state not in _USELESS, *_longest_unused_first(entry)
+    return entry.state not in _FAILED_STATES, *_longest_unused_first(entry)
 
 
 def _unused(entry: Entry, now: float) -> str:

@@ -26,7 +26,7 @@ ATTEMPTS = 3
 CONNECT_S = 5
 SILENCE_S = 20
 _CONNECTIONS = 32
-# s3fs holds that many chunks of 50 MiB of each large file in memory.
+# s3fs holds this many chunks of 50 MiB of each large file in memory.
 _CHUNKS_AT_ONCE = 2
 _DIGEST_KEY = "sha256"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -108,7 +108,7 @@ class Bucket:
             return bytes(_client().cat_file(path, start=start, end=end))
 
     def download(self, stored: StoredObject, target: str) -> None:
-        """Write an object to a file and check its length and digest; a broken connection starts it again."""
+        """Write an object to a file and check its length and digest; starts again after a broken connection."""
         doing = f"read {stored.path}"
         for attempt in range(ATTEMPTS):
             try:
@@ -162,7 +162,7 @@ class Bucket:
                 _client().rm_file(path)
 
     def _has_content(self, stored: StoredObject, file: str) -> bool | None:
-        """Compare an object and a file by digest, None if the object has no digest that is known here."""
+        """Return whether an object and a file have the same digest, None if the object has no known digest."""
         if stored.tag == _digest(file, "md5").hexdigest():
             return True
         with self._errors(f"read {stored.path}"):
@@ -281,7 +281,7 @@ class RemoteError(NeuronToolsError):
 
     @property
     def concerns_all(self) -> bool:
-        """Whether every other object would meet the same error."""
+        """Whether requests for other objects would fail with the same error."""
         return self.kind in {
             RemoteErrorKind.DENIED,
             RemoteErrorKind.CREDENTIALS,

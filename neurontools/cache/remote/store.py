@@ -1,12 +1,12 @@
-"""A bucket behind the local copy of a run: missing entries are fetched from it, compiled entries are sent to it.
+"""A bucket behind the local copy that a run uses: missing entries are downloaded, compiled entries are uploaded.
 
 The copy is a root like any other: processes of one host take turns by its locks, and a hit costs no request.
 Hosts do not lock each other out: both compile, and the first that writes the done marker has finished the entry.
 A bucket that does not answer or refuses costs one warning; the run goes on with the copy.
 
-Removals examine each entry again and delete its done marker first, so that no reader finds half. A bucket does not show
-who has loaded an entry or when it was read: pins, locks and the time since the last change decide, with the grace period
-of a network file system.
+Removals examine each entry again and delete its done marker first, so that no reader finds half an entry. A bucket does
+not show who has loaded an entry or when it was read: pins, locks and the time since the last change decide, with the
+grace period of a network file system.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Move entries between a bucket and directories: copies to read whole files, and uploads that readers see whole or not at all.
+"""Transfer of entries between a bucket and directories. Readers see an uploaded entry whole or not at all.
 
 An upload writes the done marker last. Two hosts may write the same entry at once: each object appears whole, new
 objects replace nothing, and the second host finds the entry finished.

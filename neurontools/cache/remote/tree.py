@@ -57,10 +57,10 @@ class BucketTree:
     """
 
     def __init__(
-        self, root: str, listed: Callable[[int], None] | None = None, bucket: Bucket | None = None
+        self, root: str, on_listed: Callable[[int], None] | None = None, bucket: Bucket | None = None
     ) -> None:
         self.bucket = Bucket(root) if bucket is None else bucket
-        self._report_listed = listed
+        self._on_listed = on_listed
         self._listed: set[str] = set()
         self._folders: dict[str, dict[str, BucketItem]] = {}
         self._starts: dict[tuple[str, int, int], bytes] = {}
@@ -87,7 +87,7 @@ class BucketTree:
 
     def read_start(self, path: str, most_bytes: int) -> bytes:
         """Return the first bytes of an object, b"" if it does not exist."""
-        self.expect([(path, most_bytes)])
+        self.prefetch([(path, most_bytes)])
         stored = self.stored(path)
         return b"" if stored is None else self._starts.get(_content_key(stored, most_bytes), b"")
 
@@ -109,10 +109,10 @@ class BucketTree:
             return None
         return parse_lock(path, self.read_start(path, _MAX_LOCK_BYTES), stored.changed_unix_s)
 
-    def expect(self, wanted: Iterable[tuple[str, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[str, int]]) -> None:
         """Read the first bytes of many objects at once; objects with the same tag and length are read once."""
         missing: dict[tuple[str, int, int], tuple[str, int]] = {}
-        for path, most_bytes in wanted:
+        for path, most_bytes in ranges:
             self._list(path)
             stored = self.stored(path)
             if stored is not None and stored.size_bytes:
@@ -145,8 +145,8 @@ class BucketTree:
             is_below = stored.path == path or stored.path.startswith(path + "/")
             if is_below and stored.path.count("/") <= _MAX_SLASHES and is_plain(stored.path):
                 self._add(stored)
-        if self._report_listed is not None:
-            self._report_listed(len(found))
+        if self._on_listed is not None:
+            self._on_listed(len(found))
         self._listed.add(path)
 
     def _add(self, stored: StoredObject) -> None:

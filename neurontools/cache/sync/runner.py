@@ -88,7 +88,7 @@ def plan_sync(
     selection: SyncFilter,
     *,
     details: bool = False,
-    listed: Callable[[int], None] | None = None,
+    on_listed: Callable[[int], None] | None = None,
 ) -> SyncPlan:
     """Return what a sync would move, touching nothing.
 
@@ -97,7 +97,7 @@ def plan_sync(
         target: a root, which need not exist; its bucket must.
         selection: which entries.
         details: the selection needs flags or names.
-        listed: called with the number of objects of a bucket that were listed.
+        on_listed: called with the number of objects of a bucket that were listed.
 
     Raises:
         UsageError: both roots are the same, or one is in the other.
@@ -108,10 +108,10 @@ def plan_sync(
         raise UsageError(
             f"{source} and {target} are the same cache, or one contains the other", "name two separate caches"
         )
-    found = scan(source, details=details, on_listed=listed)
+    found = scan(source, details=details, on_listed=on_listed)
     if not found.exists:
         raise missing_cache(source)
-    return make_plan(found, scan(target, details=details, on_listed=listed), selection)
+    return make_plan(found, scan(target, details=details, on_listed=on_listed), selection)
 
 
 def run_sync(

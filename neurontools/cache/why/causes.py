@@ -319,7 +319,7 @@ def _output_kept(diff: GraphDiff, *, alone: bool) -> Cause | None:
 
 
 def _code_changed(diff: GraphDiff) -> Cause:
-    step = diff.parting()
+    step = diff.first_difference()
     where = ""
     if step is not None:
         side = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]

@@ -115,7 +115,7 @@ class GraphDiff:
             and self.old.aliases == self.new.aliases
         )
 
-    def parting(self) -> DiffStep | None:
+    def first_difference(self) -> DiffStep | None:
         """Return where the graphs part: the first operator that differs by more than the inputs' sizes, or at all."""
         differing = [step for step in self.steps if not step.is_equal]
         return next((step for step in differing if not step.follows), differing[0] if differing else None)

@@ -1,4 +1,4 @@
-"""`neuron-cache why` as a library: why a run compiled, why an entry was compiled, why two entries are not one."""
+"""`neuron-cache why` as a library: why a run compiled, why an entry was compiled, why two entries differ."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RunExplanation:
 
 
 def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = None) -> Explanation:
-    """Return why two entries are not one.
+    """Return why two entries are not the same entry.
 
     Args:
         root: the cache in which names are looked up; paths may be in other caches.
@@ -107,7 +107,7 @@ def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = N
 
 
 def explain_entry(root: str, name: str, progress: Progress | None = None) -> Explanation:
-    """Return why an entry was compiled although its nearest neighbour in the cache is like it.
+    """Return why an entry was compiled instead of reusing its nearest neighbour in the cache.
 
     Args:
         root: the cache in which the name is looked up; a path may be in another cache.

@@ -135,9 +135,9 @@ class Neighbourhood:
         for number, place in enumerate(near):
             if progress is not None:
                 progress(number, len(near))
-            promise = _promise(own, self._sketch(place))
-            if promise > 0:
-                ranked.append((promise + self._bonus(place), place))
+            potential = _potential(own, self._sketch(place))
+            if potential > 0:
+                ranked.append((potential + self._bonus(place), place))
         ranked.sort(key=lambda pair: pair[0], reverse=True)
         return [place for _, place in ranked[:_MAX_READ]]
 
@@ -197,7 +197,7 @@ def _sketch_graph(graph: GraphFacts) -> _Sketch:
     return _Sketch(Counter(graph.names), Counter(tensors))
 
 
-def _promise(own: _Sketch, candidate: _Sketch) -> float:
+def _potential(own: _Sketch, candidate: _Sketch) -> float:
     """Return how promising a comparison is: similar names, then shapes, or one graph a part of the other."""
     common = (own.names & candidate.names).total()
     least = min(own.names.total(), candidate.names.total())

@@ -224,7 +224,7 @@ def _format_graphs(comparison: EntryComparison, style: ReportStyle) -> Iterator[
     changed = f"{len(diff.changed())} changed, {len(diff.added())} added, {len(diff.removed())} removed"
     yield style.paint("graph", _BOLD)
     yield from style.wrap(f"{number}: {diff.equal_count} the same, {changed}", 2)
-    for sign, source in _parting_sources(diff):
+    for sign, source in _difference_sources(diff):
         yield from style.wrap(source, 2, f"parts at {sign}")
     for graph, sign in ((diff.old, "-"), (diff.new, "+")):
         if graph.cut and diff.old.cut != diff.new.cut:
@@ -237,9 +237,9 @@ def _format_graphs(comparison: EntryComparison, style: ReportStyle) -> Iterator[
     yield ""
 
 
-def _parting_sources(diff: GraphDiff) -> Iterator[tuple[str, str]]:
+def _difference_sources(diff: GraphDiff) -> Iterator[tuple[str, str]]:
     """Yield sign and source line of each graph where they part; nothing if only the inputs' sizes differ."""
-    step = diff.parting()
+    step = diff.first_difference()
     if step is None or step.follows:
         return
     old = read_source_line(diff.old.operations[step.old].source) if step.old >= 0 else ""

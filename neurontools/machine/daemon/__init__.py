@@ -1,1 +1,1 @@
-"""neurond: carries events to the state machine and its effects away."""
+"""neurond: passes events to the state machine and carries out the effects."""

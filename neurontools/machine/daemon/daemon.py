@@ -1,4 +1,4 @@
-"""The daemon of one machine, from its predecessor's journal to its end."""
+"""The daemon of one machine: start from the journal, serving, exit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Daemon:
         self._parent_gone = False
 
     async def run(self) -> None:
-        """Serve until the end.
+        """Serve until the daemon is stopped or ends by itself.
 
         Raises:
             NeuronToolsError: the machine cannot be created, or is already running.
@@ -76,7 +76,7 @@ class Daemon:
                 recovery_socket.close()
 
     def restore(self) -> None:
-        """Create the directory, the socket and the records again where they were deleted or damaged."""
+        """Recreate the directory, the socket and the records if they were deleted or damaged."""
         if self._directory.is_whole():
             return
         try:
@@ -131,7 +131,7 @@ class Daemon:
             self._close(parent_fd)
 
     def info(self) -> DaemonInfo:
-        """Return what neurond.json says."""
+        """Return the content of neurond.json."""
         definition, layout = self._definition, self._service.machine.layout
         me = processes.this_process()
         return DaemonInfo(

@@ -1,4 +1,4 @@
-"""Watches for the end of registered processes: their own exit, that of their player, and exec.
+"""Watches for the end of registered processes: exit, exit of the player of a synthetic one, and exec.
 
 A program that replaces itself by another one (exec) keeps its pid and its start time, so its pidfd says nothing. But
 exec closes its connection, and the stack of the new program lies elsewhere. Its cores are free then, as a real driver
@@ -38,7 +38,7 @@ class ExitWatcher:
         self._hosts: dict[ProcessKey, ProcessKey] = {}
 
     def watch(self, key: ProcessKey, host: ProcessKey) -> None:
-        """End a registered process with a process of the host.
+        """Watch a process of the host with which a registered process ends.
 
         Raises:
             ProcessLookupError: that process has exited.
@@ -80,14 +80,14 @@ class ExitWatcher:
 
 
 class ExecDetector:
-    """Detects exec in processes that no connection speaks for: when that begins, then every two seconds.
+    """Detects exec in processes that no connection speaks for: checks them at once, then every two seconds.
 
     Without such processes there is no timer.
 
     Args:
         loop: runs the timer.
         process_of: the registered process of a key, None when it is not registered (any more).
-        on_replaced: gets a process that is another program now.
+        on_replaced: gets a process that now runs another program.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ExecDetector:
 
 
 def is_replaced(process: Process) -> bool:
-    """Return whether a running process is another program than at its registration."""
+    """Return whether a process runs another program than when it registered."""
     if not process.stack or process.player is not None:
         return False
     return stack_start(process.key.pid) not in {0, process.stack}

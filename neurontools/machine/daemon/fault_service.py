@@ -1,4 +1,4 @@
-"""Carries fault events to the machine: timers, the processes' doorbells, the kernel log."""
+"""Passes fault events to the machine; runs timers, the processes' doorbells and the kernel log."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class FaultService:
         return answer
 
     def joined(self, key: ProcessKey) -> None:
-        """Tell a new process of the faults that wait for it. No other process is concerned: cores have one owner."""
+        """Set the doorbell of a new process to its armed faults. Others do not change: a core has one owner."""
         if self._machine.faults.faults():
             self._ring((key,))
 
@@ -114,8 +114,8 @@ class FaultService:
             self._on_change(True)
 
     def _counts(self, taken: FaultTaken) -> bool:
-        # Hits of a fault without a count, and executions that a fault lets pass, may wait: no number of those is
-        # promised.
+        # Hits of a fault without a count, and executions that a fault lets pass, may be written later: their exact
+        # number is not guaranteed.
         hit = taken.hit
         fault = None if hit is None else self._machine.faults.find(hit.fault)
         return fault is not None and (fault.left is not None or bool(fault.broken_cores or fault.held))

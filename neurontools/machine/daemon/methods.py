@@ -133,7 +133,7 @@ class ProcessMethods:
     def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> Reply:
         player = self._sessions.own_key(connection)
         if request.known is not None:
-            # A player that asks again never got the answer, so it does not know what was registered then.
+            # A player that repeats a request never got the answer, so it does not know what was registered.
             self._remove(player, set(self._service.synthetic_of(player)) - set(request.known))
         pids = self._next_pids(len(request.processes))
         events = [
@@ -173,7 +173,7 @@ class ProcessMethods:
     def _remove(self, player: ProcessKey, pids: set[int]) -> None:
         leaving = [process.key for pid, process in self._service.synthetic_of(player).items() if pid in pids]
         for place, key in enumerate(leaving, 1):
-            # The journal once for all of them, before the player gets its answer.
+            # Write the journal once for all of them, before the player gets its answer.
             self._service.leave(key, "ends", at_once=place == len(leaving))
 
     def _next_pids(self, count: int) -> range:
@@ -270,7 +270,7 @@ class FaultMethods:
         return reply(Empty())
 
     def _checked_pid(self, connection: Connection, pid: int | None) -> int:
-        """Return the process in question: the client, or for the owner and root any, synthetic ones too."""
+        """Return the pid of the client, or for the owner and root any process's, synthetic ones too."""
         if pid is None or pid == connection.peer.pid:
             return self._sessions.own_key(connection).pid
         if not may_administer(connection.peer):

@@ -64,7 +64,7 @@ class PageLimits:
             self._timer = self._loop.call_later(PERIOD_S, self._check)
 
     def refusal_reason(self, uid: int) -> str:
-        """Return why a user may not have another page, or ""."""
+        """Return why a user may not have another page, "" if it may."""
         if uid in self._refused_uids:
             return f"uid {uid} wrote beyond a telemetry page"
         if self._count(uid) >= PAGES_MAX:

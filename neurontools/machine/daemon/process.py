@@ -1,6 +1,6 @@
 """neurond's process, started by `neurontools.machine.launch`.
 
-It leaves its starter's session, and reports the start by one line of JSON on an inherited pipe: the daemon's facts, or
+It starts its own session, and reports the start by one line of JSON on an inherited pipe: the daemon's facts, or
 an error.
 """
 

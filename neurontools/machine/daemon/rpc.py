@@ -1,4 +1,4 @@
-"""The answers of neurond to lines: the greeting, methods about the machine as a whole, and rendered text of a tool.
+"""How neurond answers requests: hello, methods about the machine as a whole, and rendered text of a tool.
 
 Rendering is the fast path of neuron-ls: the daemon renders the text, so that the tool itself only prints bytes.
 """
@@ -57,11 +57,11 @@ _REPLACED = b"error: neurond is older than the installed neurontools\nhint: rest
 
 
 class RpcHandler:
-    """Answers lines.
+    """Answers request lines.
 
     Args:
         service: the machine.
-        authorization: who may ask for what.
+        authorization: the access rules.
         socket_path: where this daemon listens, for `describe`.
         stop: ends the daemon after the answer is sent.
         on_clients: called when a client connected or disconnected.
@@ -95,7 +95,7 @@ class RpcHandler:
         self._handlers = handlers
 
     def on_open(self, connection: Connection) -> None:
-        """Take a new connection in."""
+        """Add a new connection."""
         self._sessions.open(connection)
         self._on_clients()
         reason = self._sessions.excess(connection.peer)
@@ -123,7 +123,7 @@ class RpcHandler:
             connection.send(error_line(error))
 
     def on_close(self, connection: Connection) -> None:
-        """Forget a connection. What its process holds stays its own until the process has exited."""
+        """Forget a connection. Its process keeps what it holds until it exits."""
         for key in self._sessions.close(connection):
             self._service.exec_detector.add(key)
         self._watching.remove(connection)

@@ -1,4 +1,4 @@
-"""Connections of a Unix socket on an asyncio loop: accepting, cutting into lines, sending, dropping slow readers.
+"""Connections of a Unix socket on an asyncio loop: accepting, splitting into lines, sending, dropping slow readers.
 
 Raw non-blocking sockets with `add_reader` and `add_writer`, because an answer may carry a descriptor (SCM_RIGHTS).
 """
@@ -32,7 +32,7 @@ class Handler(Protocol):
     """Handles connections."""
 
     def on_open(self, connection: Connection) -> None:
-        """Take a new connection in."""
+        """Add a new connection."""
 
     def on_line(self, connection: Connection, line: bytes | None) -> None:
         """Answer a line; None stands for a line that was too long."""
@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes of a request whose end has not come yet."""
+        """Number of received bytes of an incomplete request."""
         return self._lines.unfinished_bytes
 
     def count_invalid_line(self) -> None:
@@ -174,7 +174,7 @@ class Connection:
 
 
 class UnfinishedRequests:
-    """The requests of one user whose ends have not come yet."""
+    """The incomplete requests of one user."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
@@ -274,7 +274,7 @@ class Server:
             self.handler.on_open(connection)
 
     def _pause(self, listener: socket.socket) -> None:
-        # Out of descriptors: the listener stays readable, so look again later instead of spinning.
+        # Out of descriptors: the listener stays readable, so try again later instead of spinning.
         self.loop.remove_reader(listener.fileno())
         self.loop.call_later(_PAUSE_WITHOUT_DESCRIPTORS_S, self._resume, listener)
 

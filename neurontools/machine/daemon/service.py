@@ -1,4 +1,4 @@
-"""Carries events to the simulated machine and its effects to pages, records and watched processes. No sockets."""
+"""Passes events to the simulated machine, and its effects to pages, records and watched processes. No sockets."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ class MachineService:
         return process, page_fd
 
     def register_synthetic(self, events: Sequence[Register]) -> list[tuple[Process, int] | RefusedError]:
-        """Put synthetic processes of one player on the machine, as `register` does, each or the reason why not.
+        """Put synthetic processes of one player on the machine, as `register` does; return each or why it was refused.
 
         Raises:
-            PageError: a page cannot be created; those before it are registered all the same.
+            PageError: a page cannot be created; the processes before it stay registered.
             ProcessLookupError: the player has exited.
         """
         admitted: list[tuple[Process, int] | RefusedError] = []
@@ -204,7 +204,7 @@ class MachineService:
         self._on_change(False)
 
     def change_faults(self, event: FaultEvent | ResetDevice) -> Effect:
-        """Carry an event about faults to the machine and return the effect that answers it.
+        """Pass an event about faults to the machine and return the effect that answers it.
 
         Raises:
             RefusedError: the request is not valid, or a device is in use.

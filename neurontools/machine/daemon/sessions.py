@@ -1,4 +1,4 @@
-"""Connections: who is at the other end and what they may do, the form of an answer, and the watchers of snapshots."""
+"""Connections: the peers and their rights, the form of an answer, and the watchers of snapshots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from neurontools.machine import codec
-from neurontools.machine.changes import changes
+from neurontools.machine.changes import compute_changes
 from neurontools.machine.processes import HIDDEN
 from neurontools.machine.protocol import CHANGES, SNAPSHOT, ErrorCode, RpcError, push_line
 
@@ -59,7 +59,7 @@ class Authorization:
         self._group = group
 
     def refusal_reason(self, peer: Peer) -> str:
-        """Return why a process may call no method at all, or ""."""
+        """Return why a process may not call any method, "" if it may."""
         if self._group is None and peer.uid != os.getuid():
             return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
         if peer.pid == 0:
@@ -98,7 +98,7 @@ class Sessions:
         return len(self._greeted)
 
     def open(self, connection: Connection) -> None:
-        """Take a connection in."""
+        """Add a connection."""
         self._greeted[connection] = None
         self._users[connection.peer.uid] += 1
 
@@ -121,7 +121,7 @@ class Sessions:
         return f"uid {peer.uid} has {most} connections to this machine, the most for one user"
 
     def greet(self, connection: Connection) -> ProcessKey:
-        """Find out who is at the other end.
+        """Identify the process at the other end.
 
         Raises:
             RpcError: the process is gone.
@@ -201,7 +201,7 @@ class Watching:
             self._schedule(period_s)
 
     def remove(self, connection: Connection) -> None:
-        """Push nothing more to a connection."""
+        """Stop pushing to a connection."""
         period_s = self._periods.pop(connection, None)
         if period_s is None:
             return
@@ -245,7 +245,7 @@ class Watching:
                 continue
             line = lines.get(id(base))
             if line is None:
-                line = lines[id(base)] = push_line(CHANGES, codec.encode(changes(base, snapshot)))
+                line = lines[id(base)] = push_line(CHANGES, codec.encode(compute_changes(base, snapshot)))
             bases[connection] = snapshot
             connection.send(line)
 

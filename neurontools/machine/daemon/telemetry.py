@@ -80,7 +80,7 @@ class Telemetry:
         return self._encoded
 
     def refresh(self, now_ns: int) -> None:
-        """Bring `state` up to date; a page that can't be read keeps its last values, marked stale."""
+        """Update `state`; a page that can't be read keeps its last values, marked stale."""
         reader = self._reader
         if reader is None:
             return
@@ -95,7 +95,7 @@ class Telemetry:
             self._show(reader, stale=True)
 
     def take_last(self, now_ns: int) -> None:
-        """Bring `state` up to date for the last time: the writer has exited, perhaps in the middle of a change."""
+        """Update `state` for the last time: the writer has exited, perhaps in the middle of a change."""
         self.refresh(now_ns)
         reader = self._reader
         if reader is not None and self.state.stale and reader.salvage():
@@ -233,7 +233,7 @@ class SnapshotBuilder:
     ) -> Snapshot:
         for page in telemetry:
             page.refresh(taken_ns)
-        # Three lists, not zip: its thousand iterators would set the garbage collector off on what was just made.
+        # Three lists instead of zip, whose thousand iterators would trigger a garbage collection of the new objects.
         sums = [sum([page.counts[place] for page in telemetry]) for place in range(COUNTERS)]
         lifetime = dict(machine.lifetime)
         for name, amount in named_counts(sums):

@@ -112,7 +112,7 @@ def kinds_json() -> list[dict[str, Any]]:
 
 
 def describe(fault: Fault) -> str:
-    """Return what an injected fault is going to do, as a line."""
+    """Return one line about what an injected fault will do."""
     when = {
         Phase.WAITING: f"armed in {format_duration(fault.spec.after_s)}",
         Phase.BROKEN: "fired, the device needs a reset",

@@ -40,7 +40,7 @@ class FaultKind(StrEnum):
 
 
 class EccType(StrEnum):
-    """Which memory errors a device meets."""
+    """The types of memory errors."""
 
     MEM_CORRECTED = "mem-corrected"
     MEM_UNCORRECTED = "mem-uncorrected"

@@ -31,7 +31,7 @@ ONLY_FOR = {
 
 
 class FaultParams(TypedDict, total=False):
-    """The arguments of `inject` beside the kind; see `FaultSpec`."""
+    """The arguments of `inject` besides the kind; see `FaultSpec`."""
 
     device: int | None
     core: int | None
@@ -86,7 +86,7 @@ class FaultSpec(Request, frozen=True):
     every_s: float | None = None
 
     def target(self) -> str:
-        """Return what the fault is aimed at, for a person."""
+        """Return the target of the fault as text."""
         parts = []
         if self.to is not None:
             parts.append(f"link {self.device}-{self.to}")
@@ -176,7 +176,7 @@ class Victim(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """How a fault hits: the kind, the NRT status (0: the execution succeeds), and what kind needs which fact.
+    """How a fault hits: the kind, the NRT status (0: the execution succeeds), and facts that some kinds need.
 
     `device` and `nc` are the device and the core inside of it; `peer` is the other device of a broken link.
     """

@@ -1,4 +1,4 @@
-"""`neuron-ls --filter`, a form of ours: its grammar, and what it selects of a machine.
+"""`neuron-ls --filter`, which the real tool does not have: its grammar, and what it selects of a machine.
 
 A filter is `KEY OPERATOR VALUE[,VALUE...]`; one of the values must hold. Keys are of the device (`state=busy`) or of the
 process (`tag~train`).

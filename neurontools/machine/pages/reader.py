@@ -105,7 +105,7 @@ class PageReader:
         static = self._pread(HEADER.size + 4 * MAX_CORES, 0)
         self.identity, self.cores = parse_header(static, os.fstat(fd).st_size)
         self._layout = layout = PageLayout(len(self.cores))
-        # Small pages are taken with one pread, of large ones first the sequence numbers.
+        # Small pages are read with one pread; of large ones, the sequence numbers are read first.
         often_bytes = layout.page_bytes - layout.process_offset
         small = often_bytes <= AT_ONCE_BYTES
         self._first_offset = layout.process_offset if small else layout.sequences_offset

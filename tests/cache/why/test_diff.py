@@ -67,7 +67,7 @@ def test_a_graph_does_not_differ_from_itself(graph: Graph) -> None:
     diff = diff_graphs(facts_of_graph(graph), facts_of_graph(graph))
     assert diff.is_empty
     assert diff_lines(diff) == ()
-    assert diff.parting() is None
+    assert diff.first_difference() is None
 
 
 @given(graphs(), graphs())
@@ -102,7 +102,7 @@ def test_a_changed_constant_is_found_where_it_is(names: list[str], draw: st.Data
     operations[at] = replace(operations[at], constants=("0.1",))
     diff = diff_graphs(old, replace(old, operations=tuple(operations)))
     assert [(step.new, step.aspects) for step in diff.changed()] == [(at, {Aspect.CONSTANT})]
-    assert diff.parting() == diff.changed()[0]
+    assert diff.first_difference() == diff.changed()[0]
 
 
 def test_an_insertion_stands_where_the_source_says() -> None:

@@ -303,14 +303,14 @@ def _change_seeds() -> list[bytes]:
 
 
 def _check_changes(data: bytes) -> None:
-    from neurontools.machine.changes import pushed
+    from neurontools.machine.changes import apply_notification
     from neurontools.machine.protocol import ClientSession
 
     session, snapshot = ClientSession(), None
     try:
         session.feed(data or b"\n")
         while (notification := session.next_notification()) is not None:
-            snapshot = pushed(snapshot, notification)
+            snapshot = apply_notification(snapshot, notification)
     except ConnectionError:
         return
 
