@@ -102,11 +102,11 @@ class EntryReader:
             return None
         current = place.layout is CacheLayout.CURRENT
         if current:
-            made = _made(content.files, own)
-            hits, used = self._used(place, content.files, made)
+            made = _creation_time(content.files, own)
+            hits, used = self._hits_and_last_use(place, content.files, made)
         else:
             made = content.files[content.neff].st_mtime if content.neff else _last_change(content.files, own)
-            hits, used = self._counted(place)[0], _last_seen(content.files, made)
+            hits, used = self._read_counter(place)[0], _last_use_time(content.files, made)
         flags, name = self._details(place, content) if details else ((), "")
         return Entry(
             path=place.path,
@@ -137,8 +137,10 @@ class EntryReader:
         done = content.state is State.DONE
         return flags, _network_name(self._tree, f"{place.path}/{layouts.NEFF}") if done else ""
 
-    def _used(self, place: EntryRef, files: dict[str, os.stat_result], made: float) -> tuple[int, float]:
-        hits, used = self._counted(place)
+    def _hits_and_last_use(
+        self, place: EntryRef, files: dict[str, os.stat_result], made: float
+    ) -> tuple[int, float]:
+        hits, used = self._read_counter(place)
         for name in _TIMED:
             if name in files:
                 used = max(used, files[name].st_mtime)
@@ -146,7 +148,7 @@ class EntryReader:
             used = max(used, files[layouts.NEFF].st_atime)
         return hits, used or made
 
-    def _counted(self, place: EntryRef) -> tuple[int, float]:
+    def _read_counter(self, place: EntryRef) -> tuple[int, float]:
         if self._hits is None:
             return self._usage.hits(place.path)
         directory, _, name = place.path.rpartition("/")
@@ -181,7 +183,7 @@ def _tags(files: dict[str, os.stat_result]) -> tuple[str, ...]:
     return tuple(sorted([name[len(prefix) :] for name in files if name.startswith(prefix)]))
 
 
-def _made(files: dict[str, os.stat_result], own: os.stat_result) -> float:
+def _creation_time(files: dict[str, os.stat_result], own: os.stat_result) -> float:
     for name in (layouts.DONE, layouts.NEFF, layouts.LOG, *layouts.GRAPH_NAMES):
         if name in files:
             return files[name].st_mtime
@@ -192,7 +194,7 @@ def _last_change(files: dict[str, os.stat_result], own: os.stat_result) -> float
     return max((found.st_mtime for found in files.values()), default=own.st_mtime)
 
 
-def _last_seen(files: dict[str, os.stat_result], made: float) -> float:
+def _last_use_time(files: dict[str, os.stat_result], made: float) -> float:
     return max((max(found.st_mtime, found.st_atime) for found in files.values()), default=made)
 
 

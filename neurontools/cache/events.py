@@ -148,13 +148,13 @@ class EventTail:
 
     def __init__(self, root: str) -> None:
         self._path = events_path(root)
-        self._inode, self._offset = _end_of(self._path)
+        self._inode, self._offset = _file_end(self._path)
 
     def new(self) -> Iterator[LookupEvent]:
         """Yield the events since the last call; an incomplete line is read with the next call."""
-        inode, size = _end_of(self._path)
+        inode, size = _file_end(self._path)
         if inode != self._inode:
-            old_inode, _ = _end_of(f"{self._path}.old")
+            old_inode, _ = _file_end(f"{self._path}.old")
             if old_inode == self._inode:
                 yield from self._read(f"{self._path}.old")
             self._inode, self._offset = inode, 0
@@ -179,7 +179,7 @@ class EventTail:
             return
 
 
-def _end_of(path: str) -> tuple[int, int]:
+def _file_end(path: str) -> tuple[int, int]:
     try:
         found = os.stat(path)
     except OSError:
@@ -199,7 +199,7 @@ class RemovalRecord:
 def record_removals(root: str, removed: Iterable[tuple[str, str]]) -> None:
     """Append removed entries, each a module and the rule that removed it; errors are ignored."""
     now = time.time()
-    lines = "".join(f"{now:.3f} {module} {_line(reason)}\n" for module, reason in removed)
+    lines = "".join(f"{now:.3f} {module} {_one_line(reason)}\n" for module, reason in removed)
     if not lines:
         return
     path = _path(root)
@@ -220,7 +220,7 @@ def read_removals(root: str) -> dict[str, RemovalRecord]:
         try:
             with open(path, encoding="utf-8", errors="replace") as lines:
                 for line in lines:
-                    removed = _removed(line)
+                    removed = _parse_removal(line)
                     if removed is not None:
                         found[removed.module] = removed
         except OSError:
@@ -228,7 +228,7 @@ def read_removals(root: str) -> dict[str, RemovalRecord]:
     return found
 
 
-def _removed(line: str) -> RemovalRecord | None:
+def _parse_removal(line: str) -> RemovalRecord | None:
     parts = line.rstrip("\n").split(" ", 2)
     try:
         return RemovalRecord(float(parts[0]), parts[1], parts[2])
@@ -236,7 +236,7 @@ def _removed(line: str) -> RemovalRecord | None:
         return None
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
@@ -293,7 +293,7 @@ class Usage:
         """Return hits and the time of the last one of each entry in a directory of the root, by the entry's name."""
         try:
             with os.scandir(f"{self._directory}/entries/{os.path.basename(directory)}") as counters:
-                return {item.name: _of(item.stat()) for item in counters}
+                return {item.name: _hits_and_time(item.stat()) for item in counters}
         except OSError:
             return {}
 
@@ -353,10 +353,10 @@ def _read_counter(path: str) -> tuple[int, float]:
         found = os.stat(path)
     except OSError:
         return 0, 0.0
-    return _of(found)
+    return _hits_and_time(found)
 
 
-def _of(found: os.stat_result) -> tuple[int, float]:
+def _hits_and_time(found: os.stat_result) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 

@@ -67,10 +67,10 @@ class FilterCondition:
         """Return whether an entry matches at a time (Unix seconds)."""
         value = self.field.value(entry, now)
         if self.operator.startswith("!"):
-            return not any(self._fits(value, wanted) for wanted in self.values)
-        return any(self._fits(value, wanted) for wanted in self.values)
+            return not any(self._matches_value(value, wanted) for wanted in self.values)
+        return any(self._matches_value(value, wanted) for wanted in self.values)
 
-    def _fits(self, value: str | float, wanted: str | float) -> bool:
+    def _matches_value(self, value: str | float, wanted: str | float) -> bool:
         if isinstance(value, str):
             text, sought = value.casefold(), str(wanted).casefold()
             return sought in text if self.operator.endswith("~") else text == sought
@@ -113,13 +113,13 @@ class _Parser:
     def conditions(self) -> list[FilterCondition]:
         found = []
         self._skip_blanks()
-        if self._ended():
+        if self._is_at_end():
             raise self._error("the filter is empty", _EXAMPLE)
-        while not self._ended():
+        while not self._is_at_end():
             found.append(self._condition())
             before = self._at
             self._skip_blanks()
-            if self._at == before and not self._ended():
+            if self._at == before and not self._is_at_end():
                 raise self._error("expected a blank or the end of the filter", _EXAMPLE)
         return found
 
@@ -163,7 +163,7 @@ class _Parser:
         if not text and self._at == start:
             raise self._error(f"expected a value for {field.name}", _EXAMPLE)
         try:
-            return _converted(field, text)
+            return _convert_value(field, text)
         except UsageError as error:
             raise self._error(error.message, error.remedy, start) from error
 
@@ -185,7 +185,7 @@ class _Parser:
     def _skip_blanks(self) -> None:
         self._take(_BLANKS)
 
-    def _ended(self) -> bool:
+    def _is_at_end(self) -> bool:
         return self._at >= len(self._text)
 
     def _error(self, reason: str, remedy: str, position: int | None = None) -> FilterSyntaxError:
@@ -196,7 +196,7 @@ def _field_names() -> str:
     return f"fields: {', '.join(FIELDS)}"
 
 
-def _converted(field: Field, text: str) -> str | float:
+def _convert_value(field: Field, text: str) -> str | float:
     match field.kind:
         case FieldKind.SIZE:
             return parse_size(text)

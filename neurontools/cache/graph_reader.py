@@ -84,7 +84,7 @@ class _GraphReader:
                 constants.append(f"{name}={text}" if name else text)
         for position, view in enumerate(node.results):
             if view is not None:
-                self._note(view)
+                self._note_view(view)
                 self._producers.setdefault(view.slot, (number, position))
         results = tuple(_tensor(view) for view in node.results if view is not None)
         return OperatorCall(node.op, tuple(operands), results, tuple(constants), node.source)
@@ -93,7 +93,7 @@ class _GraphReader:
         """Return a constant argument as text; append a tensor to the operands and return ""."""
         match arg:
             case View():
-                self._note(arg)
+                self._note_view(arg)
                 operands.append(self._operand(arg))
                 return ""
             case Lifted():
@@ -122,7 +122,7 @@ class _GraphReader:
     def _output(self, slot: int) -> Operand:
         return self._operand(self._last[slot])
 
-    def _note(self, view: View) -> None:
+    def _note_view(self, view: View) -> None:
         self._first.setdefault(view.slot, view)
         self._last[view.slot] = view
 

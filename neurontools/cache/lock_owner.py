@@ -128,7 +128,7 @@ class Waiter:
 def list_waiters(entry: str) -> tuple[LockOwner, ...]:
     """Return the living processes that wait for an entry; processes of other hosts count as alive."""
     found = []
-    for name in _marks(entry):
+    for name in _waiter_files(entry):
         owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
         if owner is not None and owner_liveness(owner, 0.0) is not Liveness.DEAD:
             found.append(owner)
@@ -138,14 +138,14 @@ def list_waiters(entry: str) -> tuple[LockOwner, ...]:
 def dead_waiter_files(entry: str) -> tuple[str, ...]:
     """Return the names of files of processes that were killed while waiting."""
     found = []
-    for name in _marks(entry):
+    for name in _waiter_files(entry):
         owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
         if owner is not None and owner_liveness(owner, 0.0) is Liveness.DEAD:
             found.append(name)
     return tuple(found)
 
 
-def _marks(entry: str) -> list[str]:
+def _waiter_files(entry: str) -> list[str]:
     try:
         return [name for name in os.listdir(entry) if name.startswith(WAITER_PREFIX)]
     except OSError:

@@ -175,14 +175,14 @@ def try_lock(root: str, entry: str) -> EntryLock | None:
     with open_below(root, entry) as directory:
         found = examine_lock_in(directory, LOCK)
         if found is None:
-            return _take(root, directory)
+            return _acquire(root, directory)
         if not _may_take_over(found):
             return None
         with root_lock(root):
             again = examine_lock_in(directory, LOCK)
             if again is not None and _may_take_over(again):
                 directory.unlink(LOCK)
-            return _take(root, directory)
+            return _acquire(root, directory)
 
 
 def remove_lock_of_process(root: str, entry: str) -> None:
@@ -196,7 +196,7 @@ def remove_lock_of_process(root: str, entry: str) -> None:
             directory.remove_quietly(LOCK)
 
 
-def _take(root: str, directory: Directory) -> EntryLock | None:
+def _acquire(root: str, directory: Directory) -> EntryLock | None:
     owner = new_lock_owner()
     return EntryLock(root, directory.path, owner) if _create(root, directory, owner) else None
 

@@ -91,7 +91,7 @@ def count_lines(lines: Iterable[bytes]) -> LogCounts:
             continue
         for piece in _pieces(raw[:_MAX_LINE_BYTES].rstrip(b"\r\n")):
             message = _take(counts, message, piece)
-    _give_up(counts, message)
+    _count_incomplete(counts, message)
     return counts
 
 
@@ -116,7 +116,7 @@ def _take(counts: LogCounts, message: _Message | None, piece: str) -> _Message |
     found = re.search(_LINE, piece)
     if found is None:
         return message and _continue(counts, message, piece)
-    _give_up(counts, message)
+    _count_incomplete(counts, message)
     return _begin(counts, found)
 
 
@@ -140,11 +140,11 @@ def _continue(counts: LogCounts, message: _Message, piece: str) -> _Message | No
     message.continued += 1
     if message.continued < _MOST_CONTINUED:
         return message
-    _give_up(counts, message)
+    _count_incomplete(counts, message)
     return None
 
 
-def _give_up(counts: LogCounts, message: _Message | None) -> None:
+def _count_incomplete(counts: LogCounts, message: _Message | None) -> None:
     """Count a compile whose module name is incomplete."""
     if message is not None and _kind(message) == "misses":
         module = re.search(_MODULE, message.text)

@@ -65,7 +65,9 @@ def neff_info_json(neff: NeffFile, *, weights: bool = False) -> dict[str, Any]:
             "feature_bits": header.feature_bits,
             "lnc": header.lnc,
         },
-        "nodes": [_variable_json(number, neff, item) for number, item in _shown(neff, weights=weights)],
+        "nodes": [
+            _variable_json(number, neff, item) for number, item in _shown_variables(neff, weights=weights)
+        ],
         "members": [
             {"name": member.name, "size_bytes": member.size_bytes}
             for member in neff.members
@@ -94,7 +96,7 @@ def _hash(header: NeffHeader) -> str:
     return (header.data_hash[:_MD5_BYTES] if header.package_version == 1 else header.data_hash).hex()
 
 
-def _shown(neff: NeffFile, *, weights: bool) -> Iterable[tuple[int, Variable]]:
+def _shown_variables(neff: NeffFile, *, weights: bool) -> Iterable[tuple[int, Variable]]:
     subgraphs = sorted({variable.subgraph for variable in neff.variables})
     kinds = (*_SHOWN, _WEIGHTS) if weights else _SHOWN
     for variable in neff.variables:
@@ -103,7 +105,7 @@ def _shown(neff: NeffFile, *, weights: bool) -> Iterable[tuple[int, Variable]]:
 
 
 def _nodes(neff: NeffFile, *, weights: bool, shapes: bool) -> str:
-    rows = [_row(number, neff, item) for number, item in _shown(neff, weights=weights)]
+    rows = [_row(number, neff, item) for number, item in _shown_variables(neff, weights=weights)]
     if not rows:
         return "(none that can be read)"
     if not shapes:

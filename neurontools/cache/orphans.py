@@ -51,7 +51,7 @@ def find_orphans(root: str) -> tuple[Orphan, ...]:
     return tuple(
         Orphan(path, _size_bytes(path), words)
         for name, words in _ORIGINS.items()
-        for path in _left_in(root, name, youngest)
+        for path in _orphans_in(root, name, youngest)
     )
 
 
@@ -83,7 +83,7 @@ def is_orphan(root: str, path: str) -> bool:
     return os.path.dirname(path) in {f"{root}/{name}" for name in _ORIGINS}
 
 
-def _left_in(root: str, name: str, youngest: float | None) -> list[str]:
+def _orphans_in(root: str, name: str, youngest: float | None) -> list[str]:
     with _lock_unused(root, name) as found:
         paths = [] if found is None else [f"{root}/{name}/{left}" for left in found.names()]
     return paths if youngest is None else [path for path in paths if _changed_unix_s(path) < youngest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
@@ -12,7 +13,7 @@ from neurontools.cache.locks import hold, release
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from neurontools.cache.walk import EntryRef
 
@@ -49,7 +50,7 @@ def set_tag(place: EntryRef, tag: str) -> bool:
         UsageError: the tag is invalid.
         TagError: as `set_pin`.
     """
-    return _set(place, layouts.TAG_PREFIX + _checked(tag))
+    return _set(place, layouts.TAG_PREFIX + _check_tag(tag))
 
 
 def remove_tag(place: EntryRef, tag: str) -> bool:
@@ -59,7 +60,7 @@ def remove_tag(place: EntryRef, tag: str) -> bool:
         UsageError: the tag is invalid.
         TagError: as `set_pin`.
     """
-    return _remove(place, layouts.TAG_PREFIX + _checked(tag))
+    return _remove(place, layouts.TAG_PREFIX + _check_tag(tag))
 
 
 def is_tag_file(name: str) -> bool:
@@ -80,7 +81,7 @@ def check_taggable(places: Sequence[EntryRef]) -> None:
             )
 
 
-def _checked(tag: str) -> str:
+def _check_tag(tag: str) -> str:
     if not _TAG.fullmatch(tag):
         raise UsageError(
             f"invalid tag {tag!a}",
@@ -90,42 +91,36 @@ def _checked(tag: str) -> str:
 
 
 def _set(place: EntryRef, name: str) -> bool:
-    descriptor = _held(place)
-    try:
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=descriptor))
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise _failure(place, error) from error
-    finally:
-        release(descriptor)
+    with _hold_entry(place) as descriptor:
+        try:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=descriptor))
+        except FileExistsError:
+            return False
     return True
 
 
 def _remove(place: EntryRef, name: str) -> bool:
-    descriptor = _held(place)
-    try:
-        os.unlink(name, dir_fd=descriptor)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise _failure(place, error) from error
-    finally:
-        release(descriptor)
+    with _hold_entry(place) as descriptor:
+        try:
+            os.unlink(name, dir_fd=descriptor)
+        except FileNotFoundError:
+            return False
     return True
 
 
-def _held(place: EntryRef) -> int:
+@contextmanager
+def _hold_entry(place: EntryRef) -> Iterator[int]:
     """Hold an entry while it is changed: a removal looks for pins after it has locked the entry."""
     check_taggable([place])
     descriptor = hold(place.path)
     if descriptor is None:
         raise TagError(f"the entry {place.path} is gone or cannot be read")
-    return descriptor
-
-
-def _failure(place: EntryRef, error: OSError) -> TagError:
-    return TagError(
-        f"cannot pin or tag the entry {place.path}: {error.strerror}",
-        "run this as the owner of the cache, on a host where it is writable",
-    )
+    try:
+        yield descriptor
+    except OSError as error:
+        raise TagError(
+            f"cannot pin or tag the entry {place.path}: {error.strerror}",
+            "run this as the owner of the cache, on a host where it is writable",
+        ) from error
+    finally:
+        release(descriptor)

@@ -206,7 +206,7 @@ def _check_leftovers(entry: Entry, names: set[str]) -> Iterator[VerifyProblem]:
     for name in sorted(names):
         path = f"{entry.path}/{name}"
         # A repair moves the whole entry for any other problem, so these come last.
-        if name.startswith(layouts.TEMPORARY_PREFIX) and now - _changed(path) > _OLD_LEFTOVER_S:
+        if name.startswith(layouts.TEMPORARY_PREFIX) and now - _change_time(path) > _OLD_LEFTOVER_S:
             yield VerifyProblem(path, ProblemKind.LEFTOVER, "left by a killed writer", entry)
         if name in dead:
             yield VerifyProblem(path, ProblemKind.LEFTOVER, "left by a killed waiter", entry)
@@ -303,7 +303,7 @@ def _length(path: str) -> int:
         return 0
 
 
-def _changed(path: str) -> float:
+def _change_time(path: str) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:

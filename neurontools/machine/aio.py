@@ -20,11 +20,11 @@ from neurontools.machine.connection import (
     RECEIVE_BYTES,
     SilentDaemonError,
     checked_socket,
-    ended,
+    connection_closed_error,
     error_from,
     hello_request,
-    keeps_exiting,
-    silent,
+    no_answer_error,
+    restarted_daemon_error,
 )
 from neurontools.machine.faults.params import Fault, FaultSpec
 from neurontools.machine.machine_names import check_name
@@ -105,7 +105,7 @@ class AsyncConnection:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._writer.drain()
         except TimeoutError:
-            raise silent(self._machine) from None
+            raise no_answer_error(self._machine) from None
         try:
             while (answer := self._session.next_answer()) is None:
                 await self._receive(ANSWER_TIMEOUT_S)
@@ -128,7 +128,7 @@ class AsyncConnection:
             async with asyncio.timeout(within_s):
                 data = await self._reader.read(RECEIVE_BYTES)
         except TimeoutError:
-            raise silent(self._machine) from None
+            raise no_answer_error(self._machine) from None
         self._session.feed(data)
 
 
@@ -249,12 +249,12 @@ class AsyncClient:
                 return await self._call_once(method, params, result_type)
             except ConnectionError as error:
                 if not self._reconnect:
-                    raise ended(self.machine) from error
+                    raise connection_closed_error(self.machine) from error
             await self._start_again()
             try:
                 return await self._call_once(method, params, result_type)
             except ConnectionError as error:
-                raise keeps_exiting(self.machine) from error
+                raise restarted_daemon_error(self.machine) from error
 
     async def _call_once(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         try:
@@ -290,7 +290,7 @@ async def connect(name: str | None = None, *, reconnect: bool = True) -> AsyncCl
     try:
         client._connection = await AsyncConnection.open(client.machine)  # noqa: SLF001  of this module
     except ConnectionError as error:
-        raise ended(client.machine) from error
+        raise connection_closed_error(client.machine) from error
     return client
 
 

@@ -123,9 +123,9 @@ def apply_changes(before: Snapshot, later: Changes) -> Snapshot:
     if later.moved:
         states = list(processes)
         for change in later.moved:
-            states[change.position] = _process_changed(states[change.position], change)
+            states[change.position] = _apply_process_changes(states[change.position], change)
         processes = tuple(states)
-    values = {"devices": devices, "processes": processes, **_given(later.fields)}
+    values = {"devices": devices, "processes": processes, **_set_fields(later.fields)}
     return msgspec.structs.replace(before, **values)
 
 
@@ -232,10 +232,10 @@ def _only_running(before: Sequence[ModelState], after: Sequence[ModelState], run
     return True
 
 
-def _process_changed(old: ProcessState, change: ProcessChanges) -> ProcessState:
+def _apply_process_changes(old: ProcessState, change: ProcessChanges) -> ProcessState:
     values: dict[str, Any] = {}
     if change.counters or change.cores:
-        values[_CORES] = _cores_changed(old.cores, change)
+        values[_CORES] = _apply_core_changes(old.cores, change)
     if change.running:
         models = list(old.models)
         for slot in change.running:
@@ -247,10 +247,10 @@ def _process_changed(old: ProcessState, change: ProcessChanges) -> ProcessState:
         for bucket, more in zip(grown, grown, strict=True):
             counts[bucket] += more
         values[_LATENCY] = tuple(counts)
-    return msgspec.structs.replace(old, **values, **_given(change.fields))
+    return msgspec.structs.replace(old, **values, **_set_fields(change.fields))
 
 
-def _cores_changed(before: Sequence[CoreUse], change: ProcessChanges) -> tuple[CoreUse, ...]:
+def _apply_core_changes(before: Sequence[CoreUse], change: ProcessChanges) -> tuple[CoreUse, ...]:
     uses = list(before)
     numbers = iter(change.counters)
     for slot, busy_ns, executions, flops, gpsimd_ns, executing in zip(*(numbers,) * 6, strict=True):
@@ -271,7 +271,7 @@ def _cores_changed(before: Sequence[CoreUse], change: ProcessChanges) -> tuple[C
     return tuple(uses)
 
 
-def _given(partial: Struct) -> dict[str, Any]:
+def _set_fields(partial: Struct) -> dict[str, Any]:
     if partial in _NOTHING:
         return {}
     return {
@@ -284,7 +284,7 @@ def _differing(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
-        was, now = getattr(old, name), getattr(new, name)
-        if was is not now and was != now:
-            found[name] = now
+        old_value, new_value = getattr(old, name), getattr(new, name)
+        if old_value is not new_value and old_value != new_value:
+            found[name] = new_value
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 from neurontools import env
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec, connection
-from neurontools.machine.connection import SilentDaemonError, ended, keeps_exiting
+from neurontools.machine.connection import SilentDaemonError, connection_closed_error, restarted_daemon_error
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit
 from neurontools.machine.machine_names import check_name
 from neurontools.machine.requests import (
@@ -114,9 +114,9 @@ class Client:
             start_again=start_again,
         )
         try:
-            client._connection = client._greeted(owner=False)
+            client._connection = client._open_connection(owner=False)
         except ConnectionError as error:
-            raise ended(client.machine) from error
+            raise connection_closed_error(client.machine) from error
         return client
 
     def __enter__(self) -> Self:
@@ -162,7 +162,7 @@ class Client:
         from neurontools.machine.changes import apply_notification
 
         while True:
-            stream = self._greeted(owner=False)
+            stream = self._open_connection(owner=False)
             try:
                 stream.request(WatchRequest(period_s, changes=True), Empty)
                 snapshot: Snapshot | None = None
@@ -324,16 +324,16 @@ class Client:
             return self._call_once(method, params, result_type)
         except ConnectionError as error:
             if not self._reconnect:
-                raise ended(self.machine) from error
+                raise connection_closed_error(self.machine) from error
         self._start_again()
         try:
             return self._call_once(method, params, result_type)
         except ConnectionError as error:
-            raise keeps_exiting(self.machine) from error
+            raise restarted_daemon_error(self.machine) from error
 
     def _call_once(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         if self._connection is None:
-            self._connection = self._greeted(owner=self._registered)
+            self._connection = self._open_connection(owner=self._registered)
         self._unanswered = True
         try:
             result = self._connection.call(method, params, result_type)
@@ -346,7 +346,7 @@ class Client:
         self._unanswered = False
         return result
 
-    def _greeted(self, *, owner: bool) -> connection.SyncConnection:
+    def _open_connection(self, *, owner: bool) -> connection.SyncConnection:
         new = connection.SyncConnection(self.machine)
         try:
             greeting = new.hello(owner=owner)
@@ -376,7 +376,7 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         # The connection is the parent's, which alone is registered; one of its threads may hold the lock.
         self._lock = threading.RLock()
         self._registered = self._registration_in_doubt = False
@@ -390,7 +390,7 @@ def fault_ids(faults: tuple[Fault | int, ...]) -> tuple[int, ...] | None:
 
 def _forget_in_child() -> None:
     for client in list(_clients):
-        client._forked()  # noqa: SLF001  of this module
+        client._reset_after_fork()  # noqa: SLF001  of this module
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

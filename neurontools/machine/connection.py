@@ -95,22 +95,22 @@ class SilentDaemonError(DaemonError):
     """The daemon does not answer in time."""
 
 
-def silent(machine: str) -> SilentDaemonError:
+def no_answer_error(machine: str) -> SilentDaemonError:
     """Return the error for a daemon that does not answer."""
     return SilentDaemonError(f"neurond of machine {machine!r} does not answer", "restart it: neurond restart")
 
 
-def ended(machine: str) -> DaemonError:
+def connection_closed_error(machine: str) -> DaemonError:
     """Return the error for a daemon that closed the connection."""
     return DaemonError(f"neurond of machine {machine!r} ended", "check it with 'neurond status'")
 
 
-def keeps_exiting(machine: str) -> DaemonError:
+def restarted_daemon_error(machine: str) -> DaemonError:
     """Return the error for a daemon whose successor closed the connection too."""
     return DaemonError(f"neurond of machine {machine!r} keeps exiting", "see 'neurond logs'")
 
 
-def no_machine(machine: str) -> NoMachineError:
+def no_machine_error(machine: str) -> NoMachineError:
     """Return the error for a machine that does not run."""
     owner = paths.owner()
     if owner != os.getuid():
@@ -178,7 +178,7 @@ class SyncConnection:
         try:
             self._sock.sendall(self._session.request(method, params))
         except TimeoutError:
-            raise silent(self._machine) from None
+            raise no_answer_error(self._machine) from None
         try:
             while (answer := self._session.next_answer()) is None:
                 self._receive()
@@ -208,8 +208,8 @@ class SyncConnection:
 
     def take_descriptors(self, count: int) -> list[int]:
         """Return the descriptors that came with an answer, in order; the caller now owns them."""
-        taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
-        return taken
+        descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        return descriptors
 
     def close(self) -> None:
         """Close the connection and every descriptor that was not taken."""
@@ -224,7 +224,7 @@ class SyncConnection:
                 self._sock, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
             )
         except TimeoutError:
-            raise silent(self._machine) from None
+            raise no_answer_error(self._machine) from None
         self._descriptors += descriptors
         self._session.feed(data)
 
@@ -251,7 +251,7 @@ def checked_socket(machine: str, path: str) -> Iterator[socket.socket]:
         if isinstance(error, PermissionError):
             raise DaemonError(f"cannot connect to {path}: {error.strerror}", _denied_hint()) from error
         if isinstance(error, OSError):
-            raise no_machine(machine) from error
+            raise no_machine_error(machine) from error
         raise
 
 

@@ -106,7 +106,7 @@ class MachineDirectory:
             DaemonError: a daemon answers there.
         """
         if answers(self.socket):
-            raise already_running(self.machine)
+            raise already_running_error(self.machine)
         remove_quietly(self.socket)
 
     def write_record(self, info: DaemonInfo) -> None:
@@ -153,7 +153,7 @@ def answers(address: str) -> bool:
         return probe.connect_ex(address) == 0
 
 
-def already_running(machine: str) -> DaemonError:
+def already_running_error(machine: str) -> DaemonError:
     """Return the error for a second daemon of one machine."""
     return DaemonError(f"machine {machine!r} is already running", "see 'neurond status'")
 
@@ -186,7 +186,7 @@ def open_recovery_socket(machine: str, machine_dir: str) -> socket.socket | None
         listener.close()
         listener_now = _listener(address)
         if listener_now is not None and listener_now.uid == os.getuid():
-            raise already_running(machine) from None
+            raise already_running_error(machine) from None
         return None
     return listener
 

@@ -14,7 +14,12 @@ from neurontools.base.locks import file_lock, unlock
 from neurontools.base.procfs import read_boot_id, shows_this_process
 from neurontools.errors import DaemonError, NeuronToolsError, UsageError
 from neurontools.machine import codec
-from neurontools.machine.connection import SyncConnection, is_answering, no_machine
+from neurontools.machine.connection import (
+    SyncConnection,
+    connection_closed_error,
+    is_answering,
+    no_machine_error,
+)
 from neurontools.machine.directory import (
     LOCK,
     RECORD,
@@ -54,7 +59,7 @@ def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] 
     if _is_running(name):
         return
     if not env.autostart() or paths.owner() != os.getuid():
-        raise no_machine(name)
+        raise no_machine_error(name)
     info = start(StartOptions(machine=name, idle_exit_s=IDLE_EXIT_S, resume=True))
     if on_notice is not None and not info.was_running:
         on_notice(
@@ -85,7 +90,7 @@ def start(options: StartOptions) -> DaemonInfo:
         resolve_config(options, catalogue.instance_type(options.instance_type), None)
     with _start_lock(options.machine) as unlock:
         if _is_running(options.machine):
-            return _same(options, find(options.machine))
+            return _check_same(options, find(options.machine))
         if options.foreground:
             return _serve_here(options, unlock)
         return _spawn(options)
@@ -144,7 +149,7 @@ def restart(machine: str | None = None) -> DaemonInfo:
             lnc=info.lnc,
             neighbours=info.neighbours,
             visible_devices=ALL if info.visible_devices is None else core_ranges(info.visible_devices),
-            ultraserver_mode=_listed(info.ultraserver_modes),
+            ultraserver_mode=_join_numbers(info.ultraserver_modes),
             ultraserver_node=info.ultraserver_node,
             idle_exit_s=info.idle_exit_s,
             parent_pid=info.parent_pid,
@@ -167,7 +172,7 @@ def find(machine: str) -> DaemonInfo:
         root = paths.runtime_dir()
         if os.path.isdir(root) and not os.access(root, os.X_OK):
             raise DaemonError(f"cannot read {root}: Permission denied", denied_hint())
-        raise no_machine(machine)
+        raise no_machine_error(machine)
     return info
 
 
@@ -206,7 +211,7 @@ def _running(machine: str) -> DaemonInfo | None:
     return info if alive and info.boot_id == read_boot_id() else None
 
 
-def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
+def _check_same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     from msgspec.structs import replace
 
     from neurontools.machine.effective_config import config_conflict, resolve_config
@@ -219,7 +224,7 @@ def _same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     return replace(info, was_running=True)
 
 
-def _listed(numbers: tuple[int, ...] | None) -> str | None:
+def _join_numbers(numbers: tuple[int, ...] | None) -> str | None:
     return None if numbers is None else ",".join(map(str, numbers))
 
 
@@ -348,9 +353,7 @@ def _ask_to_stop(machine: str) -> None:
         connection.hello()
         connection.request(StopRequest(), Empty)
     except ConnectionError as error:
-        raise DaemonError(
-            f"neurond of machine {machine!r} ended", "check it with 'neurond status'"
-        ) from error
+        raise connection_closed_error(machine) from error
     finally:
         connection.close()
 
@@ -360,7 +363,7 @@ def _daemon_pidfd(info: DaemonInfo) -> Iterator[int]:
     try:
         descriptor = open_pidfd(ProcessKey(info.pid, info.start_ticks))
     except ProcessLookupError:
-        raise no_machine(info.machine) from None
+        raise no_machine_error(info.machine) from None
     try:
         yield descriptor
     finally:

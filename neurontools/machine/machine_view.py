@@ -180,15 +180,15 @@ def quantile_s(counts: Sequence[int], percent: float) -> float:
 def quantiles_s(counts: Sequence[int], percents: Sequence[float]) -> list[float]:
     """Return `quantile_s` for several percents in ascending order; the histogram is read once."""
     whole = sum(counts)
-    wanted = [whole * percent / 100 for percent in percents]
+    ranks = [whole * percent / 100 for percent in percents]
     found: list[float] = []
     seen = 0
     for bucket, count in enumerate(counts):
         if count:
-            while len(found) < len(wanted) and seen + count >= wanted[len(found)]:
-                position = bucket + min(1.0, (wanted[len(found)] - seen) / count)
+            while len(found) < len(ranks) and seen + count >= ranks[len(found)]:
+                position = bucket + min(1.0, (ranks[len(found)] - seen) / count)
                 found.append(round(2 ** (position / 2) * 1e-6, _SECONDS_DIGITS))
             seen += count
-            if len(found) == len(wanted):
+            if len(found) == len(ranks):
                 break
     return found

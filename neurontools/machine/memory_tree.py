@@ -253,7 +253,7 @@ class _Tree:
     ) -> MemoryNode:
         everything = sum(total)
         on_device = 0 if on_host else sum(total[:_DEVICE_COUNT])
-        # What is there to be seen has memory, but for the cores of a device and models that have none.
+        # Without memory, only the cores of a device and their models can be children.
         first = None
         if self._opened is None or key in self._opened or not everything:
             first = next(children, None)

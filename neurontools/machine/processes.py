@@ -51,10 +51,10 @@ def has_peer_pidfd() -> bool:
     """Return whether the kernel gives a pidfd of the process at the other end of a connection."""
     import socket
 
-    one, other = socket.socketpair()
-    with one, other:
+    left, right = socket.socketpair()
+    with left, right:
         try:
-            os.close(_peer_pidfd(one))
+            os.close(_peer_pidfd(left))
         except OSError as error:
             return error.errno != errno.ENOPROTOOPT
     return True

@@ -245,7 +245,7 @@ class Answer:
         Raises:
             ConnectionError: it is not of that type.
         """
-        return _checked(self._line, _Result[result_type]).result  # type: ignore[valid-type]
+        return _decode_line(self._line, _Result[result_type]).result  # type: ignore[valid-type]
 
 
 class Notification:
@@ -261,7 +261,7 @@ class Notification:
         Raises:
             ConnectionError: they are not of that type.
         """
-        return _checked(self._line, _Params[params_type]).params  # type: ignore[valid-type]
+        return _decode_line(self._line, _Params[params_type]).params  # type: ignore[valid-type]
 
 
 class ClientSession:
@@ -302,7 +302,7 @@ class ClientSession:
         """
         while self._lines:
             line = self._lines.popleft()
-            head = _checked(line, _Head)
+            head = _decode_line(line, _Head)
             if head.error is not UNSET and head.id in {self._last_id, None}:
                 raise AnswerError(head.error)
             if head.id == self._last_id:
@@ -317,13 +317,13 @@ class ClientSession:
         """
         while self._lines:
             line = self._lines.popleft()
-            head = _checked(line, _Head)
+            head = _decode_line(line, _Head)
             if head.method is not UNSET:
                 return Notification(head.method, line)
         return None
 
 
-def _checked(line: bytes, message_type: type[R]) -> R:
+def _decode_line(line: bytes, message_type: type[R]) -> R:
     try:
         return codec.decode(line, message_type)
     except ValueError as error:

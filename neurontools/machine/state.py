@@ -66,8 +66,8 @@ class MachineState:
         past = history or History()
         self.layout = layout
         self.lifetime = dict(past.lifetime)
-        there = range(layout.core_count)
-        self.core_totals = {totals.core: totals for totals in past.core_totals if totals.core in there}
+        cores = range(layout.core_count)
+        self.core_totals = {totals.core: totals for totals in past.core_totals if totals.core in cores}
         self._errors = ErrorCounters(layout.device_count, past.hardware)
         self.hardware = self._errors.devices
         self._fault_rules = FaultRules(layout, self._errors, faults)
@@ -151,12 +151,12 @@ class MachineState:
                 return Invalid("a process that does not use the device can't claim cores")
             return ()
         if event.cores is not None:
-            return self._wanted(event.cores)
-        return self._any(event.count or ALL_CORES)
+            return self._choose_ids(event.cores)
+        return self._choose_count(event.count or ALL_CORES)
 
-    def _wanted(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
+    def _choose_ids(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
         chosen = self._adoptable(cores)
-        return self._lost(cores) or chosen if isinstance(chosen, tuple | CoresBusy) else chosen
+        return self._lost_device(cores) or chosen if isinstance(chosen, tuple | CoresBusy) else chosen
 
     def _adoptable(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
         count = self.layout.core_count
@@ -165,29 +165,33 @@ class MachineState:
         unknown = [core for core in cores if not 0 <= core < count]
         if unknown:
             return Invalid(*unknown_index("core", unknown[0], range(count)))
-        return self._busy(cores, cores, len(cores)) or cores
+        return self._busy_cores(cores, cores, len(cores)) or cores
 
-    def _any(self, count: int) -> tuple[int, ...] | Refusal:
+    def _choose_count(self, count: int) -> tuple[int, ...] | Refusal:
         everything = range(self.layout.core_count)
         if count < 0:
             return Invalid(f"invalid number of cores {count}: must be at least 0")
         if count == ALL_CORES:
-            return self._lost(everything) or self._busy((), everything, len(everything)) or tuple(everything)
+            return (
+                self._lost_device(everything)
+                or self._busy_cores((), everything, len(everything))
+                or tuple(everything)
+            )
         free_run = 0
         for core in everything:
-            usable = self._owners[core] is None and not self._lost((core,))
+            usable = self._owners[core] is None and not self._lost_device((core,))
             free_run = free_run + 1 if usable else 0
             if free_run == count:
                 return tuple(range(core + 1 - count, core + 1))
         return self._refuse((), everything, count)
 
-    def _lost(self, cores: Iterable[int]) -> DeviceLost | None:
+    def _lost_device(self, cores: Iterable[int]) -> DeviceLost | None:
         devices = dict.fromkeys(map(self.layout.device_of, cores))
         return next(
             (DeviceLost(device) for device in devices if self.faults.lost_by(device) is not None), None
         )
 
-    def _busy(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
+    def _busy_cores(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
         if all(self._owners[core] is None for core in among):
             return None
         return self._refuse(requested, among, count)
@@ -203,12 +207,12 @@ class MachineState:
         chosen = self._adoptable(process.cores) if process.uses_device else process.cores
         if not isinstance(chosen, tuple):
             return (Refused(chosen),)
-        wanted = [0] * self.layout.device_count
+        reserved = [0] * self.layout.device_count
         for core, nbytes in process.reserved:
             if core not in chosen or nbytes <= 0:
                 return (Refused(Invalid(f"process {process.key.pid} reserves memory on core {core}")),)
-            wanted[self.layout.device_of(core)] += nbytes
-        for device, needed in enumerate(wanted):
+            reserved[self.layout.device_of(core)] += nbytes
+        for device, needed in enumerate(reserved):
             full = self._overflow(device, needed)
             if needed and full:
                 return (Refused(full),)
@@ -267,7 +271,7 @@ class MachineState:
         if event.device not in range(self.layout.device_count):
             return (Refused(no_device(event.device, self.layout.device_count)),)
         cores = self.layout.cores_of(event.device)
-        if lost := self._lost(cores):
+        if lost := self._lost_device(cores):
             return (Refused(lost),)
         if (owners := self._refuse((), cores, 0).owners) and not event.force:
             return (Refused(DeviceBusy(event.device, owners)),)

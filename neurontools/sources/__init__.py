@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds; ends where a recording ends.
+        """Yield a snapshot now, then one every `period_s` seconds; ends where a recording ends.
 
         Raises:
             NeuronToolsError: there is no data (any more).

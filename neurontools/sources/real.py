@@ -210,7 +210,7 @@ class RealSource:
         return self._snapshot(counters=True)
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds, with each line of the host's neuron-monitor.
+        """Yield a snapshot now, then one every `period_s` seconds, with each line of the host's neuron-monitor.
 
         Raises:
             NoDriverError: the driver is gone.

@@ -253,7 +253,7 @@ class RemoteSource:
         )
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds.
+        """Yield a snapshot now, then one every `period_s` seconds.
 
         Raises:
             ScrapeError: the exporter does not answer, or reports no Neuron devices.

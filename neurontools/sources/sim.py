@@ -70,7 +70,7 @@ class SimSource:
         return self.client.snapshot()
 
     def watch(self, period_s: float) -> Iterator[Snapshot]:
-        """Yield a snapshot now and then every `period_s` seconds, also across a daemon's crash.
+        """Yield a snapshot now, then one every `period_s` seconds, also across a daemon's crash.
 
         Raises:
             NoMachineError: the machine was stopped.

@@ -185,7 +185,7 @@ def test_watchers_of_both_forms_see_the_same_machine():
     launch.start(StartOptions("default", "trn1.2xlarge"))
     with Client.connect() as client:
         client.register("job", "python train.py")
-        whole = client._greeted(owner=False)  # the form that is not the client's own
+        whole = client._open_connection(owner=False)  # the form that is not the client's own
         whole.request(WatchRequest(0.05), Empty)
         told = client.watch(0.05)
         first = next(told)

@@ -168,13 +168,13 @@ def format_plan(
     """
     lines = []
     if plan.remove:
-        lines.append(_choices(plan.root, plan.remove[:most], width))
+        lines.append(_format_decisions(plan.root, plan.remove[:most], width))
         if most is not None and len(plan.remove) > most:
             lines.append(f"... and {len(plan.remove) - most} more; --dry-run lists all")
     lines += [_lock_line(lock) for lock in locks]
     lines += [_orphan_line(item) for item in orphans]
     if plan.spare:
-        lines += ["spared:", _choices(plan.root, plan.spare[:most], width)]
+        lines += ["spared:", _format_decisions(plan.root, plan.spare[:most], width)]
         if most is not None and len(plan.spare) > most:
             lines.append(f"... and {len(plan.spare) - most} more")
     if is_remote(plan.root):
@@ -210,8 +210,8 @@ def plan_json(
     return {
         "root": plan.root,
         "dry_run": removal is None,
-        "removed": [_choice_json(choice) for choice in remove],
-        "spared": [_choice_json(choice) for choice in spare],
+        "removed": [_decision_json(choice) for choice in remove],
+        "spared": [_decision_json(choice) for choice in spare],
         "locks": [_lock_json(lock) for lock in locks],
         "leftovers": [
             {"path": item.path, "size_bytes": item.size_bytes, "reason": item.words} for item in orphans
@@ -232,7 +232,7 @@ def format_removal(
     """Return the result of a removal as text."""
     lines = [_lock_line(lock) for lock in locks] + [_orphan_line(item) for item in orphans]
     if removal.spared:
-        lines += ["spared:", _choices(root, removal.spared, width)]
+        lines += ["spared:", _format_decisions(root, removal.spared, width)]
     lines.append(
         f"{plural(len(removal.removed), 'entry', 'entries')} removed, "
         f"{format_size_both(removal.freed_bytes)} freed"
@@ -250,7 +250,7 @@ def locks_removed_json(root: str, locks: Sequence[LockState], *, dry_run: bool) 
     return {"root": root, "dry_run": dry_run, "locks": [_lock_json(lock) for lock in locks]}
 
 
-def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:
+def _format_decisions(root: str, choices: Sequence[PruneDecision], width: int | None) -> str:
     rows = [
         (format_size(choice.entry.size_bytes), display_path(choice.entry.path, root, width), choice.reason)
         for choice in choices
@@ -258,7 +258,7 @@ def _choices(root: str, choices: Sequence[PruneDecision], width: int | None) -> 
     return table(None, rows, "><<", width=width)
 
 
-def _choice_json(choice: PruneDecision) -> dict[str, Any]:
+def _decision_json(choice: PruneDecision) -> dict[str, Any]:
     return {
         "path": choice.entry.path,
         "state": choice.entry.state.value,

@@ -124,11 +124,11 @@ def make_plan(
     if rules.max_bytes is not None:
         rest = total - sum(choice.entry.size_bytes for choice in remove)
         limit = f"over the limit of {format_size(rules.max_bytes)}"
-        for entry in sorted(scan.entries, key=_useless_first):
+        for entry in sorted(scan.entries, key=_failed_first):
             if rest <= rules.max_bytes:
                 break
             if entry.path not in selected and not is_spared(entry):
-                why = entry.state.value if entry.state in _FAILED_STATES else _unused(entry, now)
+                why = entry.state.value if entry.state in _FAILED_STATES else _unused_text(entry, now)
                 remove.append(PruneDecision(entry, f"{limit}, {why}"))
                 rest -= entry.size_bytes
     return PrunePlan(scan.root, tuple(remove), tuple(guarded.values()), total)
@@ -158,7 +158,7 @@ def reason_to_remove(
     if current is not None and entry.compiler and entry.compiler not in current:
         return f"old compiler {entry.compiler}"
     if rules.older_than_s is not None and now - entry.used_unix_s > rules.older_than_s:
-        return _unused(entry, now)
+        return _unused_text(entry, now)
     if rules.keep_last is not None and not rules.selects:
         return f"not among the {rules.keep_last} most recently used"
     return ""
@@ -180,14 +180,14 @@ def reason_to_spare(entry: Entry, rules: PruneRules, now: float, *, network: boo
         return f"locked by {entry.lock.holder}"
     grace_s = rules.grace_s
     if grace_s is None:
-        grace_s = NETWORK_GRACE_S if network else 0.0 if _may_go_at_once(entry) else FOREIGN_GRACE_S
+        grace_s = NETWORK_GRACE_S if network else 0.0 if _needs_no_grace(entry) else FOREIGN_GRACE_S
     unused_s = now - max(entry.used_unix_s, entry.made_unix_s)
     if unused_s < grace_s:
         return f"used {format_age(unused_s)} ago, grace period {format_age(grace_s)}"
     return ""
 
 
-def _may_go_at_once(entry: Entry) -> bool:
+def _needs_no_grace(entry: Entry) -> bool:
     # An extracted graph is about to be compiled.
     return entry.ours and entry.state is not State.TODO
 
@@ -196,11 +196,11 @@ def _longest_unused_first(entry: Entry) -> tuple[float, str]:
     return entry.used_unix_s, entry.path
 
 
-def _useless_first(entry: Entry) -> tuple[bool, float, str]:
+def _failed_first(entry: Entry) -> tuple[bool, float, str]:
     return entry.state not in _FAILED_STATES, *_longest_unused_first(entry)
 
 
-def _unused(entry: Entry, now: float) -> str:
+def _unused_text(entry: Entry, now: float) -> str:
     return f"unused for {format_age(now - entry.used_unix_s)}"
 
 
@@ -213,11 +213,11 @@ def current_compilers(versions: Iterable[str]) -> frozenset[str]:
     foreign = {version for version in known if not version.rpartition("+")[2].startswith(COMMIT_PREFIX)}
     installed = _installed()
     current = {version for version in foreign if installed and version.startswith(installed)}
-    newest = max(foreign, key=_order, default="")
+    newest = max(foreign, key=_version_key, default="")
     return frozenset({COMPILER_VERSION, *(current or ({newest} if newest else ()))})
 
 
-def _order(version: str) -> tuple[tuple[int, ...], str]:
+def _version_key(version: str) -> tuple[tuple[int, ...], str]:
     return tuple(int(number) for number in _NUMBER.findall(version.partition("+")[0])), version
 
 

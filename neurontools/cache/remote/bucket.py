@@ -73,7 +73,7 @@ class Bucket:
     def list_objects(self, path: str) -> list[StoredObject]:
         """Return all objects whose path starts with `path`."""
         above, _, name = path.rpartition("/") if split(path)[1] else (path, "", "")
-        with self._errors(f"list {path}"):
+        with self._translated_errors(f"list {path}"):
             found = _client().find(above, prefix=name, detail=True)
         return [
             StoredObject(
@@ -98,13 +98,13 @@ class Bucket:
         if not ranges:
             return []
         paths, sizes = [path for path, _ in ranges], [size for _, size in ranges]
-        with self._errors(f"read {paths[0]}"):
+        with self._translated_errors(f"read {paths[0]}"):
             found = _client().cat_ranges(paths, 0, sizes, batch_size=_CONNECTIONS, on_error="return")
         return [self._content_or_none(path, data) for path, data in zip(paths, found, strict=True)]
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes of an object from `start` up to, not including, `end`."""
-        with self._errors(f"read {path}"):
+        with self._translated_errors(f"read {path}"):
             return bytes(_client().cat_file(path, start=start, end=end))
 
     def download(self, stored: StoredObject, target: str) -> None:
@@ -112,7 +112,7 @@ class Bucket:
         doing = f"read {stored.path}"
         for attempt in range(ATTEMPTS):
             try:
-                with self._errors(doing):
+                with self._translated_errors(doing):
                     _client().get_file(stored.path, target, max_concurrency=_CHUNKS_AT_ONCE)
                 break
             except RemoteError as error:
@@ -141,7 +141,7 @@ class Bucket:
         }
         mode = "create" if only_new else "overwrite"
         try:
-            with self._errors(f"write {path}"):
+            with self._translated_errors(f"write {path}"):
                 _client().put_file(source, path, mode=mode, max_concurrency=_CHUNKS_AT_ONCE, **fields)
         except RemoteError as error:
             if error.kind is RemoteErrorKind.TAKEN:
@@ -158,14 +158,14 @@ class Bucket:
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects in this order; objects that no longer exist are not an error."""
         for path in paths:
-            with self._errors(f"delete {path}"):
+            with self._translated_errors(f"delete {path}"):
                 _client().rm_file(path)
 
     def _has_content(self, stored: StoredObject, file: str) -> bool | None:
         """Return whether an object and a file have the same digest, None if the object has no known digest."""
         if stored.tag == _digest(file, "md5").hexdigest():
             return True
-        with self._errors(f"read {stored.path}"):
+        with self._translated_errors(f"read {stored.path}"):
             digest = _client().metadata(stored.path).get(_DIGEST_KEY)
         return None if digest is None else bool(digest == _digest(file, "sha256").hexdigest())
 
@@ -178,7 +178,7 @@ class Bucket:
         raise error from data
 
     @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
+    def _translated_errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except _request_errors() as error:
@@ -303,14 +303,14 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
         bucket: its name.
         doing: the failed operation, such as "list s3://bucket/prefix".
     """
-    for cause in _causes(error):
+    for cause in _error_chain(error):
         response: Any = getattr(cause, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
             answer = response["Error"]
             code = str(answer.get("Code", ""))
             if code:
-                return _refusal(code, str(answer.get("Message", "")), bucket, doing)
-    names = {kind.__name__ for cause in _causes(error) for kind in type(cause).__mro__}
+                return _error_of_code(code, str(answer.get("Message", "")), bucket, doing)
+    names = {kind.__name__ for cause in _error_chain(error) for kind in type(cause).__mro__}
     if not names.isdisjoint(_CREDENTIAL_ERRORS):
         return RemoteError(
             f"cannot {doing}: no AWS credentials found",
@@ -327,7 +327,7 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
     return RemoteError(f"cannot {doing}: {reason}", "check the AWS settings of this shell")
 
 
-def _refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
+def _error_of_code(code: str, text: str, bucket: str, doing: str) -> RemoteError:
     kind = _CODES.get(code, RemoteErrorKind.OTHER)
     reason, remedy = {
         RemoteErrorKind.DENIED: ("access denied", f"the credentials need these permissions: {_RIGHTS}"),
@@ -346,7 +346,7 @@ def _refusal(code: str, text: str, bucket: str, doing: str) -> RemoteError:
     return RemoteError(f"cannot {doing}: {reason}", remedy, kind)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

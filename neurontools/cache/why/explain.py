@@ -326,7 +326,7 @@ class CompileJournal:
             return make_cause(CauseName.REMOVED, text, certain=True)
         lookups = [e for e in before if e.kind in _LOOKUPS]
         if lookups:
-            return self._lost(event, lookups[-1], made_unix_s)
+            return self._cause_of_loss(event, lookups[-1], made_unix_s)
         if any(e.kind is LookupEventKind.FAILURE for e in before):
             text = "an earlier compile of it failed, and it was tried again"
             return make_cause(CauseName.FAILURE, text, certain=True)
@@ -339,7 +339,7 @@ class CompileJournal:
         )
         return make_cause(CauseName.CACHE, text, certain=True)
 
-    def _lost(self, event: LookupEvent, earlier: LookupEvent, made_unix_s: float | None) -> Cause:
+    def _cause_of_loss(self, event: LookupEvent, earlier: LookupEvent, made_unix_s: float | None) -> Cause:
         """Return why an entry that was there at an earlier lookup was compiled."""
         if made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCK_SKEW_S:
             text = f"the cache has had it since {format_time(made_unix_s)}, and it was compiled anyway"

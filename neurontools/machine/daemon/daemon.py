@@ -133,11 +133,11 @@ class Daemon:
     def info(self) -> DaemonInfo:
         """Return the content of neurond.json."""
         definition, layout = self._definition, self._service.machine.layout
-        me = processes.this_process()
+        process = processes.this_process()
         return DaemonInfo(
             machine=definition.machine,
-            pid=me.pid,
-            start_ticks=me.start_ticks,
+            pid=process.pid,
+            start_ticks=process.start_ticks,
             boot_id=self._boot,
             instance_type=definition.instance_type,
             lnc=definition.lnc,

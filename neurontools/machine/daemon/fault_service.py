@@ -74,7 +74,7 @@ class FaultService:
             if _effects_state(after) != _effects_state(before):
                 self._settle()
             if after != before:
-                self._journal_change(answer, asked=isinstance(event, TakeFault))
+                self._journal_change(event, answer)
         return answer
 
     def joined(self, key: ProcessKey) -> None:
@@ -107,16 +107,16 @@ class FaultService:
                 timer.cancel()
         self._timer = self._journal_timer = None
 
-    def _journal_change(self, answer: Effect, *, asked: bool) -> None:
-        if asked and isinstance(answer, FaultTaken) and not self._counts(answer):
+    def _journal_change(self, event: FaultEvent | ResetDevice, answer: Effect) -> None:
+        if isinstance(event, TakeFault) and isinstance(answer, FaultTaken) and not self._must_survive(answer):
             self._journal_later()
         else:
             self._on_change(True)
 
-    def _counts(self, taken: FaultTaken) -> bool:
+    def _must_survive(self, answer: FaultTaken) -> bool:
         # Hits of a fault without a count, and executions that a fault lets pass, may be written later: their exact
         # number is not guaranteed.
-        hit = taken.hit
+        hit = answer.hit
         fault = None if hit is None else self._machine.faults.find(hit.fault)
         return fault is not None and (fault.left is not None or bool(fault.broken_cores or fault.held))
 

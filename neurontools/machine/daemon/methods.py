@@ -171,14 +171,14 @@ class ProcessMethods:
         return ReservationOutcome(change.nbytes)
 
     def _remove(self, player: ProcessKey, pids: set[int]) -> None:
-        leaving = [process.key for pid, process in self._service.synthetic_of(player).items() if pid in pids]
-        for place, key in enumerate(leaving, 1):
+        keys = [process.key for pid, process in self._service.synthetic_of(player).items() if pid in pids]
+        for number, key in enumerate(keys, 1):
             # Write the journal once for all of them, before the player gets its answer.
-            self._service.leave(key, "ends", at_once=place == len(leaving))
+            self._service.leave(key, "ends", at_once=number == len(keys))
 
     def _next_pids(self, count: int) -> range:
-        taken = max((key.pid for key in self._service.machine.processes), default=0)
-        first = max(self._last_pid, taken) + 1
+        highest = max((key.pid for key in self._service.machine.processes), default=0)
+        first = max(self._last_pid, highest) + 1
         self._last_pid = first + count - 1
         return range(first, first + count)
 

@@ -50,11 +50,11 @@ class PageLimits:
         self._timer: TimerHandle | None = None
 
     def add(self, key: ProcessKey, uid: int, page_fd: int) -> None:
-        """Watch the page of a process. One of the daemon's own user is not watched, and one in memory has seals."""
+        """Watch the page of a process, unless it is the daemon's own user's, or in memory and sealed."""
         if uid == os.getuid() or is_private(page_fd):
             return
         try:
-            # An open file of its own, not a duplicate: a lease then shows whether there is another one.
+            # An open file of its own, not a duplicate: a lease then shows whether another process has it open.
             own_fd = os.open(f"/proc/self/fd/{page_fd}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             log.warning("the page of process %d cannot be watched: %s", key.pid, error.strerror)

@@ -111,9 +111,9 @@ class MachineService:
         self._telemetry: dict[ProcessKey, Telemetry] = {}
         self._exited_keys: dict[ProcessKey, None] = {}
         self._records = RecordWriter(pages_dir, boot, loop)
-        self._exits = ExitWatcher(loop, self._exited)
-        self.exec_detector = ExecDetector(loop, self.machine.processes.get, self._replaced)
-        self.page_limits = PageLimits(loop, self.machine.processes.__contains__, self._page_grew)
+        self._exits = ExitWatcher(loop, self._on_exit)
+        self.exec_detector = ExecDetector(loop, self.machine.processes.get, self._on_exec)
+        self.page_limits = PageLimits(loop, self.machine.processes.__contains__, self._on_page_growth)
         self._faults = FaultService(self.machine, self._telemetry, kernel_log, loop, on_change)
 
     def register(self, event: Register) -> tuple[Process, int]:
@@ -243,7 +243,7 @@ class MachineService:
             if is_alive(process.ends_with) and not is_replaced(process):
                 living.append(process)
             else:
-                self._count_dead(process)
+                self._count_exited(process)
         for process in sorted(living, key=lambda process: process.registered_ns):
             self._adopt(process)
         kept = {
@@ -301,7 +301,7 @@ class MachineService:
         self._faults.joined(process.key)
         return process, page_fd
 
-    def _exited(self, keys: tuple[ProcessKey, ...]) -> None:
+    def _on_exit(self, keys: tuple[ProcessKey, ...]) -> None:
         if keys and self.machine.processes[keys[0]].player is not None:
             log.info(
                 "a scenario ended with its %s", plural(len(keys), "synthetic process", "synthetic processes")
@@ -309,10 +309,10 @@ class MachineService:
         for key in keys:
             self.leave(key, "exited")
 
-    def _page_grew(self, key: ProcessKey) -> None:
+    def _on_page_growth(self, key: ProcessKey) -> None:
         self.leave(key, "wrote beyond its telemetry page")
 
-    def _replaced(self, key: ProcessKey) -> None:
+    def _on_exec(self, key: ProcessKey) -> None:
         self.leave(key, "became another program")
 
     def _create_page(self, process: Process) -> int:
@@ -347,7 +347,7 @@ class MachineService:
         try:
             self._exits.watch(process.key, process.ends_with)
         except ProcessLookupError:
-            self._count_dead(process)  # it exited just now
+            self._count_exited(process)  # it exited just now
             return
         except OSError as error:
             log.error("process %d can't be watched: %s", process.key.pid, error)  # noqa: TRY400  no traceback wanted
@@ -369,7 +369,7 @@ class MachineService:
             log.warning("the page of process %d is lost: %s", process.key.pid, error.strerror)
             return None
 
-    def _count_dead(self, process: Process) -> None:
+    def _count_exited(self, process: Process) -> None:
         telemetry = Telemetry(process, self._open_page(process))
         try:
             self._handle_adopt(process)

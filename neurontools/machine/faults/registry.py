@@ -92,11 +92,11 @@ class FaultRegistry:
 
     def clear(self, ids: Iterable[int] | None) -> tuple[int, ...]:
         """Remove faults and what they broke, all of them with None; return the ids of those that existed."""
-        wanted = self._faults if ids is None else ids
-        gone = tuple(number for number in tuple(wanted) if number in self._faults)
-        for number in gone:
+        numbers = tuple(self._faults if ids is None else ids)
+        cleared = tuple(number for number in numbers if number in self._faults)
+        for number in cleared:
             del self._faults[number]
-        return gone
+        return cleared
 
     def tick(self, now_ns: int) -> tuple[MemoryErrors, ...]:
         """Arm faults that are due, end those that are over, and return new memory errors."""
@@ -121,9 +121,9 @@ class FaultRegistry:
 
     def take(self, victim: Victim) -> Hit | None:
         """Return what happens to an execution or allocation, and count it."""
-        hit = self._broken(victim)
+        hit = self._hit_of_broken(victim)
         for fault in self.faults():
-            if hit is None and self._strikes(fault, victim):
+            if hit is None and self._fires_on(fault, victim):
                 hit = self._hit(fault, victim)
         return hit
 
@@ -188,7 +188,7 @@ class FaultRegistry:
 
     def armed_for(self, process: Process) -> int:
         """Return how many faults may hit a process now."""
-        return sum(self._concerns(fault, process) for fault in self._faults.values())
+        return sum(self._may_hit(fault, process) for fault in self._faults.values())
 
     def _device(self, spec: FaultSpec) -> int | None:
         return spec.device if spec.core is None else self._layout.device_of(spec.core)
@@ -254,36 +254,36 @@ class FaultRegistry:
         else:
             del self._faults[number]
 
-    def _broken(self, victim: Victim) -> Hit | None:
+    def _hit_of_broken(self, victim: Victim) -> Hit | None:
         device = self._layout.device_of(victim.core)
         by = self.lost_by(device)
         if by is not None:
             lost = self._faults[by]
             self._keep(replace(lost, hits=lost.hits + 1))
             status = UNRECOVERABLE if victim.action is Action.EXECUTION else HW_ERROR
-            return self._made(lost, victim, status)
+            return self._make_hit(lost, victim, status)
         if victim.action is not Action.EXECUTION:
             return None
         for fault in self.faults():
             if victim.core in fault.broken_cores:
                 status = ECC[fault.spec.ecc].status if fault.failing else UNRECOVERABLE
                 self._keep(replace(fault, failing=max(0, fault.failing - 1)))
-                return self._made(fault, victim, status)
+                return self._make_hit(fault, victim, status)
         return None
 
-    def _strikes(self, fault: Fault, victim: Victim) -> bool:
-        if fault.phase is not Phase.ARMED or not self._aims_at(fault, victim):
+    def _fires_on(self, fault: Fault, victim: Victim) -> bool:
+        if fault.phase is not Phase.ARMED or not self._targets(fault, victim):
             return False
         if fault.passed < fault.spec.after_executions:
             self._keep(replace(fault, passed=fault.passed + 1))
             return False
         return True
 
-    def _aims_at(self, fault: Fault, victim: Victim) -> bool:
+    def _targets(self, fault: Fault, victim: Victim) -> bool:
         spec = fault.spec
         reach = KINDS[fault.kind].reach
         if reach is Reach.LINK:
-            return victim.action is Action.EXECUTION and self._crosses(spec, victim)
+            return victim.action is Action.EXECUTION and self._uses_link(spec, victim)
         if reach is not (Reach.EXECUTION if victim.action is Action.EXECUTION else Reach.ALLOCATION):
             return False
         return (
@@ -293,7 +293,7 @@ class FaultRegistry:
             and spec.tag in {None, victim.tag}
         )
 
-    def _crosses(self, spec: FaultSpec, victim: Victim) -> bool:
+    def _uses_link(self, spec: FaultSpec, victim: Victim) -> bool:
         ends = {spec.device, spec.to}
         if victim.collective:
             return self._layout.device_of(victim.core) in ends
@@ -307,16 +307,16 @@ class FaultRegistry:
                 (victim.pid, victim.core),
             )
         self._keep(replace(fault, hits=fault.hits + 1, held=held))
-        return self._made(fault, victim, KINDS[fault.kind].status)
+        return self._make_hit(fault, victim, KINDS[fault.kind].status)
 
-    def _made(self, fault: Fault, victim: Victim, status: int) -> Hit:
+    def _make_hit(self, fault: Fault, victim: Victim, status: int) -> Hit:
         spec = fault.spec
         device = self._layout.device_of(victim.core)
         peer = None if spec.to is None else (spec.device if device == spec.to else spec.to)
         nc = victim.core % self._layout.cores_per_device
         return Hit(fault.id, fault.kind, status, device, nc, spec.factor, peer)
 
-    def _concerns(self, fault: Fault, process: Process) -> bool:
+    def _may_hit(self, fault: Fault, process: Process) -> bool:
         if fault.broken_cores:
             return not set(fault.broken_cores).isdisjoint(process.cores)
         if fault.phase is Phase.HOLDING:
@@ -328,8 +328,8 @@ class FaultRegistry:
             return False
         if spec.core is not None:
             return spec.core in process.cores
-        wanted = {spec.device, spec.to} - {None}
-        return not wanted or any(self._layout.device_of(core) in wanted for core in process.cores)
+        devices = {spec.device, spec.to} - {None}
+        return not devices or any(self._layout.device_of(core) in devices for core in process.cores)
 
 
 class ErrorCounters:
@@ -389,14 +389,14 @@ class FaultRules:
             case ClearFaults():
                 return self._clear(event, now_ns)
             case TakeFault():
-                due = self._due(now_ns)
+                due = self._tick(now_ns)
                 hit = self.registry.take(event.victim)
                 return (FaultTaken(hit), *due, *_hit_lines(hit, self._layout, event.victim.nbytes))
             case ReleaseFault():
                 self.registry.release(event.pid, event.core)
-                return (FaultTaken(None), *self._due(now_ns))
+                return (FaultTaken(None), *self._tick(now_ns))
             case Tick():
-                return self._due(now_ns)
+                return self._tick(now_ns)
 
     def _inject(self, event: InjectFault, now_ns: int) -> tuple[Effect, ...]:
         rejection = rejection_reason(event.spec, self._layout)
@@ -407,7 +407,7 @@ class FaultRules:
         if rejection:
             return (Refused(Invalid(rejection.reason, rejection.remedy)),)
         number = self.registry.inject(event.spec, now_ns)
-        due = self._due(now_ns)
+        due = self._tick(now_ns)
         fault = self.registry.find(number)
         assert fault is not None
         return (FaultInjected(fault), *due, *self._devices())
@@ -418,10 +418,10 @@ class FaultRules:
         if unknown:
             listed = ", ".join(map(str, sorted(known))) or "none"
             return (Refused(Invalid(f"no fault {unknown[0]}", f"the faults of this machine: {listed}")),)
-        due = self._due(now_ns)
+        due = self._tick(now_ns)
         return (FaultsCleared(self.registry.clear(event.ids)), *due, *self._devices())
 
-    def _due(self, now_ns: int) -> tuple[Effect, ...]:
+    def _tick(self, now_ns: int) -> tuple[Effect, ...]:
         effects: list[Effect] = []
         for errors in self.registry.tick(now_ns):
             self._errors.count(errors.device, ECC[errors.ecc].counter, errors.amount)

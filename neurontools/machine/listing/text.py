@@ -183,7 +183,7 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | 
         return 1, _encoded(f"{printable(str(error))}\n"), b""
     snapshot = _without_lost(snapshot)
     if flags.show_all and asker is not None and asker[0]:
-        snapshot = _with(snapshot, (*snapshot.processes, _onlooker(asker)))
+        snapshot = _with_processes(snapshot, (*snapshot.processes, _onlooker(asker)))
     if not snapshot.devices:
         return 1, b"", _encoded(no_devices_line())
     known = {device.index for device in snapshot.devices}
@@ -199,7 +199,7 @@ def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
     listed = snapshot
     if flags.filters:
         processes, devices = select(snapshot, devices, flags.filters, show_all=flags.show_all)
-        listed = _with(snapshot, processes)
+        listed = _with_processes(snapshot, processes)
     if flags.format == "json":
         return json_text(listed, devices, flags, instance_keys=emulate != "2.28")
     if flags.format == "csv":
@@ -211,7 +211,7 @@ def _text(snapshot: Snapshot, flags: Flags, emulate: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
+def _with_processes(snapshot: Snapshot, processes: tuple[ProcessState, ...]) -> Snapshot:
     from msgspec.structs import replace
 
     return replace(snapshot, processes=processes)

@@ -248,7 +248,7 @@ class PageReader:
         size = 8 * layout.process_words
         section = block[:size]
         if sequence & 1 or not process_checks(section, sequence):
-            section, sequence = self._again(PROCESS_SECTION, layout.process_offset, size)
+            section, sequence = self._retry_section(PROCESS_SECTION, layout.process_offset, size)
             if not section:
                 return False
         words = struct.unpack(f"<{layout.process_words}Q", section)
@@ -268,17 +268,17 @@ class PageReader:
         offset = self._layout.models_offset
         section = self._pread(MODELS_BYTES, offset)
         if sequence & 1 or not checks(section, sequence):
-            section, sequence = self._again(MODELS_SECTION, offset, MODELS_BYTES)
+            section, sequence = self._retry_section(MODELS_SECTION, offset, MODELS_BYTES)
             if not section:
                 return False
         self._models, self._models_sequence = sections.loaded_models(section, self.cores), sequence
         return True
 
     def _take_core(self, core: CoreSection, now_ns: int) -> bool:
-        section, sequence = self._again(core.index, core.offset, CORE_BYTES)
+        section, sequence = self._retry_section(core.index, core.offset, CORE_BYTES)
         return core.take(section, 0, sequence, now_ns) if section else False
 
-    def _again(self, index: int, offset: int, size: int) -> tuple[bytes, int]:
+    def _retry_section(self, index: int, offset: int, size: int) -> tuple[bytes, int]:
         where = self._layout.sequences_offset + 8 * index
         check = process_checks if index == PROCESS_SECTION else checks
         for _ in range(RETRIES):
