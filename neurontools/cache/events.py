@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 8 << 20
 _RUN_VARIABLES = (env.CACHE_RUN, "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-_FIELDS = 5
-_MOST_BYTES = 1 << 20
+_EVENT_FIELDS = 5
+_TAIL_READ_BYTES = 1 << 20
 _MAX_REMOVED_BYTES = 4 << 20
 
 STAMP_PERIOD_S = 3600.0
-_HITS = "hits"
-_EVENTS = ("misses", "failures", "damaged")
-_ORIGIN = "root"
+_HIT_COUNTER = "hits"
+_EVENT_COUNTERS = ("misses", "failures", "damaged")
+_ROOT_FILE = "root"
 
 
 class LookupEventKind(StrEnum):
@@ -134,7 +134,7 @@ def parse_event(line: str) -> LookupEvent | None:
     """Return the event of a line, None if the line is damaged or incomplete."""
     parts = line.split()
     try:
-        if len(parts) == _FIELDS and line.endswith("\n"):
+        if len(parts) == _EVENT_FIELDS and line.endswith("\n"):
             unix_s, seconds = float(parts[0]), float(parts[3])
             if isfinite(unix_s) and isfinite(seconds):
                 return LookupEvent(unix_s, parts[1], LookupEventKind(parts[2]), seconds, parts[4])
@@ -165,7 +165,7 @@ class EventTail:
         try:
             with open(path, "rb") as file:
                 file.seek(self._offset)
-                while data := file.read(_MOST_BYTES):
+                while data := file.read(_TAIL_READ_BYTES):
                     whole = data[: data.rfind(b"\n") + 1]
                     if not whole:
                         return
@@ -270,7 +270,7 @@ class Usage:
 
     def count_hit(self, entry: str) -> None:
         """Count a hit of an entry and note its use."""
-        self._append(f"{self._directory}/{_HITS}")
+        self._append(f"{self._directory}/{_HIT_COUNTER}")
         self._append(self._counter(entry))
         _renew_stamp(entry)
 
@@ -313,10 +313,10 @@ class Usage:
     def totals(self) -> UsageTotals:
         """Return the root's totals."""
         hits, misses, failures, damaged = (
-            _read_counter(f"{self._directory}/{name}")[0] for name in (_HITS, *_EVENTS)
+            _read_counter(f"{self._directory}/{name}")[0] for name in (_HIT_COUNTER, *_EVENT_COUNTERS)
         )
         try:
-            since = os.stat(f"{self._directory}/{_ORIGIN}").st_mtime
+            since = os.stat(f"{self._directory}/{_ROOT_FILE}").st_mtime
         except OSError:
             since = 0.0
         return UsageTotals(hits, misses, failures, damaged, since_unix_s=since)
@@ -337,7 +337,7 @@ class Usage:
     def _note_origin(self) -> None:
         try:
             with open(
-                f"{self._directory}/{_ORIGIN}", "x", encoding="utf-8", errors="surrogateescape"
+                f"{self._directory}/{_ROOT_FILE}", "x", encoding="utf-8", errors="surrogateescape"
             ) as origin:
                 origin.write(self._root + "\n")
         except FileExistsError:

@@ -15,10 +15,10 @@ from neurontools.machine.instances.catalogue import InstanceType, instance_type
 
 Link = tuple[int, int]
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|TiB|GB|TB)/s")
-_NETWORK = re.compile(r"(\d+(?:\.\d+)?)\s*Gbps")
-_UNITS = {"GiB": 2**30, "TiB": 2**40, "GB": 1e9, "TB": 1e12}
-_SIDE = 4  # of the torus
+_LINK_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(GiB|TiB|GB|TB)/s")
+_NETWORK_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*Gbps")
+_RATE_UNITS = {"GiB": 2**30, "TiB": 2**40, "GB": 1e9, "TB": 1e12}
+_TORUS_SIDE = 4
 
 # Two cycles through all devices of the 4x4 torus that share no link.
 _TORUS_CYCLES = (
@@ -129,7 +129,7 @@ def _make_fabric(kind: InstanceType, lnc: int) -> Fabric:
     fitted, device = constants(), kind.device
     cores = kind.cores_per_device(lnc)
     neighbours = tuple(row or () for row in kind.connected_to)
-    network = _NETWORK.search(kind.network)
+    network = _NETWORK_RATE.search(kind.network)
     return Fabric(
         instance=kind.name,
         lnc=lnc,
@@ -146,10 +146,10 @@ def _make_fabric(kind: InstanceType, lnc: int) -> Fabric:
 def _link_rate(kind: InstanceType, neighbours: tuple[tuple[int, ...], ...]) -> float:
     if len(neighbours) == 1:
         return 0.0
-    match = _RATE.search(kind.neuronlink)
+    match = _LINK_RATE.search(kind.neuronlink)
     if match is None:
         raise NeuronToolsError(f"the catalogue has no NeuronLink rate of {kind.name}")
-    both_directions = float(match[1]) * _UNITS[match[2]]
+    both_directions = float(match[1]) * _RATE_UNITS[match[2]]
     links = 1 if kind.topology == "switched" else max(map(len, neighbours))
     return both_directions / (2 * links)
 
@@ -172,23 +172,23 @@ def route(fabric: Fabric, source: int, target: int) -> tuple[Link, ...]:
 
 
 def _torus_route(source: int, target: int) -> tuple[Link, ...]:
-    row, column = divmod(source, _SIDE)
-    rows, columns = divmod(target, _SIDE)
+    row, column = divmod(source, _TORUS_SIDE)
+    rows, columns = divmod(target, _TORUS_SIDE)
     links, current = [], source
     for move in _moves(column, columns):
-        column = (column + move) % _SIDE
-        links.append((current, current := row * _SIDE + column))
+        column = (column + move) % _TORUS_SIDE
+        links.append((current, current := row * _TORUS_SIDE + column))
     for move in _moves(row, rows):
-        row = (row + move) % _SIDE
-        links.append((current, current := row * _SIDE + column))
+        row = (row + move) % _TORUS_SIDE
+        links.append((current, current := row * _TORUS_SIDE + column))
     return tuple(links)
 
 
 def _moves(start: int, end: int) -> list[int]:
-    distance = (end - start) % _SIDE
-    if distance * 2 == _SIDE:
+    distance = (end - start) % _TORUS_SIDE
+    if distance * 2 == _TORUS_SIDE:
         return [1 if start % 2 == 0 else -1] * distance
-    return [1] * distance if distance * 2 < _SIDE else [-1] * (_SIDE - distance)
+    return [1] * distance if distance * 2 < _TORUS_SIDE else [-1] * (_TORUS_SIDE - distance)
 
 
 def _shortest(neighbours: tuple[tuple[int, ...], ...], source: int, target: int) -> list[int]:

@@ -54,8 +54,8 @@ _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuro
 FLUSH_BYTES = 1 << 18
 FLUSH_NS = 200_000_000
 
-_COMPLETED = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
-_DIRECTORIES = 1000
+_COMPLETED_STATUSES = {0, 1003, 1004}  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
+_MAX_CAPTURES = 1000
 
 
 def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
@@ -290,7 +290,7 @@ class Capture:
                 return
             events = self._system(loaded.value, NRT_EXECUTE, execution, start_ns, end_ns, status)
             events += self._system(loaded.value, NC_EXEC_RUNNING, execution, start_ns, end_ns, status)
-            if loaded.template is not None and status in _COMPLETED:
+            if loaded.template is not None and status in _COMPLETED_STATUSES:
                 events += self._device(loaded, loaded.template, execution, start_ns, status)
             self._files.append_events(events, end_ns)
 
@@ -405,7 +405,7 @@ def _make_directory(parent: str, name: str) -> str:
     """Make a new directory; a pid that comes back gets a number behind its name."""
     try:
         os.makedirs(parent, exist_ok=True)
-        for number in range(1, _DIRECTORIES):
+        for number in range(1, _MAX_CAPTURES):
             path = os.path.join(os.path.abspath(parent), name if number == 1 else f"{name}_{number}")
             try:
                 os.mkdir(path)
@@ -418,5 +418,5 @@ def _make_directory(parent: str, name: str) -> str:
             "choose another with NEURON_RT_INSPECT_OUTPUT_DIR",
         ) from error
     raise ProfileError(
-        f"{parent} already contains {_DIRECTORIES} captures named {name}", "remove old captures"
+        f"{parent} already contains {_MAX_CAPTURES} captures named {name}", "remove old captures"
     )

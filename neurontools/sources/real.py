@@ -39,8 +39,8 @@ _LOOKED_AT_BYTES = 1 << 16
 _END_TIMEOUT_S = 5.0
 
 # The tools hold devices to look at them; they have no Neuron runtime (AWS Neuron documentation, neuron-ls user guide).
-_TOOLS = "neuron-"
-_LIVE = "live"
+_TOOL_PREFIX = "neuron-"
+_ORIGIN = "live"
 _SNAPSHOT_PERIOD_S = 1.0
 _FIRST_REPORT_S = 3.0
 _SECOND_REPORT_S = 2.0
@@ -336,11 +336,11 @@ def read_process(root: str, pid: int, tag: str = "") -> ProcessState:
     stat = read_stat(pid, root)
     start_ticks = stat.start_ticks if stat else 0
     return replace(
-        unknown_process(pid, tag, _LIVE),
+        unknown_process(pid, tag, _ORIGIN),
         start_ticks=start_ticks,
         uid=_uid(root, pid),
         command=_command(root, pid),
-        uses_device=not _name(root, pid).startswith(_TOOLS),
+        uses_device=not _name(root, pid).startswith(_TOOL_PREFIX),
         registered_ns=round(start_ticks * 1e9 / os.sysconf("SC_CLK_TCK")),
     )
 

@@ -37,7 +37,7 @@ _FORMAT = 1
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
 _REMEDY = "choose an empty or a new directory"
 
-_TOPS = ("dev", "proc", "sys")
+_TOP_DIRECTORIES = ("dev", "proc", "sys")
 _DIRECTORY_MODE = 0o755
 
 
@@ -261,7 +261,7 @@ class SysfsMirror:
         return self._write({path: entry for path, entry in entries.items() if not self._has(path, entry)})
 
     def _remove_others(self, entries: dict[str, Entry], directories: set[str]) -> None:
-        for top in _TOPS:
+        for top in _TOP_DIRECTORIES:
             for path, is_directory in list(_walk(self._path, top)):
                 keep = path in directories if is_directory else path in entries
                 if not keep:

@@ -31,8 +31,8 @@ _CHUNKS_AT_ONCE = 2
 _DIGEST_KEY = "sha256"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
-_QUERY = re.compile(r"\?[^\s\"]*")
-_RIGHTS = "reading needs s3:ListBucket and s3:GetObject, writing s3:PutObject, removing s3:DeleteObject"
+_URL_QUERY = re.compile(r"\?[^\s\"]*")
+_PERMISSIONS = "reading needs s3:ListBucket and s3:GetObject, writing s3:PutObject, removing s3:DeleteObject"
 # Of botocore, aiohttp and the system; none of them is imported here.
 _CREDENTIAL_ERRORS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _CONNECTION_ERRORS = frozenset(
@@ -317,7 +317,7 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run 'aws configure'",
             RemoteErrorKind.CREDENTIALS,
         )
-    reason = _QUERY.sub("", " ".join(str(error).split())) or type(error).__name__
+    reason = _URL_QUERY.sub("", " ".join(str(error).split())) or type(error).__name__
     if not names.isdisjoint(_CONNECTION_ERRORS):
         return RemoteError(
             f"cannot {doing}: {reason}",
@@ -330,7 +330,7 @@ def translate_error(error: Exception, bucket: str, doing: str) -> RemoteError:
 def _error_of_code(code: str, text: str, bucket: str, doing: str) -> RemoteError:
     kind = _CODES.get(code, RemoteErrorKind.OTHER)
     reason, remedy = {
-        RemoteErrorKind.DENIED: ("access denied", f"the credentials need these permissions: {_RIGHTS}"),
+        RemoteErrorKind.DENIED: ("access denied", f"the credentials need these permissions: {_PERMISSIONS}"),
         RemoteErrorKind.CREDENTIALS: (
             f"the server rejected the credentials ({code})",
             "renew them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE",

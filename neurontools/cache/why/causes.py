@@ -30,7 +30,7 @@ _MIN_COMMON_OPERATORS = 2
 # A forward pass whose backward pass comes later still holds several activations at the cut.
 _MIN_SAVED_ACTIVATIONS = 2
 
-_MIN_VALUES = 3
+_MIN_VARYING_VALUES = 3
 _MIN_SPLIT_OPERATORS = 3
 _SHOWN_VALUES = 16
 
@@ -378,7 +378,7 @@ def _group_cause(graphs: list[GraphFacts]) -> Cause | None:
     number, axis, sizes = varying
     values = tuple(map(str, sizes))
     name = f"dimension {axis} of input {number}{_format_use(graphs[0], number)}"
-    if len(sizes) >= _MIN_VALUES:
+    if len(sizes) >= _MIN_VARYING_VALUES:
         text = f"{name} took {len(sizes)} sizes, a compile for each"
         return make_cause(CauseName.SHAPE, text, certain=True, values=values, advice=_padding_advice(sizes))
     if axis == 0 and sizes[1] < sizes[0]:

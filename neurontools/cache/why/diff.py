@@ -23,7 +23,7 @@ CASTS = ("aten._to_copy.default", "convert")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?\d+(?![.\d])")
 
 _MOST_EDITS, _FEWEST_EDITS = 400, 24
-_WORK = 2_000_000
+_MAX_SEARCH_STEPS = 2_000_000
 
 
 class Aspect(StrEnum):
@@ -342,7 +342,7 @@ def _middle(a: Sequence[int], b: Sequence[int], start: int, end_a: int, end_b: i
     pairs: list[Pair] = []
     at_a = at_b = start
     # A search of n edits takes n * n / 2 steps and gets n further, so that all of them take length * n / 2.
-    most = max(_FEWEST_EDITS, min(_MOST_EDITS, _WORK // max(end_a + end_b - 2 * start, 1)))
+    most = max(_FEWEST_EDITS, min(_MOST_EDITS, _MAX_SEARCH_STEPS // max(end_a + end_b - 2 * start, 1)))
     while at_a < end_a and at_b < end_b:
         found, at_a, at_b = _search(a, b, at_a, end_a, at_b, end_b, most)
         pairs += found
