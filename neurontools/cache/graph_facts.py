@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+SCALAR_INPUT = "$"
+"""How a number that is an input of the graph stands among the constants of an operator."""
+
 
 class GraphForm(StrEnum):
     """How a graph was stored: canonical JSON, or an HLO module."""

@@ -6,7 +6,14 @@ import math
 import zlib
 from typing import TYPE_CHECKING
 
-from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
+from neurontools.cache.graph_facts import (
+    SCALAR_INPUT,
+    GraphFacts,
+    GraphForm,
+    Operand,
+    OperatorCall,
+    TensorType,
+)
 from neurontools.cache.hlo import HloError, read_hlo
 from neurontools.compiler.graph import GraphError, Lifted, Symbol, View, graph_from_bytes
 
@@ -15,7 +22,6 @@ if TYPE_CHECKING:
 
 MAX_GRAPH_BYTES = 1 << 26
 _MOST_DIMENSIONS = 64
-_FLOAT_INPUT = "$"
 
 
 class UnreadableGraphError(Exception):
@@ -98,7 +104,7 @@ class _GraphReader:
                 return ""
             case Lifted():
                 # Its number follows from the order of the operators.
-                return _FLOAT_INPUT
+                return SCALAR_INPUT
             case Symbol():
                 return arg.name
             case tuple():
@@ -106,7 +112,7 @@ class _GraphReader:
                     texts = [self._argument(item, operands) for item in arg]
                     return f"a list of {len(arg)}" if not any(texts) else f"[{', '.join(texts)}]"
                 if len(arg) > 1 and all(isinstance(item, Lifted) for item in arg):
-                    return f"[{_FLOAT_INPUT} x{len(arg)}]"
+                    return f"[{SCALAR_INPUT} x{len(arg)}]"
                 return "[" + ", ".join(self._argument(item, operands) for item in arg) + "]"
             case _:
                 return repr(arg)

@@ -42,7 +42,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A Python float that became an input of the graph, so that its value does not force a new compile."""
+    """A Python number that became an input of the graph, so that its value does not force a new compile."""
 
     index: int
 
@@ -76,7 +76,7 @@ class Graph:
     Args:
         slots: every buffer, indexed by slot number.
         inputs: slots that hold data when the graph starts, in binding order.
-        lifted: number of float inputs.
+        lifted: number of scalar inputs.
         nodes: the calls in order.
         outputs: slots that somebody can still see when the graph ends.
         libraries: sha256 of every native library whose operators the graph calls.
@@ -251,7 +251,7 @@ def _check(graph: Graph) -> None:
         raise GraphError("a size, stride or offset is negative")
     lifted = [index for node in graph.nodes for index in _lifted((node.args, node.kwargs))]
     if any(not 0 <= index < graph.lifted for index in lifted):
-        raise GraphError(f"a node refers to a float input outside 0..{graph.lifted - 1}")
+        raise GraphError(f"a node refers to a scalar input outside 0..{graph.lifted - 1}")
 
 
 def _is_impossible(view: View) -> bool:

@@ -33,7 +33,7 @@ class BufferOwner(Protocol):
     device: torch.device
     epoch: object
     slots: list[DeviceBuffer]
-    floats: list[float]
+    scalars: list[float]
     generator: DeviceGenerator
 
     @property

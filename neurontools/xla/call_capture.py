@@ -18,7 +18,7 @@ from neurontools.xla.buffers import (
     view_of,
 )
 from neurontools.xla.compile_log import current_source
-from neurontools.xla.operators import Kind, Operator, Parameter
+from neurontools.xla.operators import Kind, Operator, Parameter, is_constant
 from neurontools.xla.trie import Alias, Fresh, Recipe
 
 if TYPE_CHECKING:
@@ -202,10 +202,10 @@ class Call:
         return store_constant(value), value
 
     def _scalar(self, value: Any) -> tuple[Arg, Any]:
-        if value.__class__ is not float:
+        if is_constant(value):
             return store_constant(value), value
-        self._recorder.floats.append(value)
-        return Lifted(len(self._recorder.floats) - 1), value
+        self._recorder.scalars.append(value)
+        return Lifted(len(self._recorder.scalars) - 1), value
 
     def _tensor(self, parameter: Parameter, tensor: torch.Tensor | None) -> tuple[Arg, torch.Tensor | None]:
         self.tensors.append(tensor)
@@ -250,7 +250,7 @@ def _omitted(parameter: Parameter, value: Any) -> bool:
     if not parameter.has_default:
         return False
     if parameter.kind is Kind.SCALAR:
-        return value is parameter.default
+        return value is parameter.default and is_constant(value)
     if isinstance(value, (list, tuple)) and parameter.default is not None:
         return list(value) == list(parameter.default)
     return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)

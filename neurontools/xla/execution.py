@@ -46,11 +46,11 @@ def _outside_inference() -> Iterator[None]:
 
 
 def run_call(
-    operator: Operator, call: Node, hosts: Sequence[torch.Tensor | None], floats: Sequence[float]
+    operator: Operator, call: Node, hosts: Sequence[torch.Tensor | None], scalars: Sequence[float]
 ) -> tuple[torch.Tensor | None, ...]:
     """Run one call on host buffers and return its results in order.
 
-    `hosts` are the host tensors of every slot so far, `floats` the values of the lifted floats.
+    `hosts` are the host tensors of every slot so far, `scalars` the values of the lifted scalars.
     """
 
     def load(arg: Arg) -> Any:
@@ -60,7 +60,7 @@ def run_call(
                 assert host is not None
                 return view_of(host, geometry_from(arg))
             case Lifted():
-                return floats[arg.index]
+                return scalars[arg.index]
             case Symbol():
                 return load_symbol(arg)
             case tuple():
@@ -123,7 +123,7 @@ class _Writer:
             self._drop(position)
         made = [slot for slot in self._graph.outputs if slot not in set(self._graph.inputs)]
         self._lines.append("return (" + "".join(f"{self._bases[slot][0]}, " for slot in made) + ")")
-        return "def run(hosts, floats):\n" + "".join(f"    {line}\n" for line in self._lines)
+        return "def run(hosts, scalars):\n" + "".join(f"    {line}\n" for line in self._lines)
 
     def _call(self, call: Node) -> None:
         overload = overload_of(call)
@@ -149,7 +149,7 @@ class _Writer:
             case View():
                 return self._view(arg)
             case Lifted():
-                return f"floats[{arg.index}]"
+                return f"scalars[{arg.index}]"
             case Symbol():
                 return self._constant(load_symbol(arg))
             case tuple():

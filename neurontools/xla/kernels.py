@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from neurontools.xla import fallback
 from neurontools.xla.buffers import DeviceBuffer
-from neurontools.xla.operators import Kind, Operator, find_overload, operator_of
+from neurontools.xla.operators import Kind, Operator, find_overload, is_constant, operator_of
 
 Kernel = Callable[..., Any]
 SOURCE_NAME = "<neurontools kernel>"
@@ -29,6 +29,7 @@ class _Field(NamedTuple):
     kind: Kind
     keyword_only: bool
     has_default: bool
+    omits_default: bool
 
 
 def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:
@@ -40,7 +41,13 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     if not operator.recordable or not kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.DEVICE}:
         return fallback.kernel_for(operator, recorder_for)
     fields = tuple(
-        _Field(p.name if p.keyword_only else f"a{position}", p.kind, p.keyword_only, p.has_default)
+        _Field(
+            p.name if p.keyword_only else f"a{position}",
+            p.kind,
+            p.keyword_only,
+            p.has_default,
+            p.kind is Kind.SCALAR and p.has_default and is_constant(p.default),
+        )
         for position, p in enumerate(operator.parameters)
     )
     defaults = [tuple(p.default) if isinstance(p.default, list) else p.default for p in operator.parameters]
@@ -183,7 +190,7 @@ class _Writer:
     def _key(self) -> list[str]:
         lines = []
         parts = ["_index"]
-        for position, (name, kind, _, has_default) in enumerate(self._fields):
+        for position, (name, kind, _, _, omits_default) in enumerate(self._fields):
             slot = f"b{position}.slot if b{position}.epoch is _epoch else _recorder.bind(b{position})"
             part = f"k{position}"
             match kind:
@@ -196,7 +203,7 @@ class _Writer:
                 case Kind.TENSOR_LIST:
                     lines.append(f"{part} = _recorder.describe({name}, b{position})")
                 case Kind.SCALAR:
-                    shortcut = f"None if {name} is d{position} else " if has_default else ""
+                    shortcut = f"None if {name} is d{position} else " if omits_default else ""
                     lines.append(f"{part} = {shortcut}_recorder.scalar({name})")
                 case Kind.SCALAR_LIST:
                     lines.append(f"{part} = tuple([_recorder.scalar(v) for v in {name}])")

@@ -109,7 +109,7 @@ def _choice(
     signature = tuple(
         None if t is None else (t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad) for t in tensors
     )
-    situation = (signature, dropout_p > 0, is_causal, scale, enable_gqa, torch.is_grad_enabled())
+    situation = (signature, dropout_p > 0, is_causal, scale is None, enable_gqa, torch.is_grad_enabled())
     choice = _choices.get(situation)
     if choice is None:
         hosts = [None if t is None else _like(t) for t in tensors]

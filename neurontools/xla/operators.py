@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,6 +13,17 @@ from typing import Any
 import torch
 
 _operators: dict[Any, Operator] = {}
+
+
+def is_constant(value: Any) -> bool:
+    """Return whether a scalar is a constant of the graph: None, 0, 1 and -1; all other numbers become its inputs.
+
+    torch_xla's rule (IsSpecialScalar in torch/csrc/lazy/core/tensor_util.cpp), for ints and floats alike. -0.0 becomes
+    an input here: as part of a key it would be equal to 0. Complex numbers are not recorded.
+    """
+    if value in _CONSTANTS:
+        return bool(value) or math.copysign(1, value.real) > 0
+    return value is None or value.__class__ is complex
 
 
 class Kind(Enum):
@@ -33,9 +45,9 @@ class Kind(Enum):
 
 _TYPES = {
     Kind.TENSOR: "Tensor",
-    Kind.SCALAR: "number",
+    Kind.SCALAR: "number float",
     Kind.DEVICE: "Device",
-    Kind.CONSTANT: "Layout int float bool str ScalarType MemoryFormat SymInt",
+    Kind.CONSTANT: "Layout int bool str ScalarType MemoryFormat SymInt",
     Kind.GENERATOR: "Generator",
     Kind.TENSOR_LIST: "List[Tensor] List[Optional[Tensor]]",
     Kind.SCALAR_LIST: "List[number]",
@@ -44,7 +56,8 @@ _TYPES = {
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
 # These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
-_SHAPED_BY_SCALARS = {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"}
+_SHAPED_BY_SCALARS = {"aten::arange", "aten::range"}
+_CONSTANTS = frozenset({0, 1, -1})
 _OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {

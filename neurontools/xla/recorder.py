@@ -34,6 +34,7 @@ from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, 
 from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.execution import host_execution, run_call
 from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.operators import is_constant
 from neurontools.xla.program import ProgramStore
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000
-_LIFTED = "lifted"
 _HELD_BY_RECORDER = 2
 
 
@@ -71,7 +71,7 @@ class Recorder:
         self.root = self.node = new_root()
         self.epoch: object = object()
         self.slots: list[DeviceBuffer] = []
-        self.floats: list[float] = []
+        self.scalars: list[float] = []
         self.learning = False
         self.created = 0
         self.destroyed = 0
@@ -108,11 +108,11 @@ class Recorder:
         return tuple(parts)
 
     def scalar(self, value: Any) -> Hashable:
-        """Return the key part of a number; floats become inputs of the graph."""
-        if value.__class__ is float:
-            self.floats.append(value)
-            return _LIFTED
-        return (value.__class__, value)
+        """Return the key part of a number; all but constants become inputs of the graph, whose type is the key."""
+        if is_constant(value):
+            return (value.__class__, value)
+        self.scalars.append(value)
+        return value.__class__  # type: ignore[no-any-return]
 
     # Buffers
 
@@ -203,14 +203,14 @@ class Recorder:
     def rollback(self) -> None:
         """Return to the last complete call after an exception in the middle of one."""
         node = self.node
-        while node.slots > len(self.slots) or node.lifted > len(self.floats):
+        while node.slots > len(self.slots) or node.lifted > len(self.scalars):
             assert node.parent is not None
             node = node.parent
         self.node = node
         for buffer in self.slots[node.slots :]:
             buffer.epoch = NEVER
         del self.slots[node.slots :]
-        del self.floats[node.lifted :]
+        del self.scalars[node.lifted :]
 
     # Misses
 
@@ -261,7 +261,7 @@ class Recorder:
                 *(recipe.layout_id for recipe in fresh),
             ),
             bound=bound,
-            lifted=len(self.floats),
+            lifted=len(self.scalars),
             slots=len(self.slots) + len(fresh),
             written=(*call.written, *(recipe.slot for recipe in fresh)),
             draws=parent.draws or call.operator.random,
@@ -275,7 +275,7 @@ class Recorder:
             assert node.call is not None
             assert node.operator is not None
             with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
-                results = run_call(node.operator, node.call, hosts, self.floats)
+                results = run_call(node.operator, node.call, hosts, self.scalars)
             fresh = [
                 host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
             ]
@@ -309,7 +309,7 @@ class Recorder:
         self.node = self.root
         self.learning = False
         self.slots = []
-        self.floats = []
+        self.scalars = []
         self.epoch = object()
         if self._known_nodes > _TRIE_LIMIT:
             self.root = self.node = new_root()
@@ -373,9 +373,9 @@ class Recorder:
             host = slots[slot].host
             slots[slot].host = host if host is None else in_machine_memory(host)
         hosts = [slots[slot].host for slot in program.inputs]
-        floats = self.floats
+        scalars = self.scalars
         function = program.function
         with host_execution(), self.generator.scope() if program.random else nullcontext():
-            outcome = self._accelerator.execute(program.loaded, lambda: function(hosts, floats), hosts)
+            outcome = self._accelerator.execute(program.loaded, lambda: function(hosts, scalars), hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host

@@ -51,7 +51,7 @@ class TrieNode:
         fast_result: shape, dtype, bytes and layout id of a single, new and contiguous result.
         added: layout ids of the slots that the call adds, inputs first.
         bound: how many of those are inputs.
-        lifted: floats that became inputs, up to and including this call.
+        lifted: scalars that became inputs, up to and including this call.
         slots: slots in use after this call.
         written: slots that the call makes or changes.
         draws: whether this call or one before it draws random numbers.

@@ -99,7 +99,7 @@ def test_keeping_a_value_alive_changes_the_graph(machine: InMemoryAccelerator) -
 
 def test_dtype_shape_and_constants_are_part_of_the_graph(machine: InMemoryAccelerator) -> None:
     for x in (torch.ones(2), torch.ones(3), torch.ones(2).double(), torch.ones(4)[::2]):
-        for value in (1.5, 2.5, 2):
+        for value in (1.5, 2.5, 2, 1):
             _ = (x.to("xla") * value).sum().item()
     shapes = 4  # a strided host tensor is uploaded with its strides gone, but not its size
     assert len(machine.graphs) == (shapes - 1) * 2
@@ -119,13 +119,63 @@ def test_graphs_name_operators_views_sources_and_inputs(machine: InMemoryAcceler
     assert y.shape == (3, 3)
 
 
-def test_floats_are_inputs_of_the_graph(machine: InMemoryAccelerator) -> None:
+def test_numbers_are_inputs_of_the_graph(machine: InMemoryAccelerator) -> None:
     x = torch.ones(2).to("xla")
-    for value in (0.5, 0.25, float("nan"), float("inf"), -0.0):
+    for value in (0.5, 3, float("nan"), float("inf"), -0.0, -7):
         got = (x * value + value).cpu()
         assert torch.equal(got.nan_to_num(7.0), (torch.ones(2) * value + value).nan_to_num(7.0))
     (graph,) = machine.graphs
     assert graph.lifted == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_only_0_and_1_and_minus_1_are_constants(machine: InMemoryAccelerator, dtype: torch.dtype) -> None:
+    x = torch.ones(2, dtype=dtype).to("xla")
+    for number in range(2, 200):
+        assert (x + number).tolist() == [1 + number] * 2
+    assert len(machine.graphs) == 1
+    for number in (0, 1, -1):
+        assert (x + number).tolist() == [1 + number] * 2
+    assert len(machine.graphs) == 4
+    for value in (0.5, 7.25):
+        assert (x + value).tolist() == [1 + value] * 2
+    # The result of float and float has the same form for all numbers, that of int and float has not.
+    assert len(machine.graphs) == (4 if dtype.is_floating_point else 5)
+
+
+def test_numbers_of_every_type_of_schema_are_inputs(machine: InMemoryAccelerator) -> None:
+    functional = nn.functional
+    x = torch.linspace(-2, 2, 24).view(2, 3, 4)
+    programs: list[Callable[[torch.Tensor, float], torch.Tensor]] = [
+        lambda x, p: functional.dropout(x, p / 5),
+        lambda x, std: x.clone().normal_(0.0, std),
+        lambda x, std: torch.empty_like(x).normal_(std, 1),
+        lambda x, eps: functional.layer_norm(x, (4,), eps=eps),
+        lambda x, slope: functional.leaky_relu(x, slope / 100),  # 0.01 is the default
+        lambda x, threshold: functional.softplus(x, 1, 17 + round(threshold)),  # so is 20
+        lambda x, scale: functional.scaled_dot_product_attention(x, x, x, scale=scale),
+        lambda x, value: torch.where(x > 0, x, value),
+        lambda x, value: torch.linspace(0.0, value, 4, device=x.device),
+        lambda x, value: x.log().nan_to_num(nan=value),
+        lambda x, value: torch.clamp(x, max=value),
+        lambda x, value: torch._foreach_add([x, x], [value, value / 7])[1],
+    ]
+    for number, program in enumerate(programs):
+        for value in (0.5, 1.0, 2.0, 3.0, -0.0):
+            if value == 1 or not (value or number == 9):
+                continue
+            torch.manual_seed(1)
+            expected = program(x, value)
+            torch.manual_seed(1)
+            assert torch.equal(program(x.to("xla"), value).cpu(), expected), (number, value)
+        assert len(machine.graphs) == number + 1, number
+
+
+def test_a_fused_optimizer_under_a_schedule_does_not_recompile(machine: InMemoryAccelerator) -> None:
+    step = trainer(lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True), schedule=True)
+    for _ in range(12):
+        step(4)
+    assert len(machine.graphs) <= 2
 
 
 def test_integers_and_booleans_are_not_mixed_up(machine: InMemoryAccelerator) -> None:

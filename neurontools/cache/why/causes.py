@@ -70,8 +70,8 @@ _ADVICE = {
     CauseName.LAST_BATCH: "DataLoader(..., drop_last=True), or pad the last batch to the full size",
     CauseName.CUT: "end every step at the same place: call mark_step once a step, and do not print, .item() or .cpu() in "
     "between in some steps only",
-    CauseName.SCALAR: "make the number a tensor on the device (torch.tensor(value, device=...)), so that it is an input "
-    "of the graph",
+    CauseName.SCALAR: "0, 1, -1 and integers that an operator needs for its form (a dimension, a shift) are constants of "
+    "the graph, other numbers are its inputs: make the number a tensor on the device (torch.tensor(value, device=...))",
     CauseName.DTYPE: "use one setting of autocast (XLA_USE_BF16, torch.autocast, .to(dtype)) in all steps; "
     "look for a Python number or a new tensor of the default type",
     CauseName.MODE: "one compile for each mode is normal; more of them mean that model.train() and model.eval() are "
@@ -267,7 +267,9 @@ def _scalar_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
     operation = diff.new.operations[step.new]
     old, new = changed_constants(diff.old.operations[step.old], operation)
     text = f"only constants differ: {shorten_constant(old)} -> {shorten_constant(new)} in {operation.name}"
-    return make_cause(CauseName.SCALAR, text + at_source(operation.source), certain=alone, values=(old, new))
+    return make_cause(
+        CauseName.SCALAR, text + at_source(operation.source), certain=alone, values=_shown((old, new))
+    )
 
 
 def _last_batch(diff: GraphDiff) -> Cause | None:
@@ -426,8 +428,12 @@ def _find_varying_scalar(graphs: list[GraphFacts]) -> Cause | None:
             if len(values) > 1:
                 name = f"a number in {operation.name}{at_source(operation.source)}"
                 text = f"{name} took {len(values)} values, a compile for each"
-                return make_cause(CauseName.SCALAR, text, certain=True, values=values)
+                return make_cause(CauseName.SCALAR, text, certain=True, values=_shown(values))
     return None
+
+
+def _shown(constants: Iterable[str]) -> Names:
+    return tuple(map(shorten_constant, constants))
 
 
 def _split_graphs(groups: dict[Names, list[CompiledGraph]], known: set[Names]) -> Iterator[SharedCause]:

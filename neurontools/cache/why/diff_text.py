@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable
+from neurontools.cache.graph_facts import SCALAR_INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +61,10 @@ def format_operation(graph: GraphFacts, operation: OperatorCall) -> str:
 
 
 def shorten_constant(constant: str) -> str:
-    """Return a constant without its middle if it is very long."""
+    """Return a constant without its middle if it is very long; a number that is an input as "another number"."""
+    name, _, value = constant.rpartition("=")
+    if value == SCALAR_INPUT:
+        return f"{name}=another number" if name else "another number"
     half = _MAX_CONSTANT // 2
     return constant if len(constant) <= _MAX_CONSTANT else f"{constant[:half]}…{constant[-half:]}"
 

@@ -114,6 +114,18 @@ def test_a_float_that_is_an_input_takes_no_part() -> None:
     assert told(graph, graph) == ()
 
 
+def test_a_constant_in_the_place_of_an_input_is_reported() -> None:
+    def multiply(value: Lifted | float) -> Graph:
+        node = Node("aten.mul.Scalar", (tensor(0, 4), value), (), (tensor(1, 4),))
+        return replace(graph_of(node, inputs=(0,)), lifted=1)
+
+    (cause,) = told(multiply(Lifted(0)), multiply(1))
+    assert (cause.name, cause.confidence) == (CauseName.SCALAR, Confidence.CERTAIN)
+    assert cause.text.startswith("only constants differ: another number -> 1 in aten.mul.Scalar")
+    assert cause.values == ("another number", "1")
+    assert cause.advice.startswith("0, 1, -1 and integers")
+
+
 def test_buffers_behind_equal_tensors_are_reported() -> None:
     plain = step("relu")
     bigger = replace(plain, slots=(replace(plain.slots[0], nbytes=4096), *plain.slots[1:]))
