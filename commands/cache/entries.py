@@ -221,34 +221,35 @@ def add_pins_and_tags(verbs: Verbs) -> None:
 def _pin(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pins_and_tags import set_pin
 
-    places = _places(arguments)
-    return _report(arguments, "pinned", [place for place in places if set_pin(place)], places)
+    root, places = _places(arguments)
+    return _report(arguments, "pinned", [place for place in places if set_pin(root, place)], places)
 
 
 def _unpin(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pins_and_tags import remove_pin
 
-    places = _places(arguments)
-    return _report(arguments, "unpinned", [place for place in places if remove_pin(place)], places)
+    root, places = _places(arguments)
+    return _report(arguments, "unpinned", [place for place in places if remove_pin(root, place)], places)
 
 
 def _tag(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pins_and_tags import remove_tag, set_tag
 
-    places = _places(arguments)
+    root, places = _places(arguments)
     mark, word = (remove_tag, "untagged") if arguments.delete else (set_tag, "tagged")
-    return _report(arguments, word, [place for place in places if mark(place, arguments.tag)], places)
+    return _report(arguments, word, [place for place in places if mark(root, place, arguments.tag)], places)
 
 
-def _places(arguments: argparse.Namespace) -> tuple[EntryRef, ...]:
+def _places(arguments: argparse.Namespace) -> tuple[str, tuple[EntryRef, ...]]:
     from neurontools.cache.pins_and_tags import check_taggable
     from neurontools.cache.selection import select_entries
 
     if not arguments.entries and not arguments.filter:
         raise UsageError("no entries selected", "name entries, or add --filter")
-    places = select_entries(location(arguments), arguments.entries, arguments.filter)
+    where = location(arguments)
+    places = select_entries(where, arguments.entries, arguments.filter)
     check_taggable(places)
-    return places
+    return where.root, places
 
 
 def _report(

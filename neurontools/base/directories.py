@@ -253,6 +253,13 @@ def open_below(root: str, path: str, *, create: bool = False) -> Directory:
     return found
 
 
+def open_file_below(root: str, path: str) -> int:
+    """Open a regular file below a root, as `open_below`, and return its descriptor."""
+    directory, name = open_parent(root, path)
+    with directory:
+        return directory.open_file(name)
+
+
 def open_parent(root: str, path: str, *, create: bool = False) -> tuple[Directory, str]:
     """Open the directory of a path below a root; return it and the name of the path in it. See `open_below`."""
     above, _, name = path.rpartition("/")

@@ -36,7 +36,7 @@ TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
 _COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
-OWN_NAMES = frozenset({ROOT_LOCK, CACHE_TAG, TRASH, QUARANTINE, IMPORTING})
+_OWN_NAME = re.compile(r"lock|CACHEDIR\.TAG|\.(?:trash|quarantine|importing)(?:-[0-9]+)?")
 OLDEST_PREFIX = "USER_neuroncc-"
 OLDEST_FOLDER = "neuron-compile-cache"
 SENTINEL = ".compilation_complete"
@@ -68,6 +68,28 @@ def split_module(name: str) -> tuple[str, str] | None:
     """Return the graph hash and flags hash of an entry's directory name, None for other names."""
     found = _MODULE.fullmatch(name)
     return (found[1], found[2]) if found else None
+
+
+def is_own_name(name: str) -> bool:
+    """Return whether a name in a root is that of a file or directory of this toolkit beside the entries."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+def work_names(name: str) -> tuple[str, str]:
+    """Return the names that a work directory of this user can have in a root; see `work_name`."""
+    return name, f"{name}-{os.geteuid()}"
+
+
+def work_name(root: Directory, name: str) -> str:
+    """Return the name of a work directory of this user: with the uid where a directory of another user has the name.
+
+    Args:
+        root: the cache.
+        name: `TRASH`, `IMPORTING` or `QUARANTINE`.
+    """
+    found = root.status(name)
+    common, own = work_names(name)
+    return common if found is None or found.st_uid == os.geteuid() else own
 
 
 def display_path(path: str, root: str, width: int | None) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.directories import Directory, check_ours, open_below
 from neurontools.base.files import READ_SAFELY, open_regular
 from neurontools.base.locks import SHARED, flock, is_same_file, unlock
-from neurontools.cache.layouts import LOCK, ROOT_LOCK
+from neurontools.cache.layouts import LOCK, ROOT_LOCK, work_name
 from neurontools.cache.location import is_remote, open_root
 from neurontools.cache.lock_owner import (
     HEARTBEAT_S,
@@ -259,15 +259,16 @@ def _refuse_irregular(directory: Directory) -> bool:
 
 @contextmanager
 def directory_lock(root: str, name: str) -> Iterator[Directory]:
-    """Create a directory of this user in a root, hold its lock, and remove it at the end if it is empty.
+    """Create a work directory of this user in a root, hold its lock, and remove it at the end if it is empty.
 
     Raises:
         OSError: it cannot be made or opened, is a link, or belongs to another user.
     """
     with open_root(root) as above:
         while True:
+            own_name = work_name(above, name)
             try:
-                directory = above.ensure_subdirectory(name)
+                directory = above.ensure_subdirectory(own_name)
             except FileNotFoundError:
                 if not os.fstat(above.descriptor).st_nlink:
                     raise
@@ -276,12 +277,12 @@ def directory_lock(root: str, name: str) -> Iterator[Directory]:
                 check_ours(directory)
                 flock(directory.descriptor)
                 # The previous holder may have removed it, and another process created it again.
-                if above.is_same(name, directory.descriptor):
+                if above.is_same(own_name, directory.descriptor):
                     try:
                         yield directory
                     finally:
-                        if above.is_same(name, directory.descriptor):
-                            above.remove_if_empty(name)
+                        if above.is_same(own_name, directory.descriptor):
+                            above.remove_if_empty(own_name)
                     return
 
 

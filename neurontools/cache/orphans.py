@@ -50,7 +50,8 @@ def find_orphans(root: str) -> tuple[Orphan, ...]:
     youngest = time.time() - NETWORK_GRACE_S if is_network_root(root) else None
     return tuple(
         Orphan(path, _size_bytes(path), words)
-        for name, words in _ORIGINS.items()
+        for common, words in _ORIGINS.items()
+        for name in layouts.work_names(common)
         for path in _orphans_in(root, name, youngest)
     )
 
@@ -75,12 +76,15 @@ def remove_orphan(root: str, path: str) -> bool:
 def remove_empty_quarantine(root: str) -> None:
     """Remove the quarantine of a root if it is empty; errors are ignored."""
     with suppress(OSError), Directory.open(root) as above:
-        above.remove_if_empty(layouts.QUARANTINE)
+        for name in layouts.work_names(layouts.QUARANTINE):
+            above.remove_if_empty(name)
 
 
 def is_orphan(root: str, path: str) -> bool:
     """Return whether only `remove_orphan` may remove a path."""
-    return os.path.dirname(path) in {f"{root}/{name}" for name in _ORIGINS}
+    return os.path.dirname(path) in {
+        f"{root}/{name}" for common in _ORIGINS for name in layouts.work_names(common)
+    }
 
 
 def _orphans_in(root: str, name: str, youngest: float | None) -> list[str]:
@@ -164,10 +168,17 @@ def quarantine_neff(root: str, entry: str, reason: str) -> None:
 
 def list_quarantine(root: str) -> list[str]:
     """Return what this user's processes put into the quarantine, the oldest first."""
+    return sorted(
+        (path for name in layouts.work_names(layouts.QUARANTINE) for path in _list_places(root, name)),
+        key=os.path.basename,
+    )
+
+
+def _list_places(root: str, name: str) -> list[str]:
     try:
-        with Directory.open(root) as above, above.subdirectory(layouts.QUARANTINE) as quarantine:
+        with Directory.open(root) as above, above.subdirectory(name) as quarantine:
             check_ours(quarantine)
-            return [f"{quarantine.path}/{name}" for name in _places(quarantine)]
+            return [f"{quarantine.path}/{place}" for place in _places(quarantine)]
     except OSError:
         return []
 
@@ -184,7 +195,7 @@ def _is_ours(found: os.stat_result | None) -> bool:
 def _new_place(root: str, name: str) -> Directory:
     with Directory.open(root) as above:
         _check_safe(root, above)
-        with above.ensure_subdirectory(layouts.QUARANTINE) as quarantine:
+        with above.ensure_subdirectory(layouts.work_name(above, layouts.QUARANTINE)) as quarantine:
             check_ours(quarantine)
             place = f"{time.time_ns()}-{name}"
             quarantine.make_directory(place)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from neurontools.base.directories import open_below
 from neurontools.cache import layouts
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.location import open_root
 from neurontools.cache.locks import hold, release
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from neurontools.base.directories import Directory
     from neurontools.cache.walk import EntryRef
 
 
@@ -25,42 +27,42 @@ class TagError(NeuronToolsError):
     """An entry cannot be pinned or tagged."""
 
 
-def set_pin(place: EntryRef) -> bool:
+def set_pin(root: str, place: EntryRef) -> bool:
     """Pin an entry; return False when it was pinned.
 
     Raises:
         TagError: it is gone, cannot be written to, or its layout is a single file.
     """
-    return _set(place, layouts.PIN)
+    return _set(root, place, layouts.PIN)
 
 
-def remove_pin(place: EntryRef) -> bool:
+def remove_pin(root: str, place: EntryRef) -> bool:
     """Unpin an entry; return False when it was not pinned.
 
     Raises:
         TagError: as `set_pin`.
     """
-    return _remove(place, layouts.PIN)
+    return _remove(root, place, layouts.PIN)
 
 
-def set_tag(place: EntryRef, tag: str) -> bool:
+def set_tag(root: str, place: EntryRef, tag: str) -> bool:
     """Tag an entry; return False when it had the tag.
 
     Raises:
         UsageError: the tag is invalid.
         TagError: as `set_pin`.
     """
-    return _set(place, layouts.TAG_PREFIX + _check_tag(tag))
+    return _set(root, place, layouts.TAG_PREFIX + _check_tag(tag))
 
 
-def remove_tag(place: EntryRef, tag: str) -> bool:
+def remove_tag(root: str, place: EntryRef, tag: str) -> bool:
     """Take a tag from an entry; return False when it did not have it.
 
     Raises:
         UsageError: the tag is invalid.
         TagError: as `set_pin`.
     """
-    return _remove(place, layouts.TAG_PREFIX + _check_tag(tag))
+    return _remove(root, place, layouts.TAG_PREFIX + _check_tag(tag))
 
 
 def is_tag_file(name: str) -> bool:
@@ -90,37 +92,39 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _set(place: EntryRef, name: str) -> bool:
-    with _hold_entry(place) as descriptor:
+def _set(root: str, place: EntryRef, name: str) -> bool:
+    with _hold_entry(root, place) as entry:
         try:
-            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=descriptor))
+            entry.create(name)
         except FileExistsError:
             return False
     return True
 
 
-def _remove(place: EntryRef, name: str) -> bool:
-    with _hold_entry(place) as descriptor:
+def _remove(root: str, place: EntryRef, name: str) -> bool:
+    with _hold_entry(root, place) as entry:
         try:
-            os.unlink(name, dir_fd=descriptor)
+            entry.unlink(name)
         except FileNotFoundError:
             return False
     return True
 
 
 @contextmanager
-def _hold_entry(place: EntryRef) -> Iterator[int]:
-    """Hold an entry while it is changed: a removal looks for pins after it has locked the entry."""
+def _hold_entry(root: str, place: EntryRef) -> Iterator[Directory]:
+    """Open and hold an entry while it is changed: a removal looks for pins after it has locked the entry."""
     check_taggable([place])
-    descriptor = hold(place.path)
-    if descriptor is None:
+    held = hold(place.path)
+    if held is None:
         raise TagError(f"the entry {place.path} is gone or cannot be read")
     try:
-        yield descriptor
+        open_root(root).close()
+        with open_below(root, place.path) as entry:
+            yield entry
     except OSError as error:
         raise TagError(
             f"cannot pin or tag the entry {place.path}: {error.strerror}",
             "run this as the owner of the cache, on a host where it is writable",
         ) from error
     finally:
-        release(descriptor)
+        release(held)

@@ -180,7 +180,7 @@ def _is_marked(found: Walk, items: list[DirectoryItem]) -> bool:
 
 def _walk_item(found: Walk, item: DirectoryItem) -> None:
     name = item.name
-    if name in layouts.OWN_NAMES:
+    if layouts.is_own_name(name):
         return
     if not _is_directory(item):
         found.skipped += 1

@@ -142,9 +142,9 @@ CASES = (
     Case("prune", prune, spares=False),
     Case("verify and fix", fix, rots),
     Case("break locks", break_stale, dies_while_compiling),
-    Case("pin", lambda root: set_pin(the_place(root, KEPT))),
-    Case("unpin", lambda root: remove_pin(the_place(root, PINNED))),
-    Case("tag", lambda root: set_tag(the_place(root, KEPT), "best")),
+    Case("pin", lambda root: set_pin(root, the_place(root, KEPT))),
+    Case("unpin", lambda root: remove_pin(root, the_place(root, PINNED))),
+    Case("tag", lambda root: set_tag(root, the_place(root, KEPT), "best")),
     Case("export", export),
     Case("import", unpack, packed),
 )
@@ -193,7 +193,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cache") / "root"
     needed(str(root), KEPT)
     needed(str(root), PINNED)
-    set_pin(the_place(str(root), PINNED))
+    set_pin(str(root), the_place(str(root), PINNED))
     return root
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,18 +13,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.base.directories import Directory
-from neurontools.cache import layouts, location, orphans
+from neurontools.cache import layouts, location, orphans, pins_and_tags, verify
 from neurontools.cache.archives import importer
 from neurontools.cache.entries import scan
 from neurontools.cache.events import STAMP_PERIOD_S, Usage
 from neurontools.cache.install import staging_directory
+from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
+from neurontools.cache.sync import endpoints
+from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource, NotMovedError
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, TRN1, Tree
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Opener = Callable[..., CompileCache]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
@@ -268,7 +272,13 @@ def test_the_default_root_of_another_user_is_only_read(
         os.chmod(path, 0o777)
     before = state_of(root)
     assert look_up(open_cache).hit
-    for command in (["prune", "--older-than", "0s", "-y"], ["rm", entry.name, "-y"], ["clean", "-y"]):
+    for command in (
+        ["prune", "--older-than", "0s", "-y"],
+        ["rm", entry.name, "-y"],
+        ["clean", "-y"],
+        ["pin", entry.name],
+        ["tag", "mine", entry.name],
+    ):
         assert main(command) == 1
         assert "belongs to uid 1002; use another with --cache-dir" in capsys.readouterr().err
     damage(entry)
@@ -279,10 +289,96 @@ def test_the_default_root_of_another_user_is_only_read(
     assert state_of(root) == before
 
 
+@needs_root
+def test_work_directories_of_another_user_block_nobody(
+    tree: Tree, entry: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another user's killed prune, import and verify left their directories in a shared root."""
+    root = entry.parents[1]
+    left = {}
+    for name in (layouts.TRASH, layouts.IMPORTING, layouts.QUARANTINE):
+        (root / name / "1-left").mkdir(parents=True)
+        for path in (root / name, root / name / "1-left"):
+            os.chown(path, 1002, 1002)
+        left[name] = state_of(root / name)
+    assert main(["export", str(home / "x.tar")]) == 0
+    failed = tree.failed(unused_s=DAY)
+    assert main(["prune", "--failed", "-y"]) == 0
+    assert not failed.exists()
+    damage(entry)
+    assert main(["verify", "--fix"]) == 0
+    own = root / f"{layouts.QUARANTINE}-0"
+    assert [path.name.partition("-")[2] for path in own.iterdir()] == [entry.name]
+    assert main(["import", str(home / "x.tar")]) == 0
+    assert entry.exists()
+    (root / f"{layouts.TRASH}-0" / "1-killed").mkdir(parents=True)
+    assert main(["clean", "-y"]) == 0
+    assert [path.name for path in root.iterdir() if path.name.endswith("-0")] == []
+    assert {name: state_of(root / name) for name in left} == left
+    capsys.readouterr()
+    assert main(["ls"]) == 0
+    assert "skipped" not in capsys.readouterr().out
+
+
+def test_an_entry_that_is_swapped_for_a_link_is_not_pinned(
+    entry: Path, precious: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = pins_and_tags.hold
+
+    def swap(path: str) -> int | None:
+        held = hold(path)
+        entry.parent.rename(entry.parents[1] / "moved")
+        (precious.parent / "outside" / entry.name).mkdir(parents=True)
+        entry.parent.symlink_to(precious.parent / "outside")
+        return held
+
+    monkeypatch.setattr(pins_and_tags, "hold", swap)
+    assert main(["pin", entry.name]) == 1
+    assert list((precious.parent / "outside" / entry.name).iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["export", "sync", "upload"])
+def test_an_entry_that_is_swapped_for_a_link_after_the_check_is_not_copied(
+    entry: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """The link leads to an entry of a private cache of the user, which must not get into a copy for others."""
+    shutil.copytree(entry.parent, home / "private")
+    private = home / "private" / entry.name / layouts.NEFF
+    private.write_bytes(b"private")
+    damage_reason = verify.damage_reason
+
+    def swap(findings: Sequence[verify.VerifyProblem]) -> str:
+        entry.parent.rename(home / "moved")
+        entry.parent.symlink_to(home / "private")
+        return damage_reason(findings)
+
+    monkeypatch.setattr(verify, "damage_reason", swap)
+    if command == "export":
+        assert main(["export", str(home / "x.tar")]) == 1
+        assert "cannot export" in capsys.readouterr().err
+        assert not (home / "x.tar").exists()
+    elif command == "sync":
+        monkeypatch.setattr(
+            endpoints, "files_to_move", lambda path, _: swap(()) or [f"{path}/{layouts.NEFF}"]
+        )
+        assert main(["sync", str(entry.parents[1]), str(home / "other")]) == 0
+        assert "model.neff is not a regular file" in capsys.readouterr().err
+        assert list((home / "other").rglob(layouts.NEFF)) == []
+    else:
+        monkeypatch.setattr(Bucket, "__init__", lambda *_: None)
+        source = DirectorySource(str(entry.parents[1]))
+        (found,) = scan(source.root).entries
+        with pytest.raises(NotMovedError, match="not a regular file"):
+            BucketTarget("s3://bucket/prefix").put(found, source)
+
+
 _VICTIM = """
 import os, sys, tempfile
 sys.path.append(sys.argv[1])
+from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
+from neurontools.cache.sync import endpoints
+from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource, NotMovedError
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp

@@ -78,6 +78,6 @@ def test_invalid_input_is_refused(tree: Tree, capsys: pytest.CaptureFixture[str]
 
 def test_an_entry_that_is_a_file_or_gone_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(TagError, match="single file"):
-        set_pin(EntryRef(str(tmp_path / "x.neff"), CacheLayout.TORCHNEURON, "", "x"))
+        set_pin(str(tmp_path), EntryRef(str(tmp_path / "x.neff"), CacheLayout.TORCHNEURON, "", "x"))
     with pytest.raises(TagError, match="gone"):
-        set_pin(EntryRef(str(tmp_path / "x"), CacheLayout.CURRENT, "", "x"))
+        set_pin(str(tmp_path), EntryRef(str(tmp_path / "x"), CacheLayout.CURRENT, "", "x"))

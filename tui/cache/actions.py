@@ -50,7 +50,7 @@ def locks_text(root: str) -> str:
     return lock_list.format_locks(root, lock_list.list_locks(walk(root).places))
 
 
-def change_pins(entries: tuple[Entry, ...]) -> str:
+def change_pins(root: str, entries: tuple[Entry, ...]) -> str:
     """Pin entries, or unpin them if all are pinned; return a message.
 
     Raises:
@@ -58,18 +58,18 @@ def change_pins(entries: tuple[Entry, ...]) -> str:
     """
     unpin = all(entry.pinned for entry in entries)
     changed = sum(
-        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(entry.place) for entry in entries
+        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(root, entry.place) for entry in entries
     )
     return f"{changed} unpinned" if unpin else f"{changed} pinned"
 
 
-def add_tag(entries: tuple[Entry, ...], tag: str) -> str:
+def add_tag(root: str, entries: tuple[Entry, ...], tag: str) -> str:
     """Tag entries; return a message.
 
     Raises:
         NeuronToolsError: the tag is invalid, or an entry is not writable.
     """
-    return f"{sum(pins_and_tags.set_tag(entry.place, tag) for entry in entries)} tagged {tag}"
+    return f"{sum(pins_and_tags.set_tag(root, entry.place, tag) for entry in entries)} tagged {tag}"
 
 
 def question_lines(work: Pruning, most: int) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class CacheApp(CacheFrame):
 
     def action_pin(self) -> None:
         """Pin or unpin the entry under the cursor."""
-        self._change(actions.change_pins)
+        self._change(lambda entries: actions.change_pins(self.browser.root, entries))
 
     def action_tag(self) -> None:
         """Ask for a tag and add it to the entry under the cursor."""
@@ -158,7 +158,7 @@ class CacheApp(CacheFrame):
 
         def tagged(_: None) -> None:
             if typed[0]:
-                self._change(lambda entries: actions.add_tag(entries, typed[0]))
+                self._change(lambda entries: actions.add_tag(self.browser.root, entries, typed[0]))
 
         self.push_screen(PromptScreen(Prompt("tag", "", changed), self.look, lambda: None), tagged)
 

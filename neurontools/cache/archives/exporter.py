@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import stat
 import tarfile
 import time
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
+from neurontools.base.directories import open_below
 from neurontools.base.files import READ_SAFELY, remove_quietly
 from neurontools.base.locks import flock
 from neurontools.cache import verify
@@ -194,10 +194,9 @@ def _unexportable_reason(root: str, place: EntryRef, entry: Entry) -> str:
 
 
 def _add_files(tar: tarfile.TarFile, root: str, place: EntryRef) -> int:
-    names = archive.in_writing_order([name for name in os.listdir(place.path) if archive.is_portable(name)])
     relative = os.path.relpath(place.path, root)
     with ExitStack() as stack:
-        opened = [(name, stack.enter_context(_open_regular(f"{place.path}/{name}"))) for name in names]
+        opened = _open_files(stack, root, place.path)
         stored = StoredEntry(relative, tuple(_describe(name, file) for name, file in opened))
         _add(tar, f"{relative}/{archive.ENTRY}", stored.to_bytes())
         for (name, file), listed in zip(opened, stored.files, strict=True):
@@ -206,12 +205,14 @@ def _add_files(tar: tarfile.TarFile, root: str, place: EntryRef) -> int:
     return sum(listed.size_bytes for listed in stored.files)
 
 
-def _open_regular(path: str) -> IO[bytes]:
-    file = os.fdopen(os.open(path, READ_SAFELY), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise ExportError(f"cannot export {path}: it is not a regular file")
-    return file
+def _open_files(stack: ExitStack, root: str, path: str) -> list[tuple[str, IO[bytes]]]:
+    """Open the files of an entry that are exported; another user may have replaced a directory by a link meanwhile."""
+    try:
+        with open_below(root, path) as directory:
+            names = archive.in_writing_order(list(filter(archive.is_portable, directory.names())))
+            return [(name, stack.enter_context(os.fdopen(directory.open_file(name), "rb"))) for name in names]
+    except OSError as error:
+        raise ExportError(f"cannot export {path}: {error.strerror}", "check who owns it") from error
 
 
 def _describe(name: str, file: IO[bytes]) -> StoredFile:

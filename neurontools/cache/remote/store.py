@@ -88,7 +88,8 @@ class BucketStore:
             return
         try:
             names = in_writing_order([name for name in os.listdir(entry) if is_moved(name, state)])
-            upload_entry(self._bucket, entry, names, self._path(entry), replace=replace)
+            files = {name: f"{entry}/{name}" for name in names}
+            upload_entry(self._bucket, files, self._path(entry), replace=replace)
         except RemoteError as error:
             self._can_write = not error.concerns_all
             self._warn("write", error)

@@ -16,7 +16,7 @@ from neurontools.cache import layouts
 from neurontools.cache.remote.bucket import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from neurontools.cache.remote.bucket import Bucket, StoredObject
     from neurontools.cache.remote.tree import BucketTree
@@ -85,15 +85,12 @@ def _copy_object(tree: BucketTree, stored: StoredObject, path: str, *, keep_time
         os.utime(path, (stored.changed_unix_s, stored.changed_unix_s))
 
 
-def upload_entry(
-    bucket: Bucket, directory: str, names: Sequence[str], target: str, *, replace: bool = False
-) -> bool:
-    """Write files of a directory to a bucket; objects with the same content are not sent again.
+def upload_entry(bucket: Bucket, files: Mapping[str, str], target: str, *, replace: bool = False) -> bool:
+    """Write the files of an entry to a bucket; objects with the same content are not sent again.
 
     Args:
         bucket: the target.
-        directory: contains the files.
-        names: of the files, the marker of a finished entry last.
+        files: their paths by name, the marker of a finished entry last.
         target: the entry's path in the bucket.
         replace: the finished entry there is damaged; write it again.
 
@@ -105,14 +102,14 @@ def upload_entry(
         OSError: a file cannot be read.
     """
     existing = _list_entry(bucket, target)
-    is_result = layouts.DONE in names
+    is_result = layouts.DONE in files
     if is_result and not replace and all(name in existing for name in _RESULT):
         return False
     is_ours = is_last_ours = True
-    for name in names:
+    for name, source in files.items():
         if name == layouts.DONE and not is_ours and layouts.NEFF not in _list_entry(bucket, target):
             raise RemoteError(f"cannot write {target}: another host is writing it", "try again later")
-        source, path, stored = f"{directory}/{name}", f"{target}/{name}", existing.get(name)
+        path, stored = f"{target}/{name}", existing.get(name)
         is_last_ours = (stored is not None and bucket.is_same(stored, source)) or bucket.upload(
             path, source, only_new=stored is None
         )

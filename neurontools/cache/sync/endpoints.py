@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
-import stat
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from neurontools.base.files import READ_SAFELY, sync_directory
+from neurontools.base.directories import open_file_below
+from neurontools.base.files import sync_directory
 from neurontools.cache import verify
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import EntryReader
@@ -76,12 +77,12 @@ class DirectorySource:
 
     def copy(self, entry: Entry, directory: str) -> None:
         """Copy the moved files of an entry."""
-        with self.open(entry) as (_, place):
+        with self.open(entry) as (root, place):
             os.makedirs(os.path.dirname(directory) if _is_file(entry) else directory)
             for path in files_to_move(place.path, entry):
                 target = directory + path.removeprefix(place.path)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                copy_regular_file(path, target)
+                copy_file_below(root, path, target)
 
 
 class DirectoryTarget:
@@ -175,17 +176,22 @@ class BucketTarget:
         """Verify an entry and upload it, its done marker last."""
         from neurontools.cache.remote.transfer import upload_entry, upload_files
 
-        with source.open(entry) as (root, place):
+        with source.open(entry) as (root, place), ExitStack() as stack:
             check_sound(root, place, entry.state)
-            files = files_to_move(place.path, entry)
             target = f"{self._root}/{relative_path(source.root, entry)}"
+            files = {
+                path.removeprefix(place.path): _descriptor_path(stack, _open_to_move(root, path))
+                for path in files_to_move(place.path, entry)
+            }
             if entry.layout is CacheLayout.CURRENT:
-                return upload_entry(
-                    self._bucket, place.path, [os.path.basename(path) for path in files], target
-                )
-            return upload_files(
-                self._bucket, [(path, target + path.removeprefix(place.path)) for path in files]
-            )
+                named = {name.removeprefix("/"): file for name, file in files.items()}
+                return upload_entry(self._bucket, named, target)
+            return upload_files(self._bucket, [(file, target + name) for name, file in files.items()])
+
+
+def _descriptor_path(stack: ExitStack, descriptor: int) -> str:
+    stack.callback(os.close, descriptor)
+    return f"/proc/self/fd/{descriptor}"
 
 
 def files_to_move(path: str, entry: Entry) -> list[str]:
@@ -212,14 +218,22 @@ def check_sound(root: str, place: EntryRef, state: State) -> None:
         raise NotMovedError("it changed while it was read")
 
 
-def copy_regular_file(path: str, target: str) -> None:
-    """Copy a regular file to disk; raise NotMovedError for anything else."""
-    with os.fdopen(os.open(path, READ_SAFELY), "rb") as file, open(target, "xb") as copy:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise NotMovedError(f"{os.path.basename(path)} is not a regular file")
+def copy_file_below(root: str, path: str, target: str) -> None:
+    """Copy a file below a root to disk."""
+    with os.fdopen(_open_to_move(root, path), "rb") as file, open(target, "xb") as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.flush()
         os.fsync(copy.fileno())
+
+
+def _open_to_move(root: str, path: str) -> int:
+    """Open a regular file; raise NotMovedError for anything else, and where a link leads to it."""
+    try:
+        return open_file_below(root, path)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EINVAL}:
+            raise
+        raise NotMovedError(f"{os.path.basename(path)} is not a regular file") from error
 
 
 def _is_file(entry: Entry) -> bool:

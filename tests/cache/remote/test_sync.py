@@ -251,8 +251,8 @@ def test_who_comes_second_replaces_nothing(bucket: str, home: Path, run: Run) ->
     run("sync", one, bucket)
     before = keys(bucket)
     entry = next(path.parent for path in two.rglob(layouts.NEFF))
-    names = [layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE]
-    assert not upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.relative_to(two)}")
+    files = {name: f"{entry}/{name}" for name in (layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE)}
+    assert not upload_entry(connect(bucket), files, f"{bucket}/{entry.relative_to(two)}")
     assert keys(bucket) == before
 
 
@@ -349,10 +349,10 @@ def test_a_bucket_that_may_not_be_written_ends_the_sync_at_once(
 def test_no_room_in_the_target_ends_the_sync(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from neurontools.cache.sync import endpoints
 
-    def full(path: str, target: str) -> None:
+    def full(root: str, path: str, target: str) -> None:
         raise OSError(28, "No space left on device", target)
 
-    monkeypatch.setattr(endpoints, "copy_regular_file", full)
+    monkeypatch.setattr(endpoints, "copy_file_below", full)
     ended = run("sync", fill(home / "here", 2), home / "there")
     assert ended.code == 1
     assert "No space left on device" in ended.err
@@ -366,14 +366,14 @@ def test_a_file_that_cannot_be_read_stops_nothing_else(
 
     here = fill(home / "here", 3)
     bad = str(min(here.rglob(layouts.GRAPH)))
-    copy = endpoints.copy_regular_file
+    copy = endpoints.copy_file_below
 
-    def broken(path: str, target: str) -> None:
+    def broken(root: str, path: str, target: str) -> None:
         if path == bad:
             raise OSError(5, "Input/output error", path)
-        copy(path, target)
+        copy(root, path, target)
 
-    monkeypatch.setattr(endpoints, "copy_regular_file", broken)
+    monkeypatch.setattr(endpoints, "copy_file_below", broken)
     result = run("sync", here, home / "there", "--json")
     assert (result.code, len(result.json["moved"]), result.json["failed"]) == (1, 2, 1)
     assert result.json["left_out"][0]["reason"] == "cannot be read: Input/output error"
@@ -393,7 +393,7 @@ def test_no_marker_is_written_before_the_neff_of_another_host_is_there(
         return False if path.endswith(layouts.NEFF) else upload(self, path, *rest, **options)
 
     monkeypatch.setattr(Bucket, "upload", taken)
-    names = [layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE]
+    files = {name: f"{entry}/{name}" for name in (layouts.FLAGS, layouts.GRAPH, layouts.NEFF, layouts.DONE)}
     with pytest.raises(RemoteError, match="another host is writing it"):
-        upload_entry(connect(bucket), str(entry), names, f"{bucket}/{entry.parent.name}/{entry.name}")
+        upload_entry(connect(bucket), files, f"{bucket}/{entry.parent.name}/{entry.name}")
     assert done_in(bucket) == 0
