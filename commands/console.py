@@ -124,7 +124,7 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
             sys.stdout.flush()
     except NeuronToolsError as error:
         if _debugging():
-            raise
+            return _trace()
         _warn_of_settings()
         return fail(error)
     except SystemExit:  # of argparse: help, the version, or a wrong command line
@@ -138,7 +138,7 @@ def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
         return 0
     except OSError as error:
         if _debugging():
-            raise
+            return _trace()
         return fail(_of_system(error))
     return code
 
@@ -182,6 +182,13 @@ def print_json(value: object) -> None:
     import json
 
     out(json.dumps(value, indent=2))
+
+
+def _trace() -> int:
+    import traceback
+
+    err(traceback.format_exc(), end="")
+    return 1
 
 
 def _of_system(error: OSError) -> NeuronToolsError:

@@ -213,6 +213,14 @@ def test_a_subcommand_takes_debug_at_its_end(tool, line):
     assert run.stderr.startswith("Traceback (most recent call last):")
 
 
+def test_a_traceback_cannot_control_the_terminal(tool):
+    run = tool("neuron-cache", "ls", "--cache-dir", "/nowhere\x1b]0;title\x07", "--debug")
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+    assert "/nowhere\\u001b]0;title\\u0007" in run.stderr
+    assert "\x1b" not in run.stderr
+
+
 def test_debug_of_the_started_program_is_not_ours(tool):
     run = tool("neuron-run", "--", "no-such-program-here", "--debug")
     assert run.returncode == 127
