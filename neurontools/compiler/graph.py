@@ -16,6 +16,7 @@ from typing import Any
 from neurontools.errors import NeuronToolsError
 
 SCHEMA = 1
+_LARGEST = 2**63 - 1  # of sizes, strides and offsets
 
 
 class GraphError(NeuronToolsError):
@@ -247,16 +248,17 @@ def _check(graph: Graph) -> None:
     used += [view.slot for view in seen]
     if any(not 0 <= slot < count for slot in used):
         raise GraphError(f"a node refers to a slot outside 0..{count - 1}")
-    if any(slot.nbytes < 0 for slot in graph.slots) or any(_is_impossible(view) for view in seen):
-        raise GraphError("a size, stride or offset is negative")
+    if any(not 0 <= slot.nbytes <= _LARGEST for slot in graph.slots) or any(map(_is_impossible, seen)):
+        raise GraphError("a size, stride or offset is out of range")
     lifted = [index for node in graph.nodes for index in _lifted((node.args, node.kwargs))]
     if any(not 0 <= index < graph.lifted for index in lifted):
         raise GraphError(f"a node refers to a scalar input outside 0..{graph.lifted - 1}")
 
 
 def _is_impossible(view: View) -> bool:
-    smallest = min(view.offset, *view.shape, *view.strides) if view.shape else view.offset
-    return smallest < 0 or len(view.shape) != len(view.strides)
+    numbers = (view.offset, *view.shape, *view.strides)
+    is_out_of_range = min(numbers) < 0 or max(numbers) > _LARGEST or math.prod(view.shape) > _LARGEST
+    return is_out_of_range or len(view.shape) != len(view.strides)
 
 
 def _lifted(arg: Any) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.cost import CostError, Engine, GraphCost
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
@@ -160,7 +161,7 @@ def _is_read(name: str) -> bool:
 
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
-    manifest = json.loads(files["neff.json"])
+    manifest = load_json(files["neff.json"], any_text=True)
     if not isinstance(manifest, dict) or manifest["format"] != FORMAT:
         raise NeffError(f"the NEFF's inner format is not supported (supported: {FORMAT})")
     return manifest

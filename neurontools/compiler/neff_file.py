@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
+from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, max_expanded_bytes
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 from neurontools.compiler.tar_reader import Member, TarReader
@@ -230,8 +230,8 @@ def _variables(stored: dict[str, bytes]) -> tuple[Variable, ...]:
 def _defined(folder: str, content: bytes) -> Iterator[Variable]:
     # Only type and size of a variable are used, where they are valid.
     defined: Any = None
-    with suppress(ValueError, RecursionError, AttributeError):
-        defined = json.loads(content).get("var")
+    with suppress(ValueError, AttributeError):
+        defined = load_json(content, any_text=True).get("var")
     for name, fields in defined.items() if isinstance(defined, dict) else ():
         if isinstance(fields, dict):
             size = fields.get("size")
@@ -245,8 +245,8 @@ def _defined(folder: str, content: bytes) -> Iterator[Variable]:
 
 def _libraries(manifest: bytes) -> Iterator[NativeLibrary]:
     rows: Any = None
-    with suppress(ValueError, RecursionError, AttributeError):
-        rows = json.loads(manifest).get("libraries")
+    with suppress(ValueError, AttributeError):
+        rows = load_json(manifest, any_text=True).get("libraries")
     for row in rows if isinstance(rows, list) else ():
         with suppress(KeyError, TypeError, ValueError):
             yield NativeLibrary(str(row["name"]), str(row["digest"]), int(row["size"]))

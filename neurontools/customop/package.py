@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from neurontools.base.files import atomic_file, write_all
+from neurontools.base.json_reader import load_json
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.signature import ABI_VERSION, check_schema, schema
 
@@ -308,11 +309,11 @@ def manifest_from_bytes(data: bytes) -> Manifest:
         ValueError: it is not a manifest.
     """
     try:
-        raw = json.loads(data)
+        raw = load_json(data, any_text=True)
         if raw.pop("format") != FORMAT:
             raise ValueError("the manifest has another format")
         return _parse_record(Manifest, raw)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the manifest has wrong fields: {error}") from error
 
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from neurontools.base.json_reader import load_json
 from neurontools.machine import codec
 
 PROTOCOL_VERSION = 1
@@ -133,8 +134,8 @@ def parse_request(line: bytes | None) -> RpcCall:
     if line is None:
         raise RpcError(ErrorCode.INVALID_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
     try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        message = load_json(line, any_text=True)
+    except ValueError as error:
         raise RpcError(ErrorCode.PARSE, "the line is not valid JSON") from error
     if not isinstance(message, dict):
         raise RpcError(ErrorCode.INVALID_REQUEST, "a request must be a JSON object")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.customop.building.build import build
-from neurontools.customop.building.freshness import changed_sources
+from neurontools.customop.building.freshness import changed_sources, find_object
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.building.toolchain import home as cache_home
 from neurontools.customop.errors import CustomOpBuildError
@@ -249,3 +249,8 @@ def test_a_build_with_nothing_to_do_loads_little(sources: Path) -> None:
     code = BUILDER + "print(*sorted(set(sys.modules) & {'torch', 'yaml', 'tempfile', 'logging', 'ctypes'}))\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n\n"
+
+
+def test_a_record_that_is_nested_deeply_is_no_record(scratch: Path) -> None:
+    (scratch / "one.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert find_object(scratch / "one.o", "key") is None

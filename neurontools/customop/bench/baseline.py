@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
 from neurontools.base.files import write_atomic
+from neurontools.base.json_reader import load_json
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
 
@@ -99,11 +100,11 @@ def load(path: Path) -> Baseline:
     """
     remedy = "write a new one with --save FILE"
     try:
-        document = json.loads(path.read_bytes())
+        document = load_json(path.read_bytes())
         form, digest = document["format"], document["rates"]
     except OSError as error:
         raise BaselineError(f"cannot read the baseline {path}: {error.strerror}", remedy) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BaselineError(f"{path} is not a baseline of neuron-customop bench", remedy) from error
     if form != FORMAT:
         raise BaselineError(f"{path} has baseline format {form}, this version reads {FORMAT}", remedy)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.json_reader import load_json
 from neurontools.customop.building.request import absolute
 from neurontools.customop.building.toolchain import HERE, toolchain_key
 from neurontools.customop.errors import CustomOpLibraryError
@@ -111,7 +112,7 @@ def unit_key(command: Sequence[str], text: str, toolchain: str) -> str:
 def find_object(path: Path, key: str) -> ObjectRecord | None:
     """Return the record of an up-to-date object file, else None."""
     try:
-        raw = json.loads(_record(path).read_bytes())
+        raw = load_json(_record(path).read_bytes(), any_text=True)
         record = ObjectRecord(raw["key"], raw["object_sha256"], dict(raw["sources"]), tuple(raw["warnings"]))
         current = (
             record.key == key

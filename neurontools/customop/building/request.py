@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.base.files import write_atomic
+from neurontools.base.json_reader import load_json
 from neurontools.customop.building.toolchain import build_lock, find_compiler, user_flags
 from neurontools.customop.errors import CustomOpBuildError
 
@@ -143,7 +144,7 @@ def _merged(existing: list[_Entry], entries: list[_Entry]) -> list[_Entry]:
 
 def _read(path: Path) -> list[_Entry]:
     try:
-        raw = json.loads(path.read_bytes())
+        raw = load_json(path.read_bytes(), any_text=True)
     except (OSError, ValueError):
         return []
     return [entry for entry in raw if isinstance(entry, dict)] if isinstance(raw, list) else []
