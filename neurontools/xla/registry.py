@@ -53,6 +53,12 @@ _FLOAT32 = (
     "nanquantile", "trace", "grid_sampler", "polar", "linalg_inv_ex", "linalg_matrix_norm", "linalg_cond",
 )  # fmt: skip
 
+_COMPOSITE_KEYS = (
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+    "CompositeImplicitAutograd",
+)
+
 
 class Registry:
     """The kernels of the device, kept alive for as long as the process runs."""
@@ -112,13 +118,6 @@ class Registry:
                     library = self._others[namespace] = torch.library.Library(namespace, "IMPL")
                 library.impl(overload, kernel, _KEY)
         return kernel(*args, **kwargs)
-
-
-_COMPOSITE_KEYS = (
-    "CompositeExplicitAutogradNonFunctional",
-    "CompositeExplicitAutograd",
-    "CompositeImplicitAutograd",
-)
 
 
 def _can_wait(qualified: str) -> bool:
