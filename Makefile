@@ -29,13 +29,13 @@ demo: $(VENV)/installed
 	$(BIN)/neurontools demo
 
 test: $(VENV)/installed-dev lint types
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile tests
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests
 
 test-fast: $(VENV)/installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m 'not slow' -q $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow' -q $(TESTS)
 
 cover: $(VENV)/installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term:skip-covered $(TESTS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -79,13 +79,18 @@ def is_slow(module: Path) -> bool:
     return folder in SLOW_FOLDERS or bool(STARTS_PROCESSES.search(module.read_text()))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests; skip those marked `torch` where torch is not installed and their failure does not name it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark slow tests; skip those marked `torch` where torch is not installed and their failure does not name it.
+
+    Workers that run side by side begin with the slow modules, so that none is left with one when the others have ended.
+    """
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
         if NO_TORCH and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason="torch is not installed"))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not is_slow(item.path))
 
 
 @pytest.hookimpl(wrapper=True)

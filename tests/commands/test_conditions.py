@@ -45,7 +45,7 @@ SHELL = {
     "umask 777": 'umask 777; exec "$@"',
     "working directory gone": 'mkdir gone; cd gone; rmdir ../gone; exec "$@"',
 }
-# Variables that are set, or removed (None).
+# Variables that are set, or removed (None). Those that concern different things share a run.
 VARIABLES: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None, "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
     "relative HOME": {"HOME": "a/b", "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
@@ -60,18 +60,14 @@ VARIABLES: dict[str, dict[str, str | None]] = {
     "runtime directory too long": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/" + "x" * 3000},
     "runtime directory not UTF-8": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/\udcff\n"},
     "cache a file": {"NEURON_COMPILE_CACHE_URL": "/dev/null"},
-    "no terminal": {"TERM": None, "COLUMNS": None, "LINES": None},
-    "narrow": {"COLUMNS": "3"},
-    "odd width": {"COLUMNS": "-1", "LINES": "x"},
-    "huge width": {"COLUMNS": "9" * 30},
-    "C locale": {"LANG": "C", "LC_ALL": "C"},
-    "unknown locale": {"LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
+    "no terminal, unknown time zone": {"TERM": None, "COLUMNS": None, "LINES": None, "TZ": "Nowhere/Nowhere"},
+    "narrow, no colour wanted, colour wanted": {"COLUMNS": "3", "NO_COLOR": "1", "FORCE_COLOR": "1"},
+    "odd width, C locale": {"COLUMNS": "-1", "LINES": "x", "LANG": "C", "LC_ALL": "C"},
+    "huge width, unknown locale": {"COLUMNS": "9" * 30, "LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
     "ASCII": {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     "UTF-16": {"PYTHONIOENCODING": "utf-16"},
-    "unknown time zone": {"TZ": "Nowhere/Nowhere"},
     "no PATH": {"PATH": None},
     "warnings are errors": {"PYTHONWARNINGS": "error"},
-    "no colour wanted, colour wanted": {"NO_COLOR": "1", "FORCE_COLOR": "1"},
     "odd settings": {
         "NEURONTOOLS_MACHINE": "/../x",
         "NEURONTOOLS_EMULATE": "9.99",
