@@ -39,7 +39,7 @@ def request_for(name: str, directory: Path | None = None) -> BuildRequest:
         (compute,),
         (home / "shape.cpp",),
         directory,
-        cflags=("-O0",) if name == "operations" else (),
+        cflags=("-O0",) if name in {"interface", "operations"} else (),
         multicore="multicore" in name,
     )
 
