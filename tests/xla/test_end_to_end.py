@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,9 +19,11 @@ from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.machine.snapshot import Snapshot
+
+    Python = Callable[..., subprocess.CompletedProcess[str]]
 
 pytestmark = pytest.mark.torch
 
@@ -51,15 +54,61 @@ def running_machine(home: Path) -> None:
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
 
 
-def python(body: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environ},
-    )
+# Loads torch once; each program is a process of its own that comes from it, in the directory and with the variables
+# of its test.
+TEMPLATE = """
+    import gc, json, os, sys, traceback
+    import torch
+    gc.freeze()
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if not child:
+            for number, path in enumerate(("/dev/null", order["out"], order["err"])):
+                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), number)
+            sys.stdin = open(0, closefd=False)
+            os.chdir(order["directory"])
+            os.environ.clear()
+            os.environ.update(order["environ"])
+            exec(compile(order["body"], "<string>", "exec"), {"__name__": "__main__"})
+            break
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[subprocess.Popen[str]]:
+    """A process that has loaded torch."""
+    command = [sys.executable, "-c", textwrap.dedent(TEMPLATE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def python(template: subprocess.Popen[str], home: Path) -> Python:
+    """Run a program in a process that has loaded torch."""
+
+    def run(body: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        out, err = home / "out", home / "err"
+        order = {
+            "body": textwrap.dedent(body),
+            "directory": str(home),
+            "environ": {**os.environ, **environ},
+            "out": str(out),
+            "err": str(err),
+        }
+        assert template.stdin is not None
+        assert template.stdout is not None
+        template.stdin.write(json.dumps(order) + "\n")
+        template.stdin.flush()
+        code = int(template.stdout.readline())
+        done = subprocess.CompletedProcess([], code, out.read_text(), err.read_text())
+        out.unlink()
+        err.unlink()
+        return done
+
+    return run
 
 
 @pytest.fixture
@@ -84,7 +133,7 @@ def snapshot() -> Snapshot:
 
 
 @pytest.mark.slow
-def test_graphs_are_compiled_once_for_all_processes(home: Path) -> None:
+def test_graphs_are_compiled_once_for_all_processes(python: Python) -> None:
     first, second = python(TRAIN), python(TRAIN)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert "compiled 1 cached 4" in first.stdout
@@ -124,7 +173,7 @@ def test_the_machine_sees_cores_memory_models_and_executions(holder: subprocess.
     assert process.cores[1].executions == 0
 
 
-def test_killing_the_process_frees_everything(holder: subprocess.Popen[str]) -> None:
+def test_killing_the_process_frees_everything(holder: subprocess.Popen[str], python: Python) -> None:
     refused = python(TRAIN)
     assert refused.returncode == 1
     assert "NRT_RESOURCE" in refused.stderr or "nrt_init" in refused.stderr
@@ -136,7 +185,7 @@ def test_killing_the_process_frees_everything(holder: subprocess.Popen[str]) -> 
     assert all(device.memory_used_bytes == 0 for device in after.devices)
 
 
-def test_visible_cores_and_their_memory_limit_a_process(home: Path) -> None:
+def test_visible_cores_and_their_memory_limit_a_process(python: Python) -> None:
     result = python(
         """
         import torch
@@ -189,7 +238,7 @@ def test_an_interrupted_run_ends_promptly_and_frees_the_machine(home: Path) -> N
     assert snapshot().processes == ()
 
 
-def test_a_profile_is_captured_when_the_environment_asks(home: Path) -> None:
+def test_a_profile_is_captured_when_the_environment_asks(home: Path, python: Python) -> None:
     result = python(TRAIN, NEURON_RT_INSPECT_ENABLE="1", NEURON_RT_INSPECT_OUTPUT_DIR=str(home / "profile"))
     assert result.returncode == 0, result.stderr
     assert any(path.is_file() for path in (home / "profile").rglob("*"))
