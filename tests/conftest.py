@@ -79,6 +79,12 @@ def is_slow(module: Path) -> bool:
     return folder in SLOW_FOLDERS or bool(STARTS_PROCESSES.search(module.read_text()))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the slow modules for a run without them: that takes as long as many a test."""
+    is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if config.option.markexpr == "not slow" and is_module and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests; skip those marked `torch` where torch is not installed and their failure does not name it.
 

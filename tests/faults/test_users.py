@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neurontools.machine.machine_config import DaemonInfo
 
 __all__ = ["open_dir", "people", "shared"]
+pytestmark = pytest.mark.slow
 
 TAKE = """
 client = Client.connect()

@@ -30,6 +30,7 @@ def unfinished(root: str) -> int:
     return len(client().list_multipart_uploads(root.split("/")[2]))
 
 
+@pytest.mark.slow
 def test_a_large_object_is_sent_in_parts_and_recognized_again(
     bucket: str, large: Path, tmp_path: Path
 ) -> None:
