@@ -21,7 +21,7 @@ from neurontools.cache.install import staging_directory
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
 from neurontools.cache.sync import endpoints
-from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource, NotMovedError
+from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, TRN1, Tree
 from tests.compiler.graphs import mlp
@@ -361,14 +361,14 @@ def test_an_entry_that_is_swapped_for_a_link_after_the_check_is_not_copied(
         monkeypatch.setattr(
             endpoints, "files_to_move", lambda path, _: swap(()) or [f"{path}/{layouts.NEFF}"]
         )
-        assert main(["sync", str(entry.parents[1]), str(home / "other")]) == 0
-        assert "model.neff is not a regular file" in capsys.readouterr().err
+        assert main(["sync", str(entry.parents[1]), str(home / "other")]) == 1
+        assert f"cannot be read: {entry.parent} is a link" in capsys.readouterr().err
         assert list((home / "other").rglob(layouts.NEFF)) == []
     else:
         monkeypatch.setattr(Bucket, "__init__", lambda *_: None)
         source = DirectorySource(str(entry.parents[1]))
         (found,) = scan(source.root).entries
-        with pytest.raises(NotMovedError, match="not a regular file"):
+        with pytest.raises(NotADirectoryError, match="is a link"):
             BucketTarget("s3://bucket/prefix").put(found, source)
 
 

@@ -227,13 +227,13 @@ def copy_file_below(root: str, path: str, target: str) -> None:
 
 
 def _open_to_move(root: str, path: str) -> int:
-    """Open a regular file; raise NotMovedError for anything else, and where a link leads to it."""
+    """Open a regular file below a root; raise NotMovedError for a pipe or directory."""
     try:
         return open_file_below(root, path)
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EINVAL}:
-            raise
-        raise NotMovedError(f"{os.path.basename(path)} is not a regular file") from error
+        if error.errno == errno.EINVAL:
+            raise NotMovedError(f"{os.path.basename(path)} is not a regular file") from error
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _is_file(entry: Entry) -> bool:
