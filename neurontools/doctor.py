@@ -1,4 +1,4 @@
-"""Checks of the installation: what is installed, what is missing and how to install it. Starts nothing."""
+"""Checks of the installation: what is installed, what is missing and how to install it. Starts no machine."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def examine() -> tuple[Check, ...]:
         _archives,
         _buckets,
         _compiler,
+        _device_guard,
         _terminal,
         _completion,
         _settings,
@@ -120,6 +121,22 @@ def _compiler() -> Check:
             "compiler", ok=False, detail="none", needed_for="neuron-customop build", remedy=error.remedy
         )
     return Check("compiler", ok=True, detail=found.version)
+
+
+def _device_guard() -> Check:
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return Check("device guard", ok=True, detail="not needed: torch is not installed")
+    needed_for = "Ctrl-C and exceptions in a backward pass on xla"
+    from neurontools.xla.device_guard import ensure_guard
+
+    try:
+        path = ensure_guard(os.path.dirname(torch.origin))
+    except NeuronToolsError as error:
+        return Check(
+            "device guard", ok=False, detail=error.message, needed_for=needed_for, remedy=error.remedy
+        )
+    return Check("device guard", ok=True, detail=path)
 
 
 def _terminal() -> Check:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.interrupts import InterruptHold
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import (
@@ -140,6 +141,7 @@ class Lookup:
         self._module = os.path.basename(request.entry)
         self._compiled_s = 0.0
         self._damage = ""
+        self._interrupts = InterruptHold()
 
     def run(self) -> CacheResult:
         """Return the NEFF from the cache, or compile it into the cache.
@@ -153,26 +155,35 @@ class Lookup:
         if found is not None:
             return self._hit(found)
         for _ in range(_ATTEMPTS):
-            try:
-                lock = self._lock()
-            except FileNotFoundError:
-                continue
-            if lock is not None:
-                try:
-                    found = self._look_up()
-                    failures = not self._request.retry_failed
-                    if found is None and self._root.fetch(self._entry, failures=failures):
-                        found = self._look_up()
-                    return self._compile_and_publish() if found is None else self._hit(found)
-                except FileNotFoundError:
-                    continue
-                finally:
-                    lock.release()
-                    layouts.remove_empty_entry(self._entry)
-            found = self._look_up()
-            if found is not None:
-                return self._hit(found)
+            with self._interrupts:  # no lock or half an entry stays after Ctrl-C
+                result = self._run_locked()
+            if result is not None:
+                return result
         raise OSError(f"the entry {self._entry} keeps disappearing")
+
+    def _run_locked(self) -> CacheResult | None:
+        """Look up and compile under the entry's lock, or after its holder; None if the entry disappeared meanwhile."""
+        try:
+            lock = self._lock()
+        except FileNotFoundError:
+            return None
+        if lock is None:
+            found = self._look_up()
+            return None if found is None else self._hit(found)
+        try:
+            found = self._look_up()
+            if found is None and self._fetch():
+                found = self._look_up()
+            return self._compile_and_publish() if found is None else self._hit(found)
+        except FileNotFoundError:
+            return None
+        finally:
+            lock.release()
+            layouts.remove_empty_entry(self._entry)
+
+    def _fetch(self) -> bool:
+        with self._interrupts.allowed():
+            return self._root.fetch(self._entry, failures=not self._request.retry_failed)
 
     def give_up(self, error: OSError) -> None:
         """Warn that the cache cannot be written to, and remove an empty entry."""
@@ -233,7 +244,8 @@ class Lookup:
         poll_s = _FIRST_POLL_S
         notices = 1
         while True:
-            time.sleep(poll_s)
+            with self._interrupts.allowed():
+                time.sleep(poll_s)
             poll_s = min(poll_s * 1.5, _SLOWEST_POLL_S)
             state = examine_lock(f"{self._entry}/{layouts.LOCK}")
             if state is None:
@@ -285,7 +297,8 @@ class Lookup:
         if not writable or not self._attempt(lambda: publish(self._entry, data)):
             return self._compiled(data, "")
         self._root.keep_in_use(self._entry)
-        self._root.send(self._entry, State.DONE, replace=bool(self._damage))
+        with self._interrupts.allowed():
+            self._root.send(self._entry, State.DONE, replace=bool(self._damage))
         return self._compiled(data, self._entry)
 
     def _attempt(self, write: Callable[[], None]) -> bool:
@@ -307,9 +320,10 @@ class Lookup:
         self._root.usage.count("misses")
         started = time.monotonic()
         try:
-            data = compiler.compile_graph(
-                request.graph, request.device, request.flags, request.name, request.libraries
-            )
+            with self._interrupts.allowed():
+                data = compiler.compile_graph(
+                    request.graph, request.device, request.flags, request.name, request.libraries
+                )
         except CompileError as error:
             logs.log(logging.ERROR, logs.WRAPPER, f"Failed compilation with {command}: {error.message}")
             text = f"Compilation failed for {source} after {request.retries} retries."

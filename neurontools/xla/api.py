@@ -49,13 +49,16 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     with _lock, _without_collection():
         if _engine is not None:
             return
+        from neurontools.xla.buffers import DeviceBuffer
         from neurontools.xla.device_module import make_module
         from neurontools.xla.engine import PythonEngine
         from neurontools.xla.registry import Registry
 
         device.check_torch()
         device.rename()
+        device.install_guard(_synchronize)
         device.self_test()
+        device.keep_interrupts(DeviceBuffer.__del__)
         made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
         _registry.install()
@@ -220,6 +223,10 @@ def shutdown() -> None:
             _engine.shutdown()
         except NeuronToolsError:
             return
+
+
+def _synchronize(index: int) -> None:
+    engine().sync(index if index >= 0 else None)
 
 
 def _open_accelerator() -> Accelerator:

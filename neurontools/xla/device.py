@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
+import logging
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.errors import NeuronToolsError
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device_guard import register_guard
 from neurontools.xla.rng import Generator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 _NEEDED = (
@@ -25,6 +32,7 @@ _NEEDED = (
 )
 _UNNAMED = "privateuseone"
 NAME = "xla"
+_log = logging.getLogger("neurontools.xla")
 
 
 def check_torch() -> None:
@@ -57,16 +65,49 @@ def rename() -> None:
         torch.utils.rename_privateuse1_backend(NAME)
 
 
+def install_guard(synchronize: Callable[[int], None]) -> None:
+    """Register the device guard: the one in C++, or torch's in Python where that cannot be compiled.
+
+    Args:
+        synchronize: runs what is recorded on a device; -1 stands for all.
+    """
+    try:
+        register_guard(os.path.dirname(torch.__file__), synchronize)
+    except NeuronToolsError as error:
+        # torch's own guard calls Python where an exception is on its way already: the process ends with SIGABRT.
+        _log.warning(
+            "no device guard in C++ (%s; %s): an exception or Ctrl-C in a backward pass aborts the process, and "
+            "torch.accelerator.synchronize() fails",
+            error.message,
+            error.remedy,
+        )
+        acc = torch._C._acc
+        acc.register_python_privateuseone_device_guard(_python_guard(acc))
+
+
 def install(module: ModuleType) -> None:
-    """Register guard, hooks and the module `torch.xla`."""
+    """Register hooks and the module `torch.xla`."""
     acc = torch._C._acc
     torch._register_device_module(NAME, module)
     acc.register_python_privateuseone_hook(_hooks(acc))
-    acc.register_python_privateuseone_device_guard(_guard(acc))
     torch.Generator = Generator
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
+
+
+def keep_interrupts(finalizer: object) -> None:
+    """Raise KeyboardInterrupt after a finalizer that Ctrl-C ended: Python ignores exceptions there."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.object is finalizer and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            # In a thread, so that it takes effect when the finalizer has ended.
+            _thread.start_new_thread(_thread.interrupt_main, ())
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def self_test() -> None:
@@ -94,7 +135,7 @@ def _hooks(acc: Any) -> Any:
     return type("Hooks", (acc.PrivateUse1Hooks,), answers)()
 
 
-def _guard(acc: Any) -> Any:
+def _python_guard(acc: Any) -> Any:
     # torch asks for the type some eighty times in a small training step: this answers without a Python frame.
     device_type = itertools.repeat(torch._C._autograd.DeviceType.PrivateUse1)
     return type("Guard", (acc.DeviceGuard,), {"type_": device_type.__next__})()

@@ -78,6 +78,9 @@ class PythonEngine:
         if found is not None:
             return found
         with self._lock:
+            found = self._recorders.get(index)  # another thread may have been faster
+            if found is not None:
+                return found
             count = self.accelerator.core_count()
             if not 0 <= index < count:
                 raise DeviceError(

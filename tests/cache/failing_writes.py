@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import os
+import signal
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,12 @@ _FREEING = frozenset({"unlink", "rmdir"})
 
 
 class How(Enum):
-    """One change fails, the disk is full from there on, or the process is killed."""
+    """One change fails, the disk is full from there on, the process is killed, or Ctrl-C is pressed."""
 
     EIO_ONCE = "EIO once"
     FULL_FROM_THERE = "disk full from there on"
     KILLED = "killed"
+    INTERRUPTED = "interrupted"
 
 
 class Changes:
@@ -58,6 +60,8 @@ class Changes:
         number, self.count = self.count, self.count + 1
         if self.how is How.KILLED and number == self.at:
             os._exit(137)
+        if self.how is How.INTERRUPTED and number == self.at:
+            signal.raise_signal(signal.SIGINT)
         if self.how is How.EIO_ONCE and number == self.at:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.how is How.FULL_FROM_THERE and number >= self.at and name not in _FREEING:

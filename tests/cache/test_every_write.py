@@ -26,7 +26,7 @@ from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.removal import break_locks, breakable_locks
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.store import CompileCache
-from neurontools.cache.verify import repair, verify_entries
+from neurontools.cache.verify import repair, verify_entries, verify_orphans
 from neurontools.cache.walk import EntryRef, parse_entry_path, walk
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.options import CompileError
@@ -203,7 +203,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick_disk")
-@pytest.mark.parametrize("how", How, ids=lambda how: how.value)
+@pytest.mark.parametrize("how", [How.EIO_ONCE, How.FULL_FROM_THERE, How.KILLED], ids=lambda how: how.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_write_may_go_wrong(case: Case, how: How, template: Path, home: Path) -> None:
     root = f"{home}/cache"
@@ -228,3 +228,21 @@ def test_every_write_may_go_wrong(case: Case, how: How, template: Path, home: Pa
     else:
         pytest.fail(f"more than {MOST_CHANGES} changes")
     assert at > 0
+
+
+@pytest.mark.usefixtures("quick_disk")
+def test_an_interrupt_at_any_write_of_a_compile_leaves_nothing_half_done(template: Path, home: Path) -> None:
+    root = f"{home}/cache"
+    for at in range(MOST_CHANGES):
+        shutil.copytree(template, root)
+        with spoiled(How.INTERRUPTED, at) as changes:
+            try:
+                needed(root, WANTED)
+            except KeyboardInterrupt:
+                assert changes.spoiled
+        assert (*verify_entries(root, walk(root).places)[1], *verify_orphans(root)) == ()
+        assert {entry.state for entry in scan(root).entries} <= {State.DONE, State.TODO}
+        shutil.rmtree(root)
+        if not changes.spoiled:
+            break
+    assert at > 10

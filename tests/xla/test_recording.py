@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -443,8 +444,6 @@ def test_another_name_for_the_device_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerator) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     def work(seed: int) -> list[float]:
         x = torch.full((8,), float(seed)).to("xla")
         for _ in range(10):
@@ -463,8 +462,6 @@ def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerato
 
 
 def test_threads_may_be_the_first_to_use_an_operator(machine: InMemoryAccelerator) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     x = torch.arange(6.0).reshape(3, 2)
     start = threading.Barrier(4)
 
@@ -474,6 +471,29 @@ def test_threads_may_be_the_first_to_use_an_operator(machine: InMemoryAccelerato
 
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(found, torch.cdist(x, x)) for found in pool.map(work, range(4)))
+
+
+def test_two_threads_may_be_the_first_to_use_the_device(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2)
+
+    class Recorders(dict[int, Any]):
+        """Answers the first question of both threads at the same time."""
+
+        def get(self, index: int, default: Any = None) -> Any:
+            found = super().get(index, default)
+            if threading.get_ident() not in asked:
+                asked.add(threading.get_ident())
+                both.wait(30)
+            return found
+
+    asked: set[int] = set()
+    engine = api.engine()
+    monkeypatch.setattr(engine, "_recorders", Recorders())
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(engine.recorder, [0, 0])
+    assert first is second
 
 
 def test_a_trace_cache_that_grew_too_large_is_dropped_without_a_recompile(

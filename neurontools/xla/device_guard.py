@@ -1,0 +1,141 @@
+"""The device guard in C++: compiled at the first use of the device, then loaded from the cache directory.
+
+Torch calls the guard of a device in functions that must not throw, also while an exception leaves a backward pass. A
+guard in Python cannot be called then, and the process ends with SIGABRT.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from neurontools import paths
+from neurontools.base.files import owned_directory, write_atomic
+from neurontools.customop.building.toolchain import build_lock, find_compiler, run_program, unwritable
+from neurontools.errors import MissingDependencyError, NeuronToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.customop.building.toolchain import Compiler
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
+_COMPILE_TIMEOUT_S = 120.0
+_DONE, _FAILED, _INTERRUPTED = 0, 1, 2
+_SYNCHRONIZE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
+_log = logging.getLogger("neurontools.xla")
+_callbacks: list[object] = []  # never freed: torch keeps the guard until the process ends
+
+
+class DeviceGuardError(NeuronToolsError):
+    """The device guard in C++ cannot be compiled or loaded."""
+
+
+def register_guard(torch_directory: str, synchronize: Callable[[int], None]) -> None:
+    """Register the guard with torch.
+
+    Args:
+        torch_directory: the directory of the package torch.
+        synchronize: runs what is recorded on a device; -1 stands for all.
+
+    Raises:
+        NeuronToolsError: it cannot be compiled or loaded; torch has no guard then.
+    """
+    path = ensure_guard(torch_directory)
+    try:
+        # By descriptor: the directory cannot be replaced after the check.
+        with owned_directory(os.path.dirname(path), os.geteuid(), _remedy()) as directory:
+            library = ctypes.CDLL(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    except OSError as error:
+        raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_remedy()}") from error
+    callback = _SYNCHRONIZE(_reporting(synchronize))
+    _callbacks.append(callback)
+    library.register_guard(callback)
+
+
+def ensure_guard(torch_directory: str) -> str:
+    """Return the path of the compiled guard; it is compiled if that was never done with this torch and compiler.
+
+    Raises:
+        NeuronToolsError: there is no compiler, or the guard does not compile, or the directory cannot be written.
+    """
+    path = f"{paths.cache_home()}/device-guard/{_key(torch_directory)}.so"
+    if os.path.isfile(path):
+        return path
+    compiler = find_compiler()
+    if compiler.is_zig:
+        raise MissingDependencyError("zig has another C++ library than torch", "install g++ or clang++")
+    with build_lock(
+        Path(path), lambda: _log.info("waiting for another process that compiles the device guard")
+    ):
+        if not os.path.isfile(path):
+            start_s = time.monotonic()
+            _compile(compiler, torch_directory, path)
+            _log.info("compiled the device guard in %.1f s: %s", time.monotonic() - start_s, path)
+    return path
+
+
+def _key(torch_directory: str) -> str:
+    digest = hashlib.sha256("\n".join(_FLAGS).encode())
+    for file in (_SOURCE, Path(torch_directory, "version.py")):
+        digest.update(file.read_bytes())
+    # Without a start of the compiler: this is done whenever a program starts.
+    chosen = shlex.split(os.environ.get("CXX", ""))[:1] or ["g++", "clang++"]
+    program = next(filter(None, map(shutil.which, chosen)), None)
+    if program is not None:
+        status = os.stat(program)
+        digest.update(f"{program} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:20]
+
+
+def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
+    torch_files = ("-isystem", f"{torch_directory}/include", f"{torch_directory}/lib/libc10.so")
+    try:
+        paths.make_private(os.path.dirname(path))
+        with TemporaryDirectory() as directory:
+            library = Path(directory, "device_guard.so")
+            command = (*compiler.command, *_FLAGS, str(_SOURCE), *torch_files, "-o", str(library))
+            done = run_program(command, timeout_s=_COMPILE_TIMEOUT_S)
+            if done.returncode == 0:
+                write_atomic(path, library.read_bytes(), mode=0o600)
+                return
+    except subprocess.TimeoutExpired as error:
+        raise DeviceGuardError(
+            f"{compiler.command[0]} did not compile the device guard in {_COMPILE_TIMEOUT_S:.0f} s"
+        ) from error
+    except OSError as error:
+        raise unwritable(os.path.dirname(path), error) from error
+    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    raise DeviceGuardError(
+        f"{compiler.command[0]} cannot compile the device guard: {(lines or ['no message'])[0]}",
+        "try another compiler with CXX",
+    )
+
+
+def _remedy() -> str:
+    return "set XDG_CACHE_HOME to a directory of this user that allows executables"
+
+
+def _reporting(synchronize: Callable[[int], None]) -> Callable[[int, ctypes.Array[ctypes.c_char], int], int]:
+    def run(index: int, text: ctypes.Array[ctypes.c_char], size: int) -> int:
+        try:
+            synchronize(index)
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        except BaseException as error:  # noqa: BLE001  raised again as torch's RuntimeError
+            message = str(error).encode()[: size - 1]
+            ctypes.memmove(text, message, len(message))
+            return _FAILED
+        return _DONE
+
+    return run

@@ -1,0 +1,23 @@
+"""The short form of the test that interrupts trainings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STRESS = Path(__file__).parents[2] / "benchmarks" / "interrupts.py"
+
+
+@pytest.mark.torch
+def test_an_interrupted_training_ends_with_keyboard_interrupt_and_leaves_nothing_behind() -> None:
+    command = [sys.executable, "-P", str(STRESS), "--count", "6", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout, done.stderr
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["wrong"] == []
+    assert sum(outcome["phases"].values()) == 6
+    assert done.returncode == 0

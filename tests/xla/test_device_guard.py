@@ -1,0 +1,230 @@
+"""Exceptions and Ctrl-C in backward passes, and the guard in C++ that makes them harmless."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+from neurontools.errors import MissingDependencyError, NeuronToolsError
+from neurontools.xla import api, device
+from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.xla.conftest import InMemoryAccelerator
+
+    Hook = Callable[..., Any]
+    Loss = Callable[[nn.Sequential, torch.Tensor, Hook], torch.Tensor]
+
+TORCH = torch.__path__[0]
+
+
+class HookError(Exception):
+    """What a hook raises."""
+
+
+def fail(*_: object) -> None:
+    raise HookError
+
+
+def interrupt(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+class Hooked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+        ctx.hook = hook
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.hook()
+        return grad, None
+
+
+def on_tensor(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    y = model[0](x)
+    y.register_hook(hook)
+    return model[2](model[1](y)).sum()
+
+
+def on_leaf(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    model[0].weight.register_hook(hook)
+    return model(x).sum()
+
+
+def on_leaf_after_accumulation(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    model[0].weight.register_post_accumulate_grad_hook(hook)
+    return model(x).sum()
+
+
+def on_node(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    loss = model(x).sum()
+    loss.grad_fn.next_functions[0][0].register_hook(hook)
+    return loss
+
+
+def before_node(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    loss = model(x).sum()
+    loss.grad_fn.next_functions[0][0].register_prehook(hook)
+    return loss
+
+
+def on_module(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    model[2].register_full_backward_hook(hook)
+    return model(x).sum()
+
+
+def before_module(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    model[2].register_full_backward_pre_hook(hook)
+    return model(x).sum()
+
+
+def in_function(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    return Hooked.apply(model(x), hook).sum()
+
+
+def on_unpacking(model: nn.Sequential, x: torch.Tensor, hook: Hook) -> torch.Tensor:
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, hook):
+        return model(x).pow(2).sum()
+
+
+LOSSES = (
+    on_tensor, on_leaf, on_leaf_after_accumulation, on_node, before_node, on_module, before_module, in_function,
+    on_unpacking,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hook", "raised"), [(fail, HookError), (interrupt, KeyboardInterrupt)], ids=["error", "Ctrl-C"]
+)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_what_a_hook_raises_reaches_the_caller_of_backward(
+    machine: InMemoryAccelerator, loss: Loss, hook: Hook, raised: type[BaseException]
+) -> None:
+    for _ in range(2):  # learned, replayed
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).to("xla")
+        x = torch.ones(3, 4).to("xla").requires_grad_()
+        with pytest.raises(raised):
+            loss(model, x, hook).backward()
+        api.mark_step()
+        nn.Linear(4, 1).to("xla")(x).sum().backward()
+        assert x.grad.shape == x.shape
+
+
+def test_an_interrupt_in_a_finalizer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held:
+        def __del__(self) -> None:
+            interrupt()
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    device.keep_interrupts(Held.__del__)
+
+    def wait() -> None:
+        held = Held()
+        del held
+        while True:
+            pass
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+
+
+def test_torch_accelerator_synchronizes_one_device(machine: InMemoryAccelerator) -> None:
+    x, y = torch.ones(3, device="xla") + 1, torch.ones(3, device="xla:1") + 1
+    torch.accelerator.synchronize()
+    assert [api.engine().pending(index) for index in (0, 1)] == [0, 2]
+    torch.accelerator.synchronize(1)
+    assert api.engine().pending(1) == 0
+    z = x * 2
+    torch.accelerator.current_stream().synchronize()
+    assert api.engine().pending(0) == 0
+    event = torch.Event("xla")
+    event.record()
+    assert event.query()
+    assert (x.tolist(), y.tolist(), z.tolist()) == ([2] * 3, [2] * 3, [4] * 3)
+
+
+def test_a_failure_while_torch_accelerator_synchronizes_is_raised(machine: InMemoryAccelerator) -> None:
+    x = torch.ones(3, device="xla") + 1
+    machine.fail_next = ValueError("the core is gone")
+    with pytest.raises(RuntimeError, match="the core is gone"):
+        torch.accelerator.synchronize()
+    with pytest.raises(NeuronToolsError, match="has no value"):
+        x.tolist()
+
+
+def test_an_interrupt_while_torch_accelerator_synchronizes_is_raised(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.engine(), "sync", lambda index: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        torch.accelerator.synchronize()
+
+
+def fake_compiler(home: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
+    """Choose a compiler that is a shell script; return the file in which it counts its compiles."""
+    script, compiles = home / "compiler", home / "compiles"
+    script.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo fake && exit\necho >> {compiles}\n{body}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    return compiles
+
+
+WRITE = 'while [ "$1" != -o ]; do shift; done; echo library > "$2"'
+
+
+def test_the_guard_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    compiles = fake_compiler(home, monkeypatch, f"{WRITE}; sleep 0.1")
+    with caplog.at_level(logging.INFO, "neurontools.xla"), ThreadPoolExecutor(4) as pool:
+        (path,) = set(pool.map(ensure_guard, [TORCH] * 4))
+    assert compiles.read_text() == "\n"
+    assert len([record for record in caplog.records if "compiled the device guard" in record.message]) == 1
+    assert [str(found) for found in (home / "cache" / "neurontools" / "device-guard").iterdir()] == [path]
+    changed = home / "compiler"
+    changed.write_text(changed.read_text() + "#")
+    assert ensure_guard(TORCH) != path
+
+
+def test_a_compiler_that_fails_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_compiler(home, monkeypatch, "echo 'x.cpp:1: error: no such header' >&2; exit 1")
+    with pytest.raises(
+        DeviceGuardError, match=r"cannot compile the device guard: x\.cpp:1: error: no such header"
+    ):
+        ensure_guard(TORCH)
+    assert list((home / "cache" / "neurontools" / "device-guard").iterdir()) == []
+
+
+def test_a_library_that_does_not_load_or_that_others_can_replace_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_compiler(home, monkeypatch, WRITE)
+    with pytest.raises(DeviceGuardError, match=r"cannot load .*device-guard"):
+        register_guard(TORCH, lambda index: None)
+    (home / "cache" / "neurontools" / "device-guard").chmod(0o777)
+    with pytest.raises(NeuronToolsError, match="others can write to it"):
+        register_guard(TORCH, lambda index: None)
+
+
+def test_without_a_compiler_the_guard_in_python_stays_and_a_warning_says_so(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    with pytest.raises(MissingDependencyError):
+        ensure_guard(TORCH)
+    device.install_guard(lambda index: None)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "the compiler in CXX does not work: /nonexistent/g++" in record.message
+    assert "an exception or Ctrl-C in a backward pass aborts the process" in record.message
