@@ -49,6 +49,17 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
+    "torch_neuronx": {
+        "BucketModelConfig": "trace, once per shape",
+        "PartitionerConfig": "trace: all supported operators run on the device",
+        "Stream": "torch_xla.sync",
+        "analyze": "neuron_parallel_compile --command analyze",
+        "bucket_model_trace": "trace, once per shape",
+        "parallel_compile": "neuron_parallel_compile",
+        "profiling": _PROFILE,
+        "profiler": _PROFILE,
+        "synchronize": "torch_xla.sync",
+    },
     "torchvision": dict.fromkeys(("io", "models", "ops", "utils"), _TORCHVISION),
     "torchvision.transforms": dict.fromkeys(("InterpolationMode", "functional", "v2"), _TORCHVISION),
     "torchvision.datasets": dict.fromkeys(("CIFAR10", "FashionMNIST", "ImageFolder"), _TORCHVISION),
@@ -56,6 +67,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
 """By module."""
 
 UNSUPPORTED_MODULES: dict[str, str] = {
+    "torch_neuronx.parallel_compile": "neuron_parallel_compile",
+    "torch_neuronx.profiling": _PROFILE,
+    "torch_neuronx.pyhlo": _STABLEHLO,
     "torch_xla._internal": "torch_xla.runtime",
     "torch_xla.core.dynamo_bridge": "torch_xla.compile",
     "torch_xla.core.functions": "torch_xla.core.xla_model",

@@ -91,6 +91,15 @@ class Accelerator(Protocol):
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
 
+    def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
+        """Return a graph's NEFF, without the cache."""
+
+    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
+        """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""
+
+    def unload(self, loaded: LoadedGraph) -> None:
+        """Take a graph off its core."""
+
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
         """Run one execution of a loaded graph; `inputs` are its tensors, on the host, if known."""
 

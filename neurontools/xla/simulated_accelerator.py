@@ -10,7 +10,9 @@ import torch
 
 from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
-from neurontools.compiler.neff import network_name
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.neff import network_name, parse
+from neurontools.compiler.options import names_flag, target_of
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.xla.accelerator import LoadedGraph
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.compiler.graph import Graph
+    from neurontools.compiler.neff import Neff
+    from neurontools.runtime.models import Model
 
 T = TypeVar("T")
 
@@ -74,20 +78,38 @@ class SimulatedAccelerator:
             return LoadedGraph(graph, graph.digest(), known, compile_s=0.0, handle=None, extracted=True)
         name = network_name(graph)
         result = self._cache.get_or_compile(graph, device, name, libraries, lnc)
-        neff = result.neff
-        model = self.runtime.load(
+        model = self._load(index, result.neff, result.data, name, 0)
+        return LoadedGraph(result.neff.graph, result.neff.graph.digest(), result.hit, result.seconds, model)
+
+    def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
+        """Return a graph's NEFF, without the cache."""
+        device = self.runtime.instance.device
+        target = [] if names_flag(flags, "--target") else [f"--target={target_of(device)}"]
+        return compile_graph(graph, device, [*target, *flags], network_name(graph), native_parts(graph))
+
+    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
+        """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""
+        parsed = parse(neff)
+        model = self._load(index, parsed, neff, network_name(parsed.graph), constant_bytes)
+        return LoadedGraph(parsed.graph, parsed.graph.digest(), hit=True, compile_s=0.0, handle=model)
+
+    def unload(self, loaded: LoadedGraph) -> None:
+        """Take a graph off its core."""
+        self.runtime.unload(loaded.handle)
+
+    def _load(self, index: int, neff: Neff, data: bytes, name: str, constant_bytes: int) -> Model:
+        return self.runtime.load(
             index,
             name=name,
             uuid=neff.header.uuid,
-            neff=result.data,
-            code_bytes=len(result.data),
-            constant_bytes=0,
+            neff=data,
+            code_bytes=len(data),
+            constant_bytes=constant_bytes,
             scratch_bytes=scratch_bytes(neff.graph),
             modelled_ns=neff.cost.total_ns,
             flops=neff.cost.flops,
             gpsimd_ns=neff.cost.gpsimd_ns,
         )
-        return LoadedGraph(neff.graph, neff.graph.digest(), result.hit, result.seconds, model)
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:
         """Run one execution of a loaded graph; `inputs` are its tensors, on the host."""

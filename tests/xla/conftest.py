@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, graph_from_bytes
+from neurontools.compiler.neff import network_name, parse
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla.accelerator import LoadedGraph
 
@@ -24,6 +27,9 @@ class InMemoryAccelerator:
     peak_bytes: dict[int, int] = field(default_factory=dict)
     graphs: list[Graph] = field(default_factory=list)
     executions: int = 0
+    cores_used: list[int | None] = field(default_factory=list)
+    loads: list[tuple[int, int]] = field(default_factory=list)
+    unloads: list[int] = field(default_factory=list)
     fail_next: Exception | None = None
     closed: bool = False
 
@@ -53,8 +59,21 @@ class InMemoryAccelerator:
         self.graphs.append(graph)
         return LoadedGraph(stored, stored.digest(), hit=False, compile_s=0.0, handle=None)
 
+    def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
+        device = instance_type("trn1.2xlarge").device
+        return compile_graph(graph, device, ["--target=trn1", *flags], network_name(graph))
+
+    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
+        graph = parse(neff).graph
+        self.loads.append((index, constant_bytes))
+        return LoadedGraph(graph, graph.digest(), hit=True, compile_s=0.0, handle=index)
+
+    def unload(self, loaded: LoadedGraph) -> None:
+        self.unloads.append(loaded.handle)
+
     def execute(self, loaded: LoadedGraph, run: Callable[[], Any], inputs: Sequence[Any] = ()) -> Any:
         self.executions += 1
+        self.cores_used.append(loaded.handle)
         if self.fail_next is not None:
             failure, self.fail_next = self.fail_next, None
             raise failure

@@ -1,18 +1,49 @@
-"""torch_neuronx as scripts of custom operators see it."""
+"""torch_neuronx on the simulated device: traced models, their placement, custom operators."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from importlib import import_module
+from typing import Any
 
 from neurontools.compat.dependency import torch
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
 
-__all__ = ["torch"]
 __version__ = "2.13.0"
 
 api.activate()
 
+from neurontools.compat.core_placement import (  # noqa: E402
+    async_load,
+    dynamic_batch,
+    lazy_load,
+    move_trace_to_device,
+    multicore_context,
+    neuron_cores_context,
+    replace_weights,
+    set_multicore,
+    set_neuron_cores,
+)
+from neurontools.compat.data_parallel import DataParallel  # noqa: E402
+from neurontools.compat.tracing import trace  # noqa: E402
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__all__ = [
+    "DataParallel",
+    "async_load",
+    "dynamic_batch",
+    "lazy_load",
+    "move_trace_to_device",
+    "multicore_context",
+    "neuron_cores_context",
+    "replace_weights",
+    "set_multicore",
+    "set_neuron_cores",
+    "torch",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"experimental", "xla_impl"}:
+        return import_module(f"torch_neuronx.{name}")
+    return missing_name(__name__, name)

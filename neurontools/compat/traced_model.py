@@ -1,0 +1,392 @@
+"""Traced models as TorchScript holds them: one operator, `neuron::forward_v2`, and the NEFF, settings and weights it takes.
+
+The operator finds the loaded model by the storage of the NEFF's bytes, so copies of a module are models of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from neurontools.base.json_reader import load_json
+from neurontools.compiler.graph import View
+from neurontools.errors import NeuronToolsError
+from neurontools.xla import api
+from neurontools.xla.neff_executable import NeffExecutable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.xla.accelerator import LoadedGraph
+
+FORMAT = 1
+LAZY, ASYNC, DYNAMIC_BATCH, SEPARATED = range(4)
+"""Positions in the settings of a model."""
+
+
+class TracedModelError(NeuronToolsError, RuntimeError):
+    """A traced model cannot be loaded or executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The border of a traced model.
+
+    Args:
+        arguments: data type and shape of each argument.
+        inputs: what the graph's input slots expect.
+        sources: for each of them, the argument's position, or -1 - position of the weight.
+        scalars: values of the graph's scalar inputs.
+        results: where the graph's results are.
+        weights: names of the weights; "" for constants of the traced code.
+        aliases: (weight, result) pairs: the result is the weight's value in the next execution, and is not returned.
+    """
+
+    arguments: tuple[tuple[str, tuple[int, ...]], ...]
+    inputs: tuple[View, ...]
+    sources: tuple[int, ...]
+    scalars: tuple[float, ...]
+    results: tuple[View, ...]
+    weights: tuple[str, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form."""
+        stored = {
+            "format": FORMAT,
+            "arguments": self.arguments,
+            "inputs": [_store(view) for view in self.inputs],
+            "sources": self.sources,
+            "scalars": [repr(scalar) for scalar in self.scalars],
+            "results": [_store(view) for view in self.results],
+            "weights": self.weights,
+            "aliases": self.aliases,
+        }
+        return json.dumps(stored, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Signature:
+        """Return what `to_bytes` stored.
+
+        Raises:
+            TracedModelError: the bytes are damaged or of another release.
+        """
+        try:
+            stored = load_json(data)
+            assert stored["format"] == FORMAT
+            return cls(
+                arguments=tuple((str(dtype), tuple(map(int, shape))) for dtype, shape in stored["arguments"]),
+                inputs=tuple(map(_load, stored["inputs"])),
+                sources=tuple(map(int, stored["sources"])),
+                scalars=tuple(map(_number, stored["scalars"])),
+                results=tuple(map(_load, stored["results"])),
+                weights=tuple(map(str, stored["weights"])),
+                aliases=tuple((int(weight), int(result)) for weight, result in stored["aliases"]),
+            )
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise TracedModelError(f"not a traced model: {error!r}", "trace the model again") from error
+
+
+class TracedModel:
+    """A traced model in this process: on the cores it is loaded on, round-robin.
+
+    Args:
+        neff: bytes of the NEFF.
+        signature: its border.
+        constant_bytes: device memory of weights that are part of the NEFF.
+    """
+
+    def __init__(self, neff: bytes, signature: Signature, constant_bytes: int) -> None:
+        self.signature = signature
+        self._compiled = NeffExecutable(
+            neff, signature.inputs, signature.scalars, signature.results, constant_bytes
+        )
+        self._lock = threading.RLock()
+        self._loaded: dict[int, LoadedGraph] = {}
+        self._cores: tuple[int, ...] = ()
+        self._turn = itertools.count()
+        self._loading: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._state: dict[tuple[int, int], torch.Tensor] = {}
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """The process's own numbers of the cores that it is placed on."""
+        return self._cores
+
+    def place(self, cores: Sequence[int]) -> None:
+        """Load it on cores; it leaves those that are not among them."""
+        with self._lock:
+            for core in [core for core in self._loaded if core not in cores]:
+                api.engine().accelerator.unload(self._loaded.pop(core))
+            for core in cores:
+                if core not in self._loaded:
+                    self._loaded[core] = self._compiled.load(core)
+            self._cores = tuple(cores)
+
+    def place_later(self, cores: Sequence[int]) -> None:
+        """Load it on cores in a thread; an execution waits for that, and raises what it raised."""
+
+        def load() -> None:
+            try:
+                self.place(cores)
+            except BaseException as error:  # noqa: BLE001 # raised by the next execution
+                self._failure = error
+
+        self._loading = threading.Thread(target=load, name="neuron-load")
+        self._loading.start()
+
+    def unload(self) -> None:
+        """Take it off its cores."""
+        self.place(())
+
+    def wait(self) -> None:
+        """Wait for `place_later`."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def execute(
+        self, weights: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Execute it on its next core, or on that of `on_core`, and return its results."""
+        self.wait()
+        with self._lock:
+            core = getattr(_chosen, "core", None)
+            if core is not None and core not in self._loaded:
+                self.place([*self._cores, core])
+            if not self._cores:
+                self.place(next_cores())
+            if core is None:
+                core = self._cores[next(self._turn) % len(self._cores)]
+            loaded = self._loaded[core]
+        signature = self.signature
+        tensors = [
+            arguments[source] if source >= 0 else self._weight(core, -1 - source, weights)
+            for source in signature.sources
+        ]
+        results = self._compiled.execute(loaded, tensors)
+        for weight, result in signature.aliases:
+            self._state[core, weight] = results[result]
+        aliased = {result for _, result in signature.aliases}
+        return [result for position, result in enumerate(results) if position not in aliased]
+
+    def _weight(self, core: int, position: int, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+        return self._state.get((core, position), weights[position])
+
+
+_models: dict[int, tuple[StorageWeakRef, TracedModel]] = {}
+_models_lock = threading.Lock()
+_next_core = itertools.count()
+_chosen = threading.local()
+_placement: list[tuple[int, ...]] = []
+_recording = threading.local()
+
+
+def model_of(module: Any) -> TracedModel:
+    """Return the loaded model of a module with `neff`, `signature` and `settings`."""
+    weights = [value for name, value in module.named_buffers() if name.startswith("weight_")]
+    return _find(module.neff, module.signature, module.settings, weights)
+
+
+def submodules(module: torch.nn.Module) -> list[Any]:
+    """Return the traced models within a module."""
+    return [part for part in module.modules() if hasattr(part, "neff") and hasattr(part, "settings")]
+
+
+def next_cores() -> tuple[int, ...]:
+    """Return where the next model goes: to the cores of `placement`, or the next core, round-robin."""
+    if _placement:
+        return _placement[-1]
+    return (next(_next_core) % api.device_count(),)
+
+
+@contextmanager
+def placement(cores: tuple[int, ...]) -> Iterator[None]:
+    """Place the models that a block loads on cores."""
+    _placement.append(cores)
+    try:
+        yield
+    finally:
+        _placement.pop()
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Execute the models that this thread calls in a block on a core."""
+    _chosen.core = core
+    try:
+        yield
+    finally:
+        _chosen.core = None
+
+
+@contextmanager
+def example_results(results: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let the operator return results without an execution, while TorchScript records its call."""
+    _recording.results = list(results)
+    try:
+        yield
+    finally:
+        _recording.results = None
+
+
+def start_loading(module: torch.nn.Module) -> None:
+    """Load the models of a module that was read from a file, as their settings ask for."""
+    for part in submodules(module):
+        if part.settings[LAZY]:
+            continue
+        model = model_of(part)
+        if part.settings[ASYNC]:
+            model.place_later(next_cores())
+        else:
+            model.place(next_cores())
+
+
+def _find(
+    neff: torch.Tensor, signature: torch.Tensor, settings: torch.Tensor, weights: Sequence[torch.Tensor]
+) -> TracedModel:
+    storage = neff.untyped_storage()
+    with _models_lock:
+        found = _models.get(storage._cdata)  # noqa: SLF001
+        if found is not None:
+            return found[1]
+        for key in [key for key, (reference, _) in _models.items() if reference.expired()]:
+            gone = _models.pop(key)[1]
+            with suppress(NeuronToolsError):  # its core was given back before
+                gone.unload()
+        constants = 0 if settings[SEPARATED] else sum(weight.nbytes for weight in weights)
+        model = TracedModel(_bytes(neff), Signature.from_bytes(_bytes(signature)), constants)
+        reference = StorageWeakRef(storage)
+        _models[reference.cdata] = (reference, model)
+        return model
+
+
+def _forward(
+    neff: torch.Tensor,
+    signature: torch.Tensor,
+    settings: torch.Tensor,
+    weights: list[torch.Tensor],
+    inputs: list[torch.Tensor],
+) -> list[torch.Tensor]:
+    prepared = getattr(_recording, "results", None)
+    if prepared is not None:
+        return [result.clone() for result in prepared]
+    with torch.no_grad():
+        model = _find(neff, signature, settings, weights)
+        if settings[DYNAMIC_BATCH]:
+            return _execute_in_chunks(model, weights, inputs)
+        _check_arguments(model.signature, inputs)
+        return model.execute(weights, inputs)
+
+
+def _check_arguments(signature: Signature, inputs: Sequence[torch.Tensor]) -> None:
+    if len(inputs) != len(signature.arguments):
+        raise TracedModelError(
+            f"the traced model takes {len(signature.arguments)} tensors, not {len(inputs)}",
+            "call it with the inputs it was traced with",
+        )
+    for position, ((dtype, shape), tensor) in enumerate(zip(signature.arguments, inputs, strict=True)):
+        given = str(tensor.dtype).removeprefix("torch.")
+        if tensor.device.type != "cpu":
+            raise TracedModelError(
+                f"input {position} is on {tensor.device}: traced models take CPU tensors", "call .cpu() on it"
+            )
+        if (given, tuple(tensor.shape)) != (dtype, shape):
+            raise TracedModelError(
+                f"input {position} is {given}{list(tensor.shape)}, but the model was traced with {dtype}{list(shape)}",
+                "pad it, trace the model for this shape, or use torch_neuronx.dynamic_batch",
+            )
+
+
+def _execute_in_chunks(
+    model: TracedModel, weights: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    size = traced_batch(model.signature)
+    batches = {tensor.shape[0] if tensor.dim() else 0 for tensor in inputs}
+    if len(batches) != 1:
+        raise ValueError(f"inputs have different batch sizes: {sorted(batches)}")
+    (batch,) = batches
+    for position, ((_, shape), tensor) in enumerate(zip(model.signature.arguments, inputs, strict=False)):
+        if tuple(tensor.shape[1:]) != shape[1:]:
+            raise ValueError(
+                f"input {position} has shape {list(tensor.shape)}, but only dimension 0 of {list(shape)} may change"
+            )
+    collected: list[list[torch.Tensor]] = []
+    for start in range(0, batch, size):
+        chunk = [_padded(tensor[start : start + size], size) for tensor in inputs]
+        _check_arguments(model.signature, chunk)
+        collected.append(model.execute(weights, chunk))
+    results = [torch.cat(parts) for parts in zip(*collected, strict=True)]
+    return [result[:batch] for result in results]
+
+
+def traced_batch(signature: Signature) -> int:
+    """Return the batch size that a model was traced with.
+
+    Raises:
+        ValueError: its inputs or results differ in dimension 0, so it cannot take other batches.
+    """
+    sizes = {shape[:1] for _, shape in signature.arguments}
+    sizes |= {view.shape[:1] for view in signature.results}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError("dynamic batching needs inputs and results of the same size in dimension 0")
+    return int(sizes.pop()[0])
+
+
+def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    missing = size - tensor.shape[0]
+    return torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))]) if missing else tensor
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.numpy().tobytes())
+
+
+def _number(text: str) -> float:
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
+
+
+def _store(view: View) -> list[Any]:
+    return [view.slot, view.dtype, view.shape, view.strides, view.offset]
+
+
+def _load(stored: Sequence[Any]) -> View:
+    slot, dtype, shape, strides, offset = stored
+    view = View(int(slot), str(dtype), tuple(map(int, shape)), tuple(map(int, strides)), int(offset))
+    if not isinstance(getattr(torch, view.dtype, None), torch.dtype):
+        raise TypeError(f"unknown data type {view.dtype!r}")
+    if min(view.slot, view.offset, *view.shape, *view.strides) < 0 or len(view.shape) != len(view.strides):
+        raise ValueError("a size, stride or offset is invalid")
+    return view
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch.jit.load that loads the traced models of what it reads."""
+
+    @functools.wraps(load)
+    def load_and_place(*args: Any, **kwargs: Any) -> Any:
+        module = load(*args, **kwargs)
+        start_loading(module)
+        return module
+
+    return load_and_place
+
+
+_library = torch.library.Library("neuron", "DEF")
+_library.define(
+    "forward_v2(Tensor neff, Tensor signature, Tensor settings, Tensor[] weights, Tensor[] inputs) -> Tensor[]"
+)
+_library.impl("forward_v2", _forward, "CompositeExplicitAutograd")
+torch.jit.load = _loading(torch.jit.load)

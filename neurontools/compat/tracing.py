@@ -1,0 +1,264 @@
+"""torch_neuronx.trace: a function compiled ahead of time into a TorchScript module.
+
+Source: AWS Neuron documentation, "PyTorch NeuronX Tracing API for Inference".
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from neurontools.base.files import write_atomic
+from neurontools.compat import traced_model
+from neurontools.compat.traced_model import Signature, TracedModelError
+from neurontools.xla.graph_export import ExportedGraph, export_graph
+from neurontools.xla.neff_executable import compile_exported
+
+Function = Callable[..., Any]
+
+
+def trace(
+    func: Function,
+    example_inputs: Any,
+    *_: Any,
+    input_output_aliases: Mapping[torch.Tensor, int] | None = None,
+    compiler_workdir: str | None = None,
+    compiler_args: str | Sequence[str] | None = None,
+    partitioner_config: Any = None,
+    inline_weights_to_neff: bool = True,
+    cpu_backend: bool = False,
+) -> torch.jit.ScriptModule:
+    """Compile a function for fixed shapes and return it as a TorchScript module of one operator.
+
+    Args:
+        func: a module or function of tensors.
+        example_inputs: a tensor, or a tuple of what `func` takes: tensors, and containers of tensors.
+        input_output_aliases: parameters or buffers that hold state, each with the position of the result that is its next
+            value; such results are not returned.
+        compiler_workdir: directory that gets the NEFF, `graph.neff`.
+        compiler_args: flags of the compiler.
+        partitioner_config: not supported, as all operators run on the device.
+        inline_weights_to_neff: whether weights belong to the NEFF; otherwise `replace_weights` can change them.
+        cpu_backend: whether the model is only compiled, for the `--target` among the flags, and not loaded.
+
+    Raises:
+        TracedModelError: positional extra arguments, or a partitioner, were given.
+        DeviceError: the function reads a value in the middle.
+        CompileError: the compiler refuses the graph or a flag.
+    """
+    if _ or partitioner_config is not None:
+        raise TracedModelError(
+            "torch_neuronx.trace takes keyword arguments after example_inputs, and no partitioner_config",
+            "all supported operators run on the device; see torch_neuronx.analyze",
+        )
+    flags = shlex.split(compiler_args) if isinstance(compiler_args, str) else list(compiler_args or ())
+    if cpu_backend and not any(flag.startswith("--target") for flag in flags):
+        raise TracedModelError("cpu_backend needs a --target", "compiler_args='--target trn1'")
+    recording = _Recording(func, example_inputs)
+    exported = export_graph(recording.run, recording.arguments, list(recording.weights.values()))
+    neff = compile_exported(exported.graph, flags)
+    if compiler_workdir is not None:
+        os.makedirs(compiler_workdir, exist_ok=True)
+        write_atomic(os.path.join(compiler_workdir, "graph.neff"), neff)
+    module = recording.build(neff, exported, input_output_aliases or {}, inline_weights_to_neff)
+    if not cpu_backend:
+        traced_model.start_loading(module)
+    return module
+
+
+class NeuronModule(torch.nn.Module):  # type: ignore[misc]
+    """What TorchScript stores of a traced model.
+
+    Args:
+        neff: bytes of the NEFF.
+        signature: its border.
+        weights: contents of its weights.
+        separated: whether the weights are not part of the NEFF.
+        rebuild: makes the function's result from the graph's results.
+    """
+
+    def __init__(
+        self,
+        neff: bytes,
+        signature: Signature,
+        weights: Sequence[torch.Tensor],
+        separated: bool,
+        rebuild: Callable[[list[torch.Tensor]], Any],
+    ) -> None:
+        super().__init__()
+        self.register_buffer("neff", torch.frombuffer(bytearray(neff), dtype=torch.uint8))
+        stored = torch.frombuffer(bytearray(signature.to_bytes()), dtype=torch.uint8)
+        self.register_buffer("signature", stored)
+        self.register_buffer("settings", torch.tensor([0, 0, 0, int(separated)]))
+        for position, weight in enumerate(weights):
+            self.register_buffer(f"weight_{position}", weight)
+        self._count = len(weights)
+        self._rebuild = rebuild
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the NEFF on CPU tensors."""
+        weights = [getattr(self, f"weight_{position}") for position in range(self._count)]
+        leaves = tree_flatten(inputs)[0]
+        results = torch.ops.neuron.forward_v2(self.neff, self.signature, self.settings, weights, leaves)
+        return self._rebuild(list(results))
+
+
+class _Recording:
+    """One function on the way to a traced module."""
+
+    def __init__(self, func: Function, example_inputs: Any) -> None:
+        self._func = func
+        self._examples = (
+            tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+        )
+        self.arguments, self._arguments_spec = tree_flatten(self._examples)
+        for argument in self.arguments:
+            if not isinstance(argument, torch.Tensor):
+                raise TracedModelError(
+                    f"example_inputs contain a {type(argument).__name__}: traced functions take tensors",
+                    "set other arguments in a wrapper of the function",
+                )
+        self.arguments = [argument.detach().cpu() for argument in self.arguments]
+        self.sources = _named_tensors(func)
+        moved: dict[int, torch.Tensor] = {}
+        for tensor in self.sources.values():
+            moved.setdefault(id(tensor), tensor.detach().to("xla"))
+        self.weights = {name: moved[id(tensor)] for name, tensor in self.sources.items()}
+        self._spec: Any = None
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Call the function on the device and return its results, flat."""
+        arguments = tree_unflatten(list(tensors), self._arguments_spec)
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(_MoveToDevice(self._by_identity()))
+            if isinstance(self._func, torch.nn.Module):
+                outcome = torch.func.functional_call(self._func, self.weights, tuple(arguments))
+            else:
+                outcome = self._func(*arguments)
+        leaves: list[Any]
+        leaves, self._spec = tree_flatten(outcome)
+        if any(not isinstance(leaf, torch.Tensor) for leaf in leaves):
+            raise TracedModelError(
+                "the traced function returns something other than tensors", "return tensors alone"
+            )
+        return leaves
+
+    def build(
+        self,
+        neff: bytes,
+        exported: ExportedGraph,
+        aliases: Mapping[torch.Tensor, int],
+        inline: bool,
+    ) -> torch.jit.ScriptModule:
+        """Return the TorchScript module."""
+        names = {id(tensor): name for name, tensor in self.weights.items()}
+        weights: list[torch.Tensor] = []
+        weight_names: list[str] = []
+        sources = []
+        for given in exported.inputs:
+            if given.value is None:
+                sources.append(given.argument)
+                continue
+            sources.append(-1 - len(weights))
+            name = names.get(id(given.origin), "")
+            weight_names.append(name)
+            weights.append((self.sources[name].detach().cpu() if name else given.value).clone())
+        signature = Signature(
+            arguments=tuple((str(t.dtype).removeprefix("torch."), tuple(t.shape)) for t in self.arguments),
+            inputs=tuple(given.geometry for given in exported.inputs),
+            sources=tuple(sources),
+            scalars=exported.scalars,
+            results=exported.results,
+            weights=tuple(weight_names),
+            aliases=self._aliases(aliases, weight_names),
+        )
+        aliased = {result for _, result in signature.aliases}
+        kept = [position for position in range(len(exported.results)) if position not in aliased]
+        module = NeuronModule(neff, signature, weights, not inline, self._rebuild(aliased))
+        examples = [
+            torch.zeros(
+                exported.results[position].shape, dtype=getattr(torch, exported.results[position].dtype)
+            )
+            for position in kept
+        ]
+        return _script(module, self._examples, examples)
+
+    def _by_identity(self) -> dict[int, torch.Tensor]:
+        return {id(tensor): self.weights[name] for name, tensor in self.sources.items()}
+
+    def _aliases(
+        self, aliases: Mapping[torch.Tensor, int], names: Sequence[str]
+    ) -> tuple[tuple[int, int], ...]:
+        found = []
+        for tensor, result in aliases.items():
+            matching = [name for name, source in self.sources.items() if source is tensor]
+            if not matching or not set(matching) & set(names):
+                raise TracedModelError(
+                    "input_output_aliases names a tensor that the traced module does not use",
+                    "register it as a parameter or buffer of the module",
+                )
+            found.append((next(i for i, name in enumerate(names) if name in matching), int(result)))
+        return tuple(found)
+
+    def _rebuild(self, aliased: set[int]) -> Callable[[list[torch.Tensor]], Any]:
+        spec = self._spec
+        if not aliased:
+            return lambda results: _plain(tree_unflatten(results, spec))
+        return lambda results: results[0] if len(results) == 1 else tuple(results)
+
+
+class _MoveToDevice(TorchFunctionMode):  # type: ignore[misc]
+    """Moves CPU tensors that meet device tensors in a call, such as weights of a closure, to the device."""
+
+    def __init__(self, known: dict[int, torch.Tensor]) -> None:
+        super().__init__()
+        self._moved = known
+        self._kept: list[torch.Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        leaves = tree_flatten((args, options))[0]
+        if any(isinstance(leaf, torch.Tensor) and leaf.device.type == "xla" for leaf in leaves):
+            args, options = tree_map(self._move, (tuple(args), options))
+        return func(*args, **options)
+
+    def _move(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.device.type != "cpu" or leaf.dim() == 0:
+            return leaf
+        if id(leaf) not in self._moved:
+            self._kept.append(leaf)  # keeps its id
+            self._moved[id(leaf)] = leaf.detach().to("xla")
+        return self._moved[id(leaf)]
+
+
+def _named_tensors(func: Function) -> dict[str, torch.Tensor]:
+    if not isinstance(func, torch.nn.Module):
+        return {}
+    return {
+        **dict(func.named_parameters(remove_duplicate=False)),
+        **dict(func.named_buffers(remove_duplicate=False)),
+    }
+
+
+def _plain(outcome: Any) -> Any:
+    # TorchScript has no subclasses of dict, such as the outputs of transformers' models.
+    return dict(outcome) if isinstance(outcome, Mapping) else outcome
+
+
+def _script(
+    module: NeuronModule, examples: tuple[Any, ...], results: Sequence[torch.Tensor]
+) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings(), traced_model.example_results(results):
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(module, examples, strict=False, check_trace=False)

@@ -1,0 +1,303 @@
+"""torch_neuronx.trace: models compiled ahead of time, saved, loaded, placed on cores, with batches of any size."""
+
+from __future__ import annotations
+
+import collections
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+@pytest.fixture
+def neuronx(shims):
+    import torch_neuronx
+
+    return torch_neuronx
+
+
+class Network(torch.nn.Module):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.conv = torch.nn.Conv2d(1, 2, 3)
+        self.norm = torch.nn.BatchNorm2d(2)
+        self.scale = torch.full((2, 1, 1), 0.5)  # neither parameter nor buffer
+        self.eval()
+
+    def forward(self, x):
+        return (self.norm(self.conv(x)) * self.scale + 1).flatten(1)
+
+
+IMAGE = torch.rand(2, 1, 4, 4)
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.fixture
+def traced(neuronx, network):
+    return neuronx.trace(network, IMAGE)
+
+
+def saved(module, home):
+    torch.jit.save(module, str(home / "model.pt"))
+    return torch.jit.load(str(home / "model.pt"))
+
+
+def test_a_function_is_one_operator_on_cpu_tensors(neuronx, shims, home):
+    def function(x, y):
+        return 2 * x + y
+
+    made = neuronx.trace(function, (torch.rand(3), torch.rand(3)), compiler_workdir=str(home / "work"))
+    assert isinstance(made, torch.jit.ScriptModule)
+    assert "ops.neuron.forward_v2" in made.code
+    assert (home / "work" / "graph.neff").stat().st_size > 1024
+    x, y = torch.rand(3), torch.rand(3)
+    before = shims.executions
+    result = saved(made, home)(x, y)
+    assert result.device.type == "cpu"
+    assert torch.equal(result, function(x, y))
+    assert shims.executions == before + 1
+
+
+def test_a_module_is_traced_with_its_weights_and_stays_on_the_cpu(neuronx, network, traced, home, shims):
+    assert network.conv.weight.device.type == "cpu"
+    images = torch.rand(2, 1, 4, 4)
+    assert torch.equal(traced(images), network(images))
+    assert torch.equal(saved(traced, home)(images), network(images))
+    assert shims.loads[0][1] >= sum(weight.nbytes for weight in network.parameters())
+
+
+def test_results_keep_their_structure(neuronx):
+    Pair = collections.namedtuple("Pair", "low high")  # noqa: PYI024
+    x = torch.rand(2, 3)
+    made = neuronx.trace(lambda t, mask: {"sum": t.sum(1), "masked": t * mask}, (x, torch.ones(2, 3)))
+    outcome = made(x, torch.zeros(2, 3))
+    assert torch.equal(outcome["sum"], x.sum(1))
+    assert not outcome["masked"].any()
+    pair = neuronx.trace(lambda t: Pair(t.min(), (t.max(), t)), x)(x)
+    assert (pair[0], pair[1][0]) == (x.min(), x.max())
+    assert torch.equal(pair[1][1], x)
+    constant = torch.arange(3.0)
+    assert torch.equal(neuronx.trace(lambda t: (constant, t), x)(x)[0], constant)
+
+
+def test_a_call_changes_neither_inputs_nor_weights(neuronx, home):
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x):
+            x.add_(1)
+            return (self.count.add_(x)).clone()
+
+    module = Counter()
+    made = neuronx.trace(module, torch.ones(2))
+    x = torch.full((2,), 4.0)
+    assert made(x).tolist() == made(x).tolist() == [5, 5]
+    assert x.tolist() == [4, 4]
+    assert module.count.tolist() == [0, 0]
+
+
+def test_aliased_state_stays_on_the_core_between_calls(neuronx, home):
+    class Cache(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.state = torch.nn.Parameter(torch.zeros(2), requires_grad=False)
+
+        def forward(self, x):
+            state = self.state + x
+            return x * 2, state
+
+    module = Cache()
+    made = saved(neuronx.trace(module, torch.ones(2), input_output_aliases={module.state: 1}), home)
+    sums = neuronx.trace(module, torch.ones(2))
+    assert made(torch.ones(2)).tolist() == [2, 2]
+    assert made(torch.ones(2)).tolist() == [2, 2]
+    from neurontools.compat import traced_model
+
+    (part,) = traced_model.submodules(made)
+    assert [state.tolist() for state in traced_model.model_of(part)._state.values()] == [[2, 2]]
+    assert sums(torch.ones(2))[1].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            (torch.rand(3, 1, 4, 4),),
+            r"input 0 is float32\[3, 1, 4, 4\], but the model was traced with float32\[2, 1",
+        ),
+        ((torch.rand(2, 1, 4, 4).double(),), r"input 0 is float64\[2, 1, 4, 4\]"),
+        ((torch.rand(2, 1, 4, 4, device="meta"),), "traced models take CPU tensors"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(traced, inputs, message):
+    with pytest.raises(RuntimeError, match=message):
+        traced(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda x: x * x.sum().item(), {}, "fixed control flow"),
+        (lambda x: x if x.sum() > 0 else -x, {}, "fixed control flow"),
+        (lambda x: (x, 3), {}, "something other than tensors"),
+        (lambda x: x.to(torch.complex64), {}, "Complex data types"),
+        (lambda x: x, {"compiler_args": "--optlevel=9"}, "optlevel"),
+        (lambda x: x, {"cpu_backend": True}, "cpu_backend needs a --target"),
+        (lambda x: x, {"partitioner_config": object()}, "no partitioner_config"),
+        (lambda x: x, {"input_output_aliases": {IMAGE: 0}}, "does not use"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(neuronx, function, options, message):
+    with pytest.raises(Exception, match=message):
+        neuronx.trace(function, torch.rand(2), **options)
+    with pytest.raises(RuntimeError, match="traced functions take tensors"):
+        neuronx.trace(lambda x, n: x * n, (torch.rand(2), 3))
+
+
+def test_compiling_for_another_target_loads_nothing(neuronx, shims, network):
+    neuronx.trace(network, IMAGE, compiler_args=["--target", "inf2"], cpu_backend=True)
+    assert shims.loads == []
+
+
+def test_models_go_to_the_cores_in_turn_and_where_they_are_placed(neuronx, shims, traced, home):
+    def cores(module, calls):
+        shims.cores_used.clear()
+        for _ in range(calls):
+            module(IMAGE)
+        return list(shims.cores_used)
+
+    first = cores(traced, 2)
+    assert first in ([0, 0], [1, 1])
+    assert cores(saved(traced, home), 1) == [1 - first[0]]
+    neuronx.set_neuron_cores(traced, start_nc=1)
+    assert cores(traced, 2) == [1, 1]
+    neuronx.set_multicore(traced)
+    assert cores(traced, 3) == [0, 1, 0]
+    neuronx.move_trace_to_device(traced, 0)
+    assert cores(traced, 2) == [0, 0]
+    with neuronx.neuron_cores_context(start_nc=1, nc_count=1):
+        placed = saved(traced, home)
+    assert cores(placed, 2) == [1, 1]
+    with neuronx.experimental.multicore_context():
+        placed = saved(traced, home)
+    assert cores(placed, 3) == [0, 1, 0]
+    for start, count in ((2, 1), (0, 3), (1, 2), (0, 0)):
+        with pytest.raises(ValueError, match="this process has 2 NeuronCore"):
+            neuronx.set_neuron_cores(traced, start, count)
+
+
+def test_a_model_that_is_gone_leaves_its_core(neuronx, shims, network):
+    made = neuronx.trace(network, IMAGE)
+    made(IMAGE)
+    shims.unloads.clear()
+    del made
+    neuronx.trace(network, IMAGE)
+    assert len(shims.unloads) >= 1
+
+
+def test_lazy_and_asynchronous_loading(neuronx, shims, traced, home, monkeypatch):
+    neuronx.lazy_load(traced)
+    shims.loads.clear()
+    loaded = saved(traced, home)
+    assert shims.loads == []
+    loaded(IMAGE)
+    assert len(shims.loads) == 1
+    neuronx.lazy_load(traced, False)
+    neuronx.async_load(traced)
+    may_load, threads = threading.Event(), []
+    load = type(shims).load_neff
+
+    def slow(self, *arguments):
+        threads.append(threading.current_thread().name)
+        may_load.wait(10)
+        return load(self, *arguments)
+
+    monkeypatch.setattr(type(shims), "load_neff", slow)
+    loaded = saved(traced, home)
+    may_load.set()
+    assert torch.equal(loaded(IMAGE), traced(IMAGE))
+    assert threads == ["neuron-load"]
+
+
+def test_a_failed_asynchronous_load_is_raised_by_the_execution(neuronx, shims, traced, home, monkeypatch):
+    neuronx.async_load(traced)
+
+    def fail(*arguments):
+        raise MemoryError("device full")
+
+    monkeypatch.setattr(type(shims), "load_neff", fail)
+    loaded = saved(traced, home)
+    with pytest.raises(RuntimeError, match="device full"):
+        loaded(IMAGE)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_dynamic_batching_splits_and_pads(neuronx, network, traced, batch, home):
+    assert neuronx.dynamic_batch(traced) is traced
+    images = torch.rand(batch, 1, 4, 4)
+    torch.testing.assert_close(saved(traced, home)(images), network(images))
+    with pytest.raises(RuntimeError, match="only dimension 0"):
+        traced(torch.rand(2, 1, 5, 4))
+
+
+def test_dynamic_batching_needs_one_batch_dimension(neuronx):
+    made = neuronx.trace(lambda x, y: x.sum() + y.sum(), (torch.rand(1, 2), torch.rand(3, 2)))
+    with pytest.raises(ValueError, match="same size in dimension 0"):
+        neuronx.dynamic_batch(made)
+
+
+def test_data_parallel_spreads_a_batch_over_the_cores(neuronx, shims, network, traced):
+    parallel = neuronx.DataParallel(traced)
+    assert (parallel.device_ids, parallel.num_workers) == ([0, 1], 4)
+    images = torch.rand(8, 1, 4, 4)
+    shims.cores_used.clear()
+    torch.testing.assert_close(parallel(images), network(images))
+    assert sorted(shims.cores_used) == [0, 0, 1, 1]
+    parallel.disable_dynamic_batching()
+    torch.testing.assert_close(parallel(images[:4]), network(images[:4]))
+    with pytest.raises(RuntimeError, match="was traced with"):
+        parallel(images)
+    parallel.split_size = 2
+    torch.testing.assert_close(parallel(images), network(images))
+    other = neuronx.trace(lambda x: x * 2, torch.rand(3, 2))
+    along = neuronx.DataParallel(other, device_ids=["nc:1", 0], dim=1, set_dynamic_batching=False)
+    wide = torch.rand(3, 4)
+    assert torch.equal(along(wide), wide * 2)
+    with pytest.raises(ValueError, match="device 'nc:7' does not exist"):
+        neuronx.DataParallel(traced, device_ids=["nc:7"])
+
+
+def test_separated_weights_are_replaced(neuronx, network, home):
+    made = neuronx.trace(network, IMAGE, inline_weights_to_neff=False)
+    loaded = saved(made, home)
+    other = Network(seed=1)
+    for weights in (other, other.state_dict()):
+        neuronx.replace_weights(loaded, weights)
+        assert torch.equal(loaded(IMAGE), other(IMAGE))
+    assert torch.equal(made(IMAGE), network(IMAGE))
+    with pytest.raises(ValueError, match=r"weight 'conv\.weight' is torch\.float64"):
+        neuronx.replace_weights(loaded, {"conv.weight": torch.zeros(2, 1, 3, 3).double()})
+    with pytest.warns(UserWarning, match="no separated weights"):
+        neuronx.replace_weights(neuronx.trace(network, IMAGE), other)
+
+
+def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home):
+    from neurontools.compiler.graph import Graph, Node, Slot, View
+    from neurontools.xla.accelerator import DeviceError
+    from neurontools.xla.neff_executable import NeffExecutable, compile_exported
+
+    made = View(0, "float32", (2,), (1,), 0)
+    node = Node("aten.from_file.default", ("/etc/passwd",), (), (made,))
+    neff = compile_exported(Graph((Slot(8),), (), 0, (node,), (0,)), ())
+    with pytest.raises(DeviceError, match=r"calls aten\.from_file\.default, which a NEFF may not call"):
+        NeffExecutable(neff, (), (), (made,))
