@@ -13,24 +13,32 @@ using c10::Stream;
 
 enum Outcome { kDone, kFailed, kInterrupted };
 
-// Runs what is recorded on a device. On failure it writes the message into `text`.
+// Runs what is recorded on a device, -1 stands for all. On failure it writes the message into `text`.
 using Synchronize = Outcome (*)(int index, char* text, size_t size);
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-const Device kDevice(kType, 0);
+thread_local DeviceIndex current = 0;
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   explicit Guard(Synchronize synchronize) : synchronize_(synchronize) {}
 
   c10::DeviceType type() const override { return kType; }
-  Device exchangeDevice(Device) const override { return kDevice; }
-  Device getDevice() const override { return kDevice; }
-  void setDevice(Device) const override {}
-  void uncheckedSetDevice(Device) const noexcept override {}
+  Device getDevice() const override { return Device(kType, current); }
+  Device exchangeDevice(Device device) const override {
+    const Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  void setDevice(Device device) const override { uncheckedSetDevice(device); }
+  void uncheckedSetDevice(Device device) const noexcept override {
+    if (device.has_index()) current = device.index();
+  }
   DeviceIndex deviceCount() const noexcept override { return 1; }
 
   // Graphs run in order, one after the other: a device has one stream, and an event is past once it is recorded.
-  Stream getStream(Device) const override { return Stream(Stream::DEFAULT, kDevice); }
+  Stream getStream(Device device) const override {
+    return Stream(Stream::DEFAULT, device.has_index() ? device : getDevice());
+  }
   Stream getDefaultStream(Device device) const override { return getStream(device); }
   Stream getNewStream(Device device, int) const override { return getStream(device); }
   Stream getStreamFromGlobalPool(Device device, bool) const override { return getStream(device); }
@@ -40,7 +48,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void*, const Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
   void synchronizeEvent(void*) const override { synchronizeDevice(-1); }
-  void synchronizeStream(const Stream&) const override { synchronizeDevice(-1); }
+  void synchronizeStream(const Stream& stream) const override { synchronizeDevice(stream.device_index()); }
 
   void synchronizeDevice(DeviceIndex index) const override {
     char text[1024] = "";

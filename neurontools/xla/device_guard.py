@@ -10,17 +10,13 @@ import ctypes
 import hashlib
 import logging
 import os
-import shlex
 import shutil
-import subprocess
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from neurontools import paths
 from neurontools.base.files import owned_directory, write_atomic
-from neurontools.customop.building.toolchain import build_lock, find_compiler, run_program, unwritable
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 
 if TYPE_CHECKING:
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
 
     from neurontools.customop.building.toolchain import Compiler
 
+GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
@@ -72,6 +69,8 @@ def ensure_guard(torch_directory: str) -> str:
     path = f"{paths.cache_home()}/device-guard/{_key(torch_directory)}.so"
     if os.path.isfile(path):
         return path
+    from neurontools.customop.building.toolchain import build_lock, find_compiler
+
     compiler = find_compiler()
     if compiler.is_zig:
         raise MissingDependencyError("zig has another C++ library than torch", "install g++ or clang++")
@@ -90,7 +89,7 @@ def _key(torch_directory: str) -> str:
     for file in (_SOURCE, Path(torch_directory, "version.py")):
         digest.update(file.read_bytes())
     # Without a start of the compiler: this is done whenever a program starts.
-    chosen = shlex.split(os.environ.get("CXX", ""))[:1] or ["g++", "clang++"]
+    chosen = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++"]
     program = next(filter(None, map(shutil.which, chosen)), None)
     if program is not None:
         status = os.stat(program)
@@ -99,6 +98,11 @@ def _key(torch_directory: str) -> str:
 
 
 def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    from neurontools.customop.building.toolchain import run_program, unwritable
+
     torch_files = ("-isystem", f"{torch_directory}/include", f"{torch_directory}/lib/libc10.so")
     try:
         paths.make_private(os.path.dirname(path))

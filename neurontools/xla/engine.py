@@ -10,6 +10,7 @@ import torch
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.device_guard import GUARD_REMEDY
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
@@ -24,18 +25,25 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import MemoryInfo
 
 
-class CurrentDevice(threading.local):
-    """The device that `xla` without an index stands for in a thread.
+class CurrentDevice:
+    """The device that `xla` without an index stands for in a thread; torch's guard keeps it."""
 
-    `index` is for factories; torch's guard decides where `.to("xla")` goes, and a guard in Python always says xla:0.
-    """
-
-    index = 0
+    @property
+    def index(self) -> int:
+        """Its position in this process."""
+        return torch.accelerator.current_device_index()
 
     def set(self, index: int) -> None:
-        """Make a device the current one, for the guard, too."""
-        self.index = index
+        """Make a device the current one.
+
+        Raises:
+            DeviceError: there is no device guard in C++, and the one in Python knows xla:0 alone.
+        """
         torch.accelerator.set_device_index(index)
+        if self.index != index:
+            raise DeviceError(
+                "the current device cannot change without the device guard in C++", GUARD_REMEDY
+            )
 
 
 class PythonEngine:

@@ -155,6 +155,23 @@ def test_torch_accelerator_synchronizes_one_device(machine: InMemoryAccelerator)
     assert (x.tolist(), y.tolist(), z.tolist()) == ([2] * 3, [2] * 3, [4] * 3)
 
 
+def test_the_current_device_is_that_of_torch_accelerator_in_each_thread(machine: InMemoryAccelerator) -> None:
+    with torch.accelerator.device_index(1):
+        assert torch.xla.current_device() == 1
+        assert torch.ones(2, device="xla").device.index == torch.ones(2).to("xla").device.index == 1
+        assert torch.accelerator.current_stream().device_index == 1
+        x = torch.ones(2, device="xla:0", requires_grad=True)
+        y = x.to("xla:1") * 2
+        y.register_hook(lambda grad: grad + torch.ones(2, device="xla"))
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.xla.current_device).result() == 0
+        y.sum().backward()
+        assert torch.xla.current_device() == 1
+    assert torch.xla.current_device() == 0
+    assert x.grad.device.index == 0
+    assert x.grad.tolist() == [4, 4]
+
+
 def test_a_failure_while_torch_accelerator_synchronizes_is_raised(machine: InMemoryAccelerator) -> None:
     x = torch.ones(3, device="xla") + 1
     machine.fail_next = ValueError("the core is gone")
