@@ -56,7 +56,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
 
         device.check_torch()
         device.rename()
-        device.install_guard(_synchronize)
+        device.install_guard(engine)
         device.self_test()
         device.keep_interrupts(DeviceBuffer.__del__)
         made = PythonEngine(open_accelerator or _open_accelerator)
@@ -223,10 +223,6 @@ def shutdown() -> None:
             _engine.shutdown()
         except NeuronToolsError:
             return
-
-
-def _synchronize(index: int) -> None:
-    engine().sync(index if index >= 0 else None)
 
 
 def _open_accelerator() -> Accelerator:

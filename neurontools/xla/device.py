@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from neurontools.xla.device_guard import GuardedDevices
+
 _NEEDED = (
     "create_empty_tensor",
     "register_python_privateuseone_device_guard",
@@ -32,6 +34,7 @@ _NEEDED = (
 )
 _UNNAMED = "privateuseone"
 NAME = "xla"
+_BEFORE_TORCHS_OWN = 19  # its own function for PrivateUse1, 23, makes bare storages
 _log = logging.getLogger("neurontools.xla")
 
 
@@ -65,19 +68,19 @@ def rename() -> None:
         torch.utils.rename_privateuse1_backend(NAME)
 
 
-def install_guard(synchronize: Callable[[int], None]) -> None:
+def install_guard(devices: Callable[[], GuardedDevices]) -> None:
     """Register the device guard: the one in C++, or torch's in Python where that cannot be compiled.
 
     Args:
-        synchronize: runs what is recorded on a device; -1 stands for all.
+        devices: returns what the guard asks.
     """
     try:
-        register_guard(os.path.dirname(torch.__file__), synchronize)
+        register_guard(os.path.dirname(torch.__file__), devices)
     except NeuronToolsError as error:
         # torch's own guard calls Python where an exception is on its way already: the process ends with SIGABRT.
         _log.warning(
             "no device guard in C++ (%s; %s): an exception or Ctrl-C in a backward pass aborts the process, and "
-            "torch.accelerator.synchronize() fails",
+            "torch.accelerator can neither synchronize nor select a device",
             error.message,
             error.remedy,
         )
@@ -91,9 +94,24 @@ def install(module: ModuleType) -> None:
     torch._register_device_module(NAME, module)
     acc.register_python_privateuseone_hook(_hooks(acc))
     torch.Generator = Generator
+    torch.accelerator.empty_host_cache = lambda: None  # torch follows a null pointer
+    torch.serialization.register_package(_BEFORE_TORCHS_OWN, lambda _: None, _restore)
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
+
+
+def _restore(storage: Any, location: str) -> Any:
+    """Upload a storage that torch.load maps to this device, None for another one."""
+    if location.partition(":")[0] != NAME:
+        return None
+    content = torch.empty(0, dtype=torch.uint8).set_(storage).to(location)
+    if content.device.index:  # a storage of DLPack, which torch.load refuses
+        raise DeviceError(
+            f"torch.load cannot map storages to {content.device}",
+            f"load with map_location='cpu', then .to('{content.device}')",
+        )
+    return content.untyped_storage()
 
 
 def keep_interrupts(finalizer: object) -> None:

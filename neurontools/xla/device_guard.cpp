@@ -1,6 +1,7 @@
-// The guard that torch asks for device and stream of the xla device. It calls Python only to synchronize: torch uses
-// it in functions that must not throw, also while an exception is on its way.
+// What torch asks of the xla device in C++: its guard and its allocator. They call Python only to synchronize and to
+// read memory: torch uses the guard in functions that must not throw, also while an exception is on its way.
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <csignal>
@@ -13,16 +14,30 @@ using c10::Stream;
 
 enum Outcome { kDone, kFailed, kInterrupted };
 
-// Runs what is recorded on a device, -1 stands for all. On failure it writes the message into `text`.
-using Synchronize = Outcome (*)(int index, char* text, size_t size);
+// Runs what is recorded on a device, -1 stands for all; or reads its memory, in bytes, if there is a place for that.
+// On failure it writes the message into `text`.
+struct Memory { int64_t used, peak, limit; };
+using Callback = Outcome (*)(int index, Memory* memory, char* text, size_t size);
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 thread_local DeviceIndex current = 0;
+Callback callback;
+
+void call(DeviceIndex index, Memory* memory) {
+  char text[1024] = "";
+  switch (callback(index, memory, text, sizeof text)) {
+    case kFailed:
+      TORCH_CHECK(false, text);
+    case kInterrupted:
+      std::raise(SIGINT);  // Python raises KeyboardInterrupt as soon as torch returns to it
+    case kDone:
+      return;
+  }
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  explicit Guard(Synchronize synchronize) : synchronize_(synchronize) {}
-
   c10::DeviceType type() const override { return kType; }
+  DeviceIndex deviceCount() const noexcept override { return 1; }
   Device getDevice() const override { return Device(kType, current); }
   Device exchangeDevice(Device device) const override {
     const Device before = getDevice();
@@ -33,7 +48,6 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.has_index()) current = device.index();
   }
-  DeviceIndex deviceCount() const noexcept override { return 1; }
 
   // Graphs run in order, one after the other: a device has one stream, and an event is past once it is recorded.
   Stream getStream(Device device) const override {
@@ -47,27 +61,43 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void**, const Stream&, DeviceIndex, c10::EventFlag) const override {}
   void block(void*, const Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override { synchronizeDevice(-1); }
-  void synchronizeStream(const Stream& stream) const override { synchronizeDevice(stream.device_index()); }
+  void synchronizeEvent(void*) const override { call(-1, nullptr); }
+  void synchronizeStream(const Stream& stream) const override { call(stream.device_index(), nullptr); }
+  void synchronizeDevice(DeviceIndex index) const override { call(index, nullptr); }
+};
 
-  void synchronizeDevice(DeviceIndex index) const override {
-    char text[1024] = "";
-    switch (synchronize_(index, text, sizeof text)) {
-      case kFailed:
-        TORCH_CHECK(false, text);
-      case kInterrupted:
-        std::raise(SIGINT);  // Python raises KeyboardInterrupt as soon as torch returns to it
-      case kDone:
-        return;
-    }
+// Without an allocator, torch follows a null pointer where a program makes a bare storage.
+struct Allocator final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t) override {
+    TORCH_CHECK(false, "storages on xla belong to tensors: make a tensor with device='xla' instead of a storage");
   }
-
- private:
-  Synchronize synchronize_;
+  void copy_data(void*, const void*, size_t) const override {}
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, Stream) override {}
+  void resetAccumulatedStats(DeviceIndex) override {}
+  void resetPeakStats(DeviceIndex) override { TORCH_CHECK(false, "the peak of the memory on xla cannot be reset"); }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex index) override {
+    Memory memory{};
+    call(index, &memory);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    auto& bytes = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    bytes.current = memory.used;
+    bytes.peak = memory.peak;
+    stats.reserved_bytes = stats.active_bytes = stats.requested_bytes = stats.allocated_bytes;
+    return stats;
+  }
+  std::pair<size_t, size_t> getMemoryInfo(DeviceIndex index) override {
+    Memory memory{};
+    call(index, &memory);
+    return {memory.limit - memory.used, memory.limit};
+  }
 };
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void register_guard(Synchronize synchronize) {
-  c10::impl::registerDeviceGuard(kType, new Guard(synchronize));
+extern "C" __attribute__((visibility("default"))) void register_guard(Callback chosen) {
+  callback = chosen;
+  c10::impl::registerDeviceGuard(kType, new Guard);
+  c10::SetAllocator(kType, new Allocator);
 }

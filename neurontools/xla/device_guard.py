@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools import paths
 from neurontools.base.files import owned_directory, write_atomic
@@ -23,27 +23,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.customop.building.toolchain import Compiler
+    from neurontools.runtime.memory import MemoryInfo
 
 GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
 _DONE, _FAILED, _INTERRUPTED = 0, 1, 2
-_SYNCHRONIZE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
+_CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.POINTER(ctypes.c_char),
+    ctypes.c_size_t,
+)
 _log = logging.getLogger("neurontools.xla")
 _callbacks: list[object] = []  # never freed: torch keeps the guard until the process ends
+
+
+class GuardedDevices(Protocol):
+    """What the guard asks of the devices of this process."""
+
+    def sync(self, index: int | None) -> None:
+        """Run what is recorded on a device, None stands for all."""
+
+    def memory(self, index: int) -> MemoryInfo:
+        """Return the memory of a device."""
 
 
 class DeviceGuardError(NeuronToolsError):
     """The device guard in C++ cannot be compiled or loaded."""
 
 
-def register_guard(torch_directory: str, synchronize: Callable[[int], None]) -> None:
+def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) -> None:
     """Register the guard with torch.
 
     Args:
         torch_directory: the directory of the package torch.
-        synchronize: runs what is recorded on a device; -1 stands for all.
+        devices: returns the devices; called when torch asks.
 
     Raises:
         NeuronToolsError: it cannot be compiled or loaded; torch has no guard then.
@@ -55,7 +72,7 @@ def register_guard(torch_directory: str, synchronize: Callable[[int], None]) -> 
             library = ctypes.CDLL(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
     except OSError as error:
         raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_remedy()}") from error
-    callback = _SYNCHRONIZE(_reporting(synchronize))
+    callback = _CALLBACK(_answering(devices))
     _callbacks.append(callback)
     library.register_guard(callback)
 
@@ -130,10 +147,14 @@ def _remedy() -> str:
     return "set XDG_CACHE_HOME to a directory of this user that allows executables"
 
 
-def _reporting(synchronize: Callable[[int], None]) -> Callable[[int, ctypes.Array[ctypes.c_char], int], int]:
-    def run(index: int, text: ctypes.Array[ctypes.c_char], size: int) -> int:
+def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, Any, Any, int], int]:
+    def answer(index: int, numbers: Any, text: Any, size: int) -> int:
         try:
-            synchronize(index)
+            if numbers:
+                memory = devices().memory(index)
+                numbers[0], numbers[1], numbers[2] = memory.used_bytes, memory.peak_bytes, memory.limit_bytes
+            else:
+                devices().sync(index if index >= 0 else None)
         except KeyboardInterrupt:
             return _INTERRUPTED
         except BaseException as error:  # noqa: BLE001  raised again as torch's RuntimeError
@@ -142,4 +163,4 @@ def _reporting(synchronize: Callable[[int], None]) -> Callable[[int, ctypes.Arra
             return _FAILED
         return _DONE
 
-    return run
+    return answer

@@ -31,7 +31,8 @@ class CurrentDevice:
     @property
     def index(self) -> int:
         """Its position in this process."""
-        return torch.accelerator.current_device_index()
+        index: int = torch.accelerator.current_device_index()
+        return index
 
     def set(self, index: int) -> None:
         """Make a device the current one.

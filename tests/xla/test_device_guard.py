@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import signal
 import sys
@@ -14,6 +15,7 @@ from torch import nn
 
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.xla import api, device
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard
 
 if TYPE_CHECKING:
@@ -172,6 +174,35 @@ def test_the_current_device_is_that_of_torch_accelerator_in_each_thread(machine:
     assert x.grad.tolist() == [4, 4]
 
 
+def test_torch_accelerator_reads_the_memory_of_a_device(machine: InMemoryAccelerator) -> None:
+    x = torch.ones(4).to("xla:1")
+    assert torch.accelerator.memory_allocated(1) == x.nbytes
+    assert torch.accelerator.get_memory_info(1) == (machine.limit_bytes - x.nbytes, machine.limit_bytes)
+    assert torch.accelerator.memory_allocated() == 0
+    torch.accelerator.empty_cache()
+    torch.accelerator.empty_host_cache()
+
+
+def test_bare_storages_are_refused(machine: InMemoryAccelerator) -> None:
+    with pytest.raises(RuntimeError, match="storages on xla belong to tensors"):
+        torch.UntypedStorage(12, device="xla")
+
+
+@pytest.mark.parametrize("location", ["xla", torch.device("xla:0"), {"cpu": "xla"}], ids=str)
+def test_a_checkpoint_is_loaded_onto_the_device(machine: InMemoryAccelerator, location: Any) -> None:
+    file = io.BytesIO()
+    values = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.arange(4, dtype=torch.int8)[1:3]}
+    torch.save(values, file)
+    file.seek(0)
+    with pytest.raises(DeviceError, match="cannot map storages to xla:1"):
+        torch.load(file, map_location="xla:1")
+    file.seek(0)
+    loaded = torch.load(file, map_location=location)
+    for name, value in values.items():
+        assert loaded[name].device == torch.device("xla:0")
+        assert (loaded[name] + 1).tolist() == (value + 1).tolist()
+
+
 def test_a_failure_while_torch_accelerator_synchronizes_is_raised(machine: InMemoryAccelerator) -> None:
     x = torch.ones(3, device="xla") + 1
     machine.fail_next = ValueError("the core is gone")
@@ -184,7 +215,7 @@ def test_a_failure_while_torch_accelerator_synchronizes_is_raised(machine: InMem
 def test_an_interrupt_while_torch_accelerator_synchronizes_is_raised(
     machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.engine(), "sync", lambda index: interrupt())
+    monkeypatch.setattr(api.engine(), "sync", lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         torch.accelerator.synchronize()
 
@@ -228,10 +259,10 @@ def test_a_library_that_does_not_load_or_that_others_can_replace_is_refused(
 ) -> None:
     fake_compiler(home, monkeypatch, WRITE)
     with pytest.raises(DeviceGuardError, match=r"cannot load .*device-guard"):
-        register_guard(TORCH, lambda index: None)
+        register_guard(TORCH, api.engine)
     (home / "cache" / "neurontools" / "device-guard").chmod(0o777)
     with pytest.raises(NeuronToolsError, match="others can write to it"):
-        register_guard(TORCH, lambda index: None)
+        register_guard(TORCH, api.engine)
 
 
 def test_without_a_compiler_the_guard_in_python_stays_and_a_warning_says_so(
@@ -240,7 +271,7 @@ def test_without_a_compiler_the_guard_in_python_stays_and_a_warning_says_so(
     monkeypatch.setenv("CXX", "/nonexistent/g++")
     with pytest.raises(MissingDependencyError):
         ensure_guard(TORCH)
-    device.install_guard(lambda index: None)
+    device.install_guard(api.engine)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "the compiler in CXX does not work: /nonexistent/g++" in record.message
