@@ -4,7 +4,10 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 
 namespace {
 
@@ -21,6 +24,7 @@ using Callback = Outcome (*)(int index, Memory* memory, char* text, size_t size)
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 thread_local DeviceIndex current = 0;
+std::atomic<DeviceIndex> count{1};
 Callback callback;
 
 void call(DeviceIndex index, Memory* memory) {
@@ -37,7 +41,7 @@ void call(DeviceIndex index, Memory* memory) {
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
-  DeviceIndex deviceCount() const noexcept override { return 1; }
+  DeviceIndex deviceCount() const noexcept override { return count; }
   Device getDevice() const override { return Device(kType, current); }
   Device exchangeDevice(Device device) const override {
     const Device before = getDevice();
@@ -51,7 +55,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   // Graphs run in order, one after the other: a device has one stream, and an event is past once it is recorded.
   Stream getStream(Device device) const override {
-    return Stream(Stream::DEFAULT, device.has_index() ? device : getDevice());
+    if (!device.has_index()) device = getDevice();
+    // torch's engine has an array of `count` streams, which it indexes without a check.
+    return Stream(Stream::DEFAULT, device.index() < count ? device : Device(kType, 0));
   }
   Stream getDefaultStream(Device device) const override { return getStream(device); }
   Stream getNewStream(Device device, int) const override { return getStream(device); }
@@ -96,8 +102,14 @@ struct Allocator final : c10::DeviceAllocator {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void register_guard(Callback chosen) {
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT void register_guard(Callback chosen) {
   callback = chosen;
   c10::impl::registerDeviceGuard(kType, new Guard);
   c10::SetAllocator(kType, new Allocator);
+}
+
+EXPORT void set_device_count(int devices) {
+  if (devices > count) count = static_cast<DeviceIndex>(std::min(devices, INT8_MAX));
 }

@@ -38,7 +38,9 @@ _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
 )
 _log = logging.getLogger("neurontools.xla")
-_callbacks: list[object] = []  # never freed: torch keeps the guard until the process ends
+_registered: list[
+    tuple[ctypes.CDLL, object]
+] = []  # never freed: torch keeps the guard until the process ends
 
 
 class GuardedDevices(Protocol):
@@ -73,8 +75,14 @@ def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) 
     except OSError as error:
         raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_remedy()}") from error
     callback = _CALLBACK(_answering(devices))
-    _callbacks.append(callback)
     library.register_guard(callback)
+    _registered.append((library, callback))
+
+
+def set_device_count(count: int) -> None:
+    """Tell the guard the number of devices, before there are tensors on them; it never shrinks."""
+    for library, _ in _registered:
+        library.set_device_count(count)
 
 
 def ensure_guard(torch_directory: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
-from neurontools.xla.device_guard import GUARD_REMEDY
+from neurontools.xla.device_guard import GUARD_REMEDY, set_device_count
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
@@ -75,6 +75,7 @@ class PythonEngine:
         with self._lock:
             if self._accelerator is None:
                 self._accelerator = self._open_accelerator()
+                set_device_count(self._accelerator.core_count())
             return self._accelerator
 
     def recorder(self, index: int) -> Recorder:
