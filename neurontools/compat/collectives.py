@@ -1,18 +1,24 @@
-"""The collectives of torch_xla.core.xla_model for runs of one process, whose group has one member.
+"""The collectives of torch_xla.core.xla_model, over the workers of a run.
 
 Sources: PyTorch/XLA API reference, `torch_xla.core.xla_model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+import io
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from neurontools.compat import ranks
+from neurontools.compat import structures
+from neurontools.xla import api, collectives, communicator
+from neurontools.xla.collectives import Groups, group_size
 
-Groups = Sequence[Sequence[int]] | None
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+T = TypeVar("T")
 Tensors = TypeVar("Tensors", torch.Tensor, list[torch.Tensor])
 
 REDUCE_SUM = "sum"
@@ -21,7 +27,6 @@ REDUCE_MIN = "min"
 REDUCE_MAX = "max"
 REDUCE_AND = "and"
 REDUCE_OR = "or"
-_REDUCTIONS = frozenset({REDUCE_SUM, REDUCE_MUL, REDUCE_MIN, REDUCE_MAX, REDUCE_AND, REDUCE_OR})
 
 
 def all_reduce(
@@ -29,10 +34,19 @@ def all_reduce(
 ) -> Tensors:
     """Reduce over the run: a tensor gives a new tensor, a list is reduced in place.
 
-    In a run of one process nothing is reduced, and `scale` is ignored, as in PyTorch/XLA.
+    In a group of one process nothing is reduced, and `scale` is ignored, as in PyTorch/XLA.
+
+    Raises:
+        ValueError: an unknown `reduce_type`, or groups that the run does not have.
     """
-    _check("all_reduce", groups, reduce_type)
-    return inputs.clone() if isinstance(inputs, torch.Tensor) else inputs
+    scale = scale if group_size(groups) > 1 else 1.0
+    if not isinstance(inputs, torch.Tensor):
+        collectives.all_reduce_(inputs, reduce_type, scale, groups)
+        return inputs
+    with torch.no_grad():
+        result = inputs.clone()
+    collectives.all_reduce_([result], reduce_type, scale, groups)
+    return result
 
 
 def all_gather(
@@ -45,12 +59,11 @@ def all_gather(
     use_global_device_ids: bool | None = None,
 ) -> Tensors:
     """Concatenate the tensors of all processes along a dimension; a list is gathered tensor by tensor."""
-    _check("all_gather", groups)
     if pin_layout and not isinstance(value, torch.Tensor):
         raise RuntimeError(
             "For xm.all_gather with list of tensors input, pin_layout=True is not yet supported."
         )
-    return _result(value, output)
+    return _apply(lambda tensor: collectives.all_gather(tensor, dim, groups), value, output)
 
 
 def all_gather_bucketized(
@@ -82,11 +95,12 @@ def reduce_scatter(
     Raises:
         ValueError: `shard_count` is not the number of processes.
     """
-    _check("reduce_scatter", groups, reduce_type)
-    _check_count("shard_count", shard_count)
-    if isinstance(input, torch.Tensor):
-        return _result(input * scale, output)
-    return _result([tensor * scale for tensor in input], output)
+    _check_count("shard_count", shard_count, groups)
+
+    def scatter(tensor: torch.Tensor) -> torch.Tensor:
+        return collectives.reduce_scatter(tensor, reduce_type, scale, scatter_dim, groups)
+
+    return _apply(scatter, input, output)
 
 
 def reduce_scatter_bucketized(
@@ -119,9 +133,8 @@ def all_to_all(
     Raises:
         ValueError: `split_count` is not the number of processes.
     """
-    _check("all_to_all", groups)
-    _check_count("split_count", split_count)
-    return value.clone()
+    _check_count("split_count", split_count, groups)
+    return collectives.all_to_all(value, split_dimension, concat_dimension, groups)
 
 
 def collective_permute(value: torch.Tensor, pairs: Iterable[Sequence[int]]) -> torch.Tensor:
@@ -130,13 +143,8 @@ def collective_permute(value: torch.Tensor, pairs: Iterable[Sequence[int]]) -> t
     Raises:
         ValueError: a pair names a process that does not exist.
     """
-    ranks.require_single("collective_permute")
-    targets = []
-    for source, target in pairs:
-        if source != 0 or target != 0:
-            raise ValueError(f"pair ({source}, {target}) names a process that does not exist: the run has 1")
-        targets.append(target)
-    return value.clone() if targets else torch.zeros_like(value)
+    chosen = [tuple(pair) for pair in pairs]
+    return collectives.collective_permute(value, chosen)
 
 
 def collective_broadcast(
@@ -147,9 +155,53 @@ def collective_broadcast(
     Raises:
         ValueError: `root_ordinal` does not exist.
     """
-    _check("collective_broadcast", groups)
-    if root_ordinal != 0:
-        raise ValueError(f"root_ordinal {root_ordinal} does not exist: the run has 1 process")
+    collectives.broadcast_(tensors, root_ordinal, groups)
+
+
+def broadcast_master_param(model: torch.nn.Module) -> None:
+    """Copy parameters and buffers of the first process to all others."""
+    collective_broadcast(list(chain(model.parameters(), model.buffers())))
+    api.mark_step()
+
+
+def reduce_gradients(
+    optimizer: torch.optim.Optimizer, groups: Groups = None, pin_layout: bool = True
+) -> None:
+    """Average the gradients over the processes, in buckets of ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB (50)."""
+    all_reduce_bucketized_gradients(fetch_gradients(optimizer), 1.0 / group_size(groups), groups, pin_layout)
+
+
+def all_reduce_bucketized_gradients(
+    gradients: Iterable[torch.Tensor],
+    scale: float,
+    groups: Groups = None,
+    pin_layout: bool = True,
+    bucket_cap_mb: int = 0,
+) -> None:
+    """Reduce gradients over the processes in buckets of `bucket_cap_mb` MiB, the last layers first, in place."""
+    for bucket in collectives.buckets(list(gradients)[::-1], bucket_cap_mb):
+        all_reduce(REDUCE_SUM, bucket, scale, groups, pin_layout)
+
+
+def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> list[bytes]:
+    """Run what is recorded, wait for the other processes and return the payload of each.
+
+    Raises:
+        TypeError: the payload is not bytes.
+    """
+    if not isinstance(payload, bytes):
+        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
+    api.mark_step()
+    own = communicator.current()
+    return own.group(tuple(replicas) or own.world).gather_bytes(payload)
+
+
+def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
+    """Gather a value from every process and reduce the list."""
+    buffer = io.BytesIO()
+    torch.save(structures.to_cpu(data), buffer)
+    gathered = rendezvous(tag, buffer.getvalue())
+    return reduce_fn([torch.load(io.BytesIO(payload), weights_only=False) for payload in gathered])
 
 
 def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -162,29 +214,27 @@ def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     ]
 
 
-def _check(operation: str, groups: Groups, reduce_type: str = REDUCE_SUM) -> None:
-    ranks.require_single(operation)
-    if reduce_type not in _REDUCTIONS:
-        raise ValueError(f"Invalid reduce type: {reduce_type}")
-    if groups and [list(group) for group in groups] != [[0]]:
-        raise ValueError(f"groups {groups} name processes that do not exist: the run has 1")
+def _check_count(name: str, count: int, groups: Groups) -> None:
+    size = group_size(groups)
+    if count != size:
+        raise ValueError(f"{name} is {count}, but the group has {size} process{'es' if size > 1 else ''}")
 
 
-def _check_count(name: str, count: int) -> None:
-    if count != 1:
-        raise ValueError(f"{name} is {count}, but the run has 1 process")
-
-
-def _result(value: Tensors, output: Any) -> Tensors:
-    if output is None:
-        return value.clone() if isinstance(value, torch.Tensor) else [tensor.clone() for tensor in value]
+def _apply(operation: Callable[[torch.Tensor], torch.Tensor], value: Tensors, output: Any) -> Tensors:
     if isinstance(value, torch.Tensor):
-        output.copy_(value)
-        return output  # type: ignore[no-any-return]
+        return _into(output, operation(value))
+    if output is None:
+        return [operation(tensor) for tensor in value]
     if not isinstance(output, list) or any(not isinstance(tensor, torch.Tensor) for tensor in output):
         raise TypeError(f"`output` needs to be a list of Tensors, but given {type(output)}.")
     if len(output) != len(value):
         raise ValueError(f"`output` length doesn't match `input` length: {len(output)} vs {len(value)}.")
-    for target, source in zip(output, value, strict=True):
-        target.copy_(source)
-    return output
+    return [_into(target, operation(tensor)) for target, tensor in zip(output, value, strict=True)]
+
+
+def _into(output: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
+    if output is None:
+        return result
+    with torch.no_grad():
+        copied: torch.Tensor = output.copy_(result)
+    return copied

@@ -6,7 +6,6 @@ _TORCHVISION = "pip install torchvision"
 _PROFILE = "neuron-run --profile DIR"
 _STABLEHLO = "neuron-packager info, which shows the graph of a NEFF"
 _DEVICE = "torch_xla.device"
-_WORKERS = "a run of one process"
 
 UNSUPPORTED: dict[str, dict[str, str]] = {
     "torch_xla": {
@@ -39,10 +38,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "PerDeviceQueue": "MpDeviceLoader",
     },
     "torch_xla.distributed.xla_backend": {
-        "ProcessGroupXla": _WORKERS,
-        "new_xla_process_group": _WORKERS,
+        "new_xla_process_group": "torch.distributed.new_group",
     },
-    "torch_xla.distributed.xla_multiprocessing": {"create_optimized_replica_groups": _WORKERS},
+    "torch_xla.distributed.xla_multiprocessing": {"create_optimized_replica_groups": ""},
     "torch_xla.utils.checkpoint": {
         "CheckpointFunction": "checkpoint",
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",

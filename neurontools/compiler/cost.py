@@ -137,6 +137,7 @@ class _Rates:
 
     def __init__(self, device: DeviceType, lnc: int, matmul_dtype: str | None) -> None:
         share = lnc / device.physical_cores
+        self.device = device
         self.core: CoreVersion = device.core
         self.lnc = lnc
         self.matmul_dtype = matmul_dtype
@@ -152,6 +153,14 @@ class _Rates:
         if placement.opcode == CUSTOM_OPCODE:
             unknown_ns = gpsimd.rates().launch_ns + gpsimd.rates().transfer_ns(total)
             return round(unknown_ns) if custom_ns is None else custom_ns
+        if placement.opcode == COLLECTIVE_OPCODE:
+            from neurontools.compiler.collective_cost import (
+                collective_ns,
+            )  # plans of algorithms are rarely needed
+
+            modelled_ns = collective_ns(node, self.device, self.lnc)
+            if modelled_ns is not None:
+                return modelled_ns
         if placement.engine is Engine.DMA:
             issue = COLLECTIVE_ISSUE_NS if placement.opcode == COLLECTIVE_OPCODE else DMA_ISSUE_NS
             return issue + round(max(memory_ns, max(moved) / self.dma_bytes_s * 1e9))

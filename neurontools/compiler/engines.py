@@ -54,6 +54,9 @@ _COLLECTIVE_WORDS = [
     "reduce_scatter",
     "broadcast",
     "all_to_all",
+    "permute",
+    "send",
+    "recv",
     "barrier",
 ]
 

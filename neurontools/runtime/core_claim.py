@@ -192,9 +192,10 @@ def _claim(
     core_count = _core_count(machine)
     if max(request.count, *(core + 1 for core in request.cores or (0,))) > core_count:
         reason = NO_SUCH_CORES if request.cores else ""
-        remedy = (
-            f"{machine.instance_type} has cores 0-{core_count - 1}: change {VISIBLE_CORES} or {NUM_CORES}"
-        )
+        count = environ.get("LOCAL_WORLD_SIZE", "")
+        workers = count.isdecimal() and int(count) > core_count
+        change = f"run at most {core_count} workers" if workers else f"change {VISIBLE_CORES} or {NUM_CORES}"
+        remedy = f"{machine.instance_type} has cores 0-{core_count - 1}: {change}"
         raise _refused(machine, request, environ, log, available=core_count, reason=reason, remedy=remedy)
     instance = instance_type(machine.instance_type)
     shown = environ.get("NEURON_PROCESS_TAG", "") if tag is None else tag

@@ -49,6 +49,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     with _lock, _without_collection():
         if _engine is not None:
             return
+        from neurontools.xla import collectives
         from neurontools.xla.buffers import DeviceBuffer
         from neurontools.xla.device_module import make_module
         from neurontools.xla.engine import PythonEngine
@@ -61,6 +62,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         device.keep_interrupts(DeviceBuffer.__del__)
         made = PythonEngine(open_accelerator or _open_accelerator)
         _registry = Registry(made.recorder_for)
+        collectives.define()
         _registry.install()
         device.install(make_module(made))
         _engine = made

@@ -11,6 +11,7 @@ import torch
 from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.engines import COLLECTIVE_OPCODE
 from neurontools.compiler.neff import network_name, parse
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.profiler.capture import capture_from_environ
@@ -19,6 +20,7 @@ from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.program import scratch_bytes
+from neurontools.xla.workers import check_worker_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +44,7 @@ class SimulatedAccelerator:
         """Claim the cores that the environment requests, start the machine if needed, attach the profiler if requested."""
         show_cache_lines()
         runtime = Runtime.open(on_notice=_notice)
+        check_worker_count(runtime.instance, runtime.lnc, os.environ)
         capture = capture_from_environ(runtime)
         if capture is not None and capture not in runtime.observers:
             runtime.observers.append(capture)
@@ -109,6 +112,7 @@ class SimulatedAccelerator:
             modelled_ns=neff.cost.total_ns,
             flops=neff.cost.flops,
             gpsimd_ns=neff.cost.gpsimd_ns,
+            collective=any(op.opcode == COLLECTIVE_OPCODE for op in neff.cost.ops),
         )
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:

@@ -49,7 +49,10 @@ def test_collectives_of_one_process_return_its_own_values(xm, device):
     [
         (lambda xm, x: xm.all_reduce("mean", x), "Invalid reduce type: mean"),
         (lambda xm, x: xm.all_reduce("sum", x, groups=[[0, 1]]), "processes that do not exist"),
-        (lambda xm, x: xm.reduce_scatter("sum", x, 1.0, 0, 2), "shard_count is 2, but the run has 1 process"),
+        (
+            lambda xm, x: xm.reduce_scatter("sum", x, 1.0, 0, 2),
+            "shard_count is 2, but the group has 1 process",
+        ),
         (lambda xm, x: xm.all_to_all(x, 0, 0, 4), "split_count is 4"),
         (lambda xm, x: xm.collective_permute(x, [[0, 1]]), "names a process that does not exist"),
         (lambda xm, x: xm.collective_broadcast([x], root_ordinal=3), "root_ordinal 3 does not exist"),
@@ -135,16 +138,17 @@ def test_compile_is_a_function_a_decorator_and_a_block(shims, device):
     torch_xla.sync(wait=True, reset_scope=False)
 
 
-def test_launch_and_spawn_run_one_worker_and_say_when_there_are_more_cores(shims):
+def test_launch_and_spawn_run_one_worker_in_this_process(shims, monkeypatch):
     import torch_xla
     import torch_xla.distributed.xla_multiprocessing as xmp
 
     seen = []
     torch_xla.launch(lambda index, value: seen.append((index, value)), ("a",), debug_single_process=True)
     xmp.spawn(seen.append, nprocs=1)
-    with pytest.warns(UserWarning, match="runs 1 worker on 1 of 2 NeuronCores"):
-        torch_xla.launch(seen.append)
+    monkeypatch.setenv("NEURONCORE_NUM_DEVICES", "1")
+    torch_xla.launch(seen.append)
     assert seen == [(0, "a"), 0, 0]
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
     with pytest.raises(ValueError, match=r"Unsupported nprocs \(4\)"):
         xmp.spawn(print, nprocs=4)
     model = torch.nn.Linear(1, 1)

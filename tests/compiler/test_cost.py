@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neurontools.collectives.model import modelled_time
 from neurontools.compiler.cost import (
     MAX_NS,
     CostError,
@@ -17,7 +18,7 @@ from neurontools.compiler.cost import (
 from neurontools.compiler.graph import Graph, Node, reads
 from neurontools.compiler.work import written
 from neurontools.gpsimd import rates
-from neurontools.machine.instances.catalogue import instance_names, instance_type
+from neurontools.machine.instances.catalogue import DeviceType, instance_names, instance_type
 from tests.compiler.graphs import custom_graph, graph_of, graphs, mlp, tensor
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -196,3 +197,32 @@ def test_a_schedule_of_an_hour_is_accepted_and_a_longer_one_is_not() -> None:
     stored["total_ns"] += 1
     with pytest.raises(CostError):
         GraphCost.from_bytes(json.dumps(stored).encode())
+
+
+def one_group(ranks: int) -> str:
+    return "{{" + ",".join(map(str, range(ranks))) + "}}"
+
+
+@pytest.mark.parametrize(
+    ("device", "groups", "ranks", "instance", "nodes"),
+    [
+        (TRN1, one_group(2), 2, "trn1.2xlarge", 1),
+        (TRN1, one_group(32), 32, "trn1.32xlarge", 1),
+        (TRN1, one_group(64), 32, "trn1.32xlarge", 2),
+        (TRN2, one_group(4), 4, "trn2.3xlarge", 1),
+    ],
+)
+def test_a_collective_costs_what_nccom_test_says(
+    device: DeviceType, groups: str, ranks: int, instance: str, nodes: int
+) -> None:
+    gradients = tensor(0, 256, 1024)
+    call = Node("neurontools.all_reduce_.default", ((gradients,), "sum", 0.5, groups), (), ())
+    expected = modelled_time("all_reduce", 2**20, ranks, instance, nodes=nodes)
+    assert estimate(graph_of(call), device).total_ns == round(expected.time_s * 1e9)
+
+
+def test_a_collective_of_unknown_ranks_costs_its_bytes() -> None:
+    gradients = tensor(0, 4)
+    for groups in ("", "{{0}}", "{{0,0}}", "{{0,99999999}}", "{{0,1},{1,2}}"):
+        call = Node("neurontools.all_reduce_.default", ((gradients,), "sum", 0.5, groups), (), ())
+        assert estimate(graph_of(call), TRN1).total_ns > 0

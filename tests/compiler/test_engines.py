@@ -35,6 +35,8 @@ def call(op: str, *args: object) -> Node:
         ("aten._foreach_copy_.default", Engine.DMA, "DMA_DIRECT2D"),
         ("aten.view_copy.default", Engine.DMA, "DMA_DIRECT2D"),
         ("neurontools.all_reduce_.default", Engine.DMA, "PSEUDO_TRIGGER_COLLECTIVE"),
+        ("neurontools.collective_permute.default", Engine.DMA, "PSEUDO_TRIGGER_COLLECTIVE"),
+        ("neurontools.recv_.default", Engine.DMA, "PSEUDO_TRIGGER_COLLECTIVE"),
         ("aten.add_.Tensor", Engine.VECTOR, "TENSOR_TENSOR"),
         ("aten.sum.dim_IntList", Engine.VECTOR, "REDUCE"),
         ("aten.native_layer_norm.default", Engine.VECTOR, "REDUCE"),

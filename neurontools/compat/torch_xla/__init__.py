@@ -10,11 +10,12 @@ from typing import Any
 
 from neurontools.compat.dependency import torch
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api
+from neurontools.xla import api, workers
 
 __version__ = "2.13.0"
 _SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "utils"})
 
+workers.assign_core(os.environ)
 api.activate()
 
 # `import torch_xla` alone offers torch_xla.runtime and torch_xla.core.xla_model.
@@ -137,6 +138,6 @@ def launch(
     `debug_single_process`, runs the function here.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        fn(int(os.environ["LOCAL_RANK"]), *args)
+        fn(workers.local_rank(), *args)
     else:
         xla_multiprocessing.spawn(fn, args, 1 if debug_single_process else None, start_method=start_method)

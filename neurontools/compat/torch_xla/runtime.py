@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from neurontools.compat import ranks
 from neurontools.compat.missing import missing_name
 from neurontools.errors import UsageError
-from neurontools.xla import api
+from neurontools.xla import api, workers
 
-world_size = process_count = ranks.world_size
-global_ordinal = process_index = ranks.rank
-local_ordinal = ranks.local_rank
-local_process_count = ranks.local_world_size
+world_size = process_count = workers.world_size
+global_ordinal = process_index = workers.rank
+local_ordinal = workers.local_rank
+local_process_count = workers.local_world_size
 addressable_device_count = addressable_runtime_device_count = api.device_count
 
 
@@ -23,7 +22,7 @@ def __getattr__(name: str) -> NoReturn:
 
 def global_device_count() -> int:
     """Return the number of NeuronCores of the run."""
-    return api.device_count() * ranks.world_size()
+    return api.device_count() * workers.world_size()
 
 
 def global_runtime_device_count() -> int:
@@ -33,12 +32,12 @@ def global_runtime_device_count() -> int:
 
 def local_device_count() -> int:
     """Return the number of NeuronCores of this machine's processes."""
-    return api.device_count() * ranks.local_world_size()
+    return api.device_count() * workers.local_world_size()
 
 
 def host_index() -> int:
     """Return the position of this machine in the run."""
-    return ranks.rank() // ranks.local_world_size()
+    return workers.rank() // workers.local_world_size()
 
 
 def device_type() -> str:
@@ -68,8 +67,8 @@ def runtime_device_attributes(device: str) -> dict[str, object]:
 
 def global_runtime_device_attributes() -> list[dict[str, object]]:
     """Return what the runtime knows of each device of the run."""
-    ranks.require_single("global_runtime_device_attributes")
-    return [runtime_device_attributes(f"{device_type()}:{index}") for index in range(api.device_count())]
+    kind = api.device_kind()
+    return [{"core_kind": kind, "index": index} for index in range(global_device_count())]
 
 
 def is_bf16_supported() -> bool:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from neurontools.compat import ranks, structures
+from neurontools.compat import structures
 from neurontools.compat.collectives import (
     REDUCE_AND,
     REDUCE_MAX,
@@ -22,17 +20,22 @@ from neurontools.compat.collectives import (
     all_gather,
     all_gather_bucketized,
     all_reduce,
+    all_reduce_bucketized_gradients,
     all_to_all,
+    broadcast_master_param,
     collective_broadcast,
     collective_permute,
+    mesh_reduce,
+    reduce_gradients,
     reduce_scatter,
     reduce_scatter_bucketized,
+    rendezvous,
 )
 from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
 from neurontools.compat.missing import missing_name
 from neurontools.compat.rates import RateTracker
 from neurontools.compat.structures import is_device_tensor as is_xla_tensor
-from neurontools.xla import api
+from neurontools.xla import api, workers
 
 __all__ = [
     "REDUCE_AND",
@@ -46,12 +49,17 @@ __all__ = [
     "all_gather",
     "all_gather_bucketized",
     "all_reduce",
+    "all_reduce_bucketized_gradients",
     "all_to_all",
+    "broadcast_master_param",
     "collective_broadcast",
     "collective_permute",
     "is_xla_tensor",
+    "mesh_reduce",
+    "reduce_gradients",
     "reduce_scatter",
     "reduce_scatter_bucketized",
+    "rendezvous",
 ]
 T = TypeVar("T")
 
@@ -95,12 +103,11 @@ def xla_replication_devices(local_devices: Sequence[torch.device | str] | None =
 
 
 def set_replication(device: torch.device | str, devices: Sequence[torch.device | str] | None) -> None:
-    """Name the devices that take part in the run; one process always uses its own.
+    """Name the devices that take part in the run; each process always uses its own.
 
     Raises:
         ValueError: the device is not among them.
     """
-    ranks.require_single("set_replication")
     if devices and str(device) not in map(str, devices):
         raise ValueError(f"{str(device)!r} is not in list")
 
@@ -143,28 +150,6 @@ def optimizer_step(
     if barrier:
         mark_step()
     return loss
-
-
-def reduce_gradients(optimizer: torch.optim.Optimizer, groups: Any = None, pin_layout: bool = True) -> None:
-    """Average the gradients over the processes of the run."""
-    ranks.require_single("averaging gradients")
-
-
-def all_reduce_bucketized_gradients(
-    gradients: Iterable[torch.Tensor],
-    scale: float,
-    groups: Any = None,
-    pin_layout: bool = True,
-    bucket_cap_mb: int = 0,
-) -> None:
-    """Reduce gradients over the run in buckets of `bucket_cap_mb` MiB, in place."""
-    all_reduce(REDUCE_SUM, list(gradients), scale, groups, pin_layout)
-
-
-def broadcast_master_param(model: torch.nn.Module) -> None:
-    """Copy parameters and buffers of the first process to all others."""
-    collective_broadcast(list(chain(model.parameters(), model.buffers())))
-    mark_step()
 
 
 def optimization_barrier_(tensors: Sequence[torch.Tensor]) -> None:
@@ -215,46 +200,25 @@ def check_view_sharing(obj: Any) -> None:
 # Processes
 
 
-def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> list[bytes]:
-    """Wait for the other processes of the run and return the payload of each.
-
-    Raises:
-        TypeError: the payload is not bytes.
-    """
-    if not isinstance(payload, bytes):
-        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
-    ranks.require_single(f"rendezvous {tag!r}")
-    mark_step()
-    return [payload]
-
-
 def xla_rendezvous(
     payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
 ) -> list[bytes]:
     """Return the payload of each process of the run."""
-    return rendezvous(tag or "", payload)
-
-
-def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
-    """Gather a value from every process and reduce the list."""
-    buffer = io.BytesIO()
-    torch.save(structures.to_cpu(data), buffer)
-    gathered = rendezvous(tag, buffer.getvalue())
-    return reduce_fn([torch.load(io.BytesIO(payload), weights_only=False) for payload in gathered])
+    return rendezvous(tag or "", payload, ordinals or ())
 
 
 def do_on_ordinals(
     target: Callable[..., T], data: Sequence[Any] = (), ordinals: Collection[int] = (0,)
 ) -> T | None:
     """Call a function with `data` on the CPU in the processes of some ranks; the others wait and get None."""
-    result = target(*structures.to_cpu(data)) if ranks.rank() in ordinals else None
+    result = target(*structures.to_cpu(data)) if workers.rank() in ordinals else None
     rendezvous("torch_xla.core.xla_model.do_on_ordinals")
     return result
 
 
 def is_master_ordinal(local: bool = True) -> bool:
     """Return whether this is the first process of the machine, or of the run."""
-    return (ranks.local_rank() if local else ranks.rank()) == 0
+    return (workers.local_rank() if local else workers.rank()) == 0
 
 
 def master_print(*args: Any, fd: Any = None, local: bool = False, flush: bool = False) -> None:
@@ -264,9 +228,9 @@ def master_print(*args: Any, fd: Any = None, local: bool = False, flush: bool = 
 
 
 # Removed in torch_xla 2.7, kept for older scripts.
-get_ordinal = ranks.rank
-get_local_ordinal = ranks.local_rank
-xrt_world_size = ranks.world_size
+get_ordinal = workers.rank
+get_local_ordinal = workers.local_rank
+xrt_world_size = workers.world_size
 
 
 # Memory and random numbers

@@ -1,13 +1,16 @@
-"""torch_xla.distributed.xla_backend: the name that scripts import before init_process_group('xla')."""
+"""torch_xla.distributed.xla_backend: importing it makes `xla` known to torch.distributed, as backend and `xla://`."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from neurontools.compat import ranks
 from neurontools.compat.missing import missing_name
+from neurontools.xla import process_group
+from neurontools.xla.process_group import ProcessGroupXla
 
-ranks.require_single("the distributed backend 'xla'")
+__all__ = ["ProcessGroupXla"]
+
+process_group.register()
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat import ranks, structures
+from neurontools.compat import structures
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api
+from neurontools.xla import api, workers
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -34,7 +34,7 @@ def save(data: Any, path: str, master_only: bool = True, global_master: bool = F
         global_master: the first process of the run, not of each machine.
     """
     api.engine().sync()
-    rank = ranks.rank() if global_master else ranks.local_rank()
+    rank = workers.rank() if global_master else workers.local_rank()
     if master_only and rank != 0:
         return
     folder = _folder(path)

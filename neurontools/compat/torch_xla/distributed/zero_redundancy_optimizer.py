@@ -1,0 +1,160 @@
+"""torch_xla.distributed.zero_redundancy_optimizer: ZeRO-1, which divides an optimizer's state among the workers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, NoReturn
+
+import torch
+
+from neurontools.compat.missing import missing_name
+from neurontools.xla import api, collectives, workers
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
+    """Runs an optimizer on this worker's part of every parameter; parts are rows, padded to the same number.
+
+    Args:
+        params: of the whole model, the same on all workers.
+        optimizer_class: of the optimizer that updates the parts.
+        optimizer_dtype: of the parts; float32 by default.
+        grad_clipping: scale the gradients so that their norm over all parts is at most `max_norm`.
+        max_norm: 1.0 by default.
+        pin_layout: without effect here.
+        sharding_groups: ranks that divide the state among themselves; all workers by default.
+        grad_norm_groups: ranks whose norms are added up too, with model parallelism.
+        lazy_init: make the parts by `init_zero`, after `sharding_groups` was set.
+        **defaults: arguments of the optimizer.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        optimizer_class: type[torch.optim.Optimizer],
+        optimizer_dtype: torch.dtype | None = None,
+        grad_clipping: bool = True,
+        max_norm: float | None = None,
+        pin_layout: bool = True,
+        sharding_groups: Any = None,
+        grad_norm_groups: Any = None,
+        lazy_init: bool = False,
+        **defaults: Any,
+    ) -> None:
+        super().__init__(params, defaults)
+        self.optimizer_class = optimizer_class
+        self.optimizer_dtype = optimizer_dtype or torch.float32
+        self.grad_clipping = grad_clipping
+        self.max_norm = 1.0 if max_norm is None else max_norm
+        self.sharding_groups = sharding_groups or [list(range(workers.world_size()))]
+        self.inited = False
+        self._optimizer_arguments = defaults
+        self._grad_norm_groups = grad_norm_groups
+        if not lazy_init:
+            self.init_zero()
+
+    def init_zero(self) -> None:
+        """Make this worker's parts and their optimizer.
+
+        Raises:
+            ValueError: the worker is in no sharding group.
+        """
+        rank = workers.rank()
+        group = next((list(group) for group in self.sharding_groups if rank in group), None)
+        if group is None:
+            raise ValueError(
+                f"Current rank {rank} is missing from the sharding_groups {self.sharding_groups}"
+            )
+        self.local_world_size, self.local_rank = len(group), group.index(rank)
+        api.engine().sync()
+        parts = [
+            {**options, "params": [self._part(parameter) for parameter in options["params"]]}
+            for options in self.param_groups
+        ]
+        self.base_optimizer = self.optimizer_class(parts, **self._optimizer_arguments)
+        self._copy_options(self.param_groups, self.base_optimizer.param_groups)
+        self.inited = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+        """Average the gradients, update this worker's parts and gather the parameters."""
+        if not self.inited:
+            raise RuntimeError("call init_zero() before step()")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._copy_options(self.param_groups, self.base_optimizer.param_groups)
+        scale = 1.0 / self.local_world_size
+        for parameter, part in self._pairs():
+            padded = self._padded(parameter.grad)
+            gradient = collectives.reduce_scatter(padded, "sum", scale, 0, self.sharding_groups)
+            part.grad = gradient.to(self.optimizer_dtype)
+        if self.grad_clipping:
+            self._clip()
+        self.base_optimizer.step(**options)
+        self.base_optimizer.zero_grad(set_to_none=True)
+        for parameter, part in self._pairs():
+            whole = collectives.all_gather(part.detach().to(parameter.dtype), 0, self.sharding_groups)
+            parameter.data.copy_(whole[: parameter.size(0)] if parameter.dim() else whole[0])
+        self._copy_options(self.base_optimizer.param_groups, self.param_groups)
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this worker; `base_state` is that of its parts."""
+        state: dict[str, Any] = super().state_dict()
+        return {**state, "base_state": self.base_optimizer.state_dict()["state"]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue at the `state_dict` of the same worker."""
+        whole = copy.deepcopy(state_dict)
+        base_state = whole.pop("base_state")
+        super().load_state_dict(whole)
+        self.init_zero()
+        self.base_optimizer.load_state_dict({**self.base_optimizer.state_dict(), "state": base_state})
+
+    def _pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Return the parameters that have gradients, each with its part."""
+        wholes, parts = self.param_groups, self.base_optimizer.param_groups
+        pairs = (
+            zip(whole["params"], part["params"], strict=True)
+            for whole, part in zip(wholes, parts, strict=True)
+        )
+        return ((whole, part) for whole, part in chain.from_iterable(pairs) if whole.grad is not None)
+
+    def _part(self, parameter: torch.Tensor) -> torch.nn.Parameter:
+        rows = self._padded(parameter.detach().cpu()).chunk(self.local_world_size)[self.local_rank]
+        part = rows.to(self.optimizer_dtype, copy=True).to(parameter.device)
+        return torch.nn.Parameter(part, requires_grad=parameter.requires_grad)
+
+    def _padded(self, tensor: torch.Tensor) -> torch.Tensor:
+        rows = tensor if tensor.dim() else tensor.reshape(1)
+        missing = -rows.size(0) % self.local_world_size
+        if not missing:
+            return rows
+        return torch.nn.functional.pad(rows, [0, 0] * (rows.dim() - 1) + [0, missing])
+
+    def _clip(self) -> None:
+        gradients = [
+            part.grad
+            for group in self.base_optimizer.param_groups
+            for part in group["params"]
+            if part.grad is not None
+        ]
+        total = torch.stack([(gradient * gradient).sum() for gradient in gradients]).sum()
+        for groups in (self.sharding_groups, self._grad_norm_groups):
+            if groups:
+                collectives.all_reduce_([total], "sum", 1.0, groups)
+        factor = (self.max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor)
+
+    @staticmethod
+    def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+        for given, taking in zip(source, target, strict=True):
+            taking.update({name: value for name, value in given.items() if name != "params"})

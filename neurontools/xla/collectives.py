@@ -1,0 +1,358 @@
+"""Collectives of the lazy device: recorded in the graph like any operator, executed on host buffers between the workers.
+
+Each is an operator `neurontools::...` with a CPU kernel; the device records it by its schema. Replica groups are part of
+the graph, as in HLO, so that all workers have the same graph. Without other members a collective is not recorded.
+"""
+
+# ruff: noqa: PLW0603
+# Operators are defined once per process.
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from neurontools.xla import communicator
+from neurontools.xla.communicator import format_groups, parse_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.xla.communicator import Group
+
+Groups: TypeAlias = "Sequence[Sequence[int]] | None"
+_BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"
+_DEFAULT_BUCKET_MB = 50
+_REDUCTIONS = {
+    "sum": dist.ReduceOp.SUM,
+    "mul": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "and": dist.ReduceOp.BAND,
+    "or": dist.ReduceOp.BOR,
+}
+# gloo does not reduce these.
+_WIDER = {
+    torch.int16: torch.int32,
+    torch.uint16: torch.int32,
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e5m2: torch.float32,
+}
+_SCHEMAS = (
+    "all_reduce_(Tensor(a!)[] tensors, str reduce_type, float scale, str replica_groups) -> ()",
+    "broadcast_(Tensor(a!)[] tensors, int root, str replica_groups) -> ()",
+    "all_gather(Tensor input, str replica_groups) -> Tensor",
+    "reduce_scatter(Tensor input, str reduce_type, float scale, str replica_groups) -> Tensor",
+    "all_to_all(Tensor input, str replica_groups) -> Tensor",
+    "collective_permute(Tensor input, str pairs) -> Tensor",
+    "send(Tensor input, int target, int tag) -> ()",
+    "recv_(Tensor(a!) output, int source, int tag) -> ()",
+)
+_library: Any = None
+
+
+def define() -> None:
+    """Define the operators; once per process, further calls do nothing."""
+    global _library
+    if _library is not None:
+        return
+    _library = torch.library.Library("neurontools", "FRAGMENT")
+    kernels: dict[str, Callable[..., Any]] = {
+        "all_reduce_": _all_reduce,
+        "broadcast_": _broadcast,
+        "all_gather": _all_gather,
+        "reduce_scatter": _reduce_scatter,
+        "all_to_all": _all_to_all,
+        "collective_permute": _collective_permute,
+        "send": _send,
+        "recv_": _receive,
+    }
+    for schema in _SCHEMAS:
+        _library.define(schema)
+    for name, kernel in kernels.items():
+        _library.impl(name, kernel, "CPU")
+
+
+# What programs call. Tensors are on the device or on the CPU.
+
+
+def all_reduce_(
+    tensors: Sequence[torch.Tensor], reduce_type: str, scale: float = 1.0, groups: Groups = None
+) -> None:
+    """Reduce tensors over the workers in place, then multiply them by `scale`.
+
+    Args:
+        tensors: of the same shapes on all workers.
+        reduce_type: sum, mul, min, max, and, or.
+        scale: applied to the result.
+        groups: ranks that reduce among themselves; None: all workers.
+
+    Raises:
+        ValueError: an unknown `reduce_type`, or this worker is in no group.
+        NrtError: a worker has ended or does not answer.
+    """
+    _check_reduction(reduce_type)
+    text, size = _replica_groups(groups)
+    with torch.no_grad():
+        if size > 1 and tensors:
+            torch.ops.neurontools.all_reduce_(list(tensors), reduce_type, float(scale), text)
+        elif scale != 1.0:
+            for tensor in tensors:
+                tensor.mul_(scale)
+
+
+def broadcast_(tensors: Sequence[torch.Tensor], root: int, groups: Groups = None) -> None:
+    """Copy tensors from the worker with the rank `root` to the others of its group.
+
+    Raises:
+        ValueError: there is no such worker, or the groups do not fit the run.
+    """
+    own = communicator.current()
+    if not 0 <= root < own.size:
+        raise ValueError(f"root_ordinal {root} does not exist: the run has {own.size} process(es)")
+    text, size = _replica_groups(groups)
+    if size > 1 and tensors:
+        with torch.no_grad():
+            torch.ops.neurontools.broadcast_(list(tensors), root, text)
+
+
+def all_gather(tensor: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
+    """Return the tensors of all workers, concatenated along a dimension."""
+    text, size = _replica_groups(groups)
+    with torch.no_grad():
+        if size == 1:
+            return tensor.clone()
+        if dim % max(tensor.dim(), 1) == 0:
+            gathered: torch.Tensor = torch.ops.neurontools.all_gather(tensor, text)
+            return gathered
+        moved: torch.Tensor = torch.ops.neurontools.all_gather(tensor.movedim(dim, 0), text)
+        return moved.movedim(0, dim).contiguous()
+
+
+def reduce_scatter(
+    tensor: torch.Tensor, reduce_type: str, scale: float = 1.0, dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """Reduce over the workers and return this worker's part of a dimension.
+
+    Raises:
+        ValueError: the dimension cannot be divided evenly.
+    """
+    _check_reduction(reduce_type)
+    text, size = _replica_groups(groups)
+    if tensor.size(dim) % size:
+        raise ValueError(f"dimension {dim} of size {tensor.size(dim)} cannot be divided by {size} workers")
+    with torch.no_grad():
+        if size == 1:
+            return tensor.clone() if scale == 1.0 else tensor * scale
+        part: torch.Tensor = torch.ops.neurontools.reduce_scatter(
+            tensor.movedim(dim, 0), reduce_type, float(scale), text
+        )
+        return part.movedim(0, dim).contiguous() if dim else part
+
+
+def all_to_all(
+    tensor: torch.Tensor, split_dim: int = 0, concat_dim: int = 0, groups: Groups = None
+) -> torch.Tensor:
+    """Send the i-th part along `split_dim` to the i-th worker; return the received parts, along `concat_dim`.
+
+    Raises:
+        ValueError: the dimension cannot be divided evenly.
+    """
+    text, size = _replica_groups(groups)
+    if tensor.size(split_dim) % size:
+        raise ValueError(
+            f"dimension {split_dim} of size {tensor.size(split_dim)} cannot be divided by {size} workers"
+        )
+    with torch.no_grad():
+        if size == 1:
+            return tensor.clone()
+        stacked = torch.stack(tensor.chunk(size, split_dim))
+        received = torch.ops.neurontools.all_to_all(stacked, text)
+        return torch.cat(received.unbind(0), concat_dim)
+
+
+def collective_permute(tensor: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return what the worker sends that is this one's source in `pairs` (source, target); zeros without one.
+
+    Raises:
+        ValueError: a pair names a worker that does not exist.
+    """
+    size = communicator.current().size
+    for source, target in pairs:
+        if not (0 <= source < size and 0 <= target < size):
+            raise ValueError(
+                f"pair ({source}, {target}) names a process that does not exist: the run has {size}"
+            )
+    with torch.no_grad():
+        permuted: torch.Tensor = torch.ops.neurontools.collective_permute(tensor, format_groups(pairs))
+        return permuted
+
+
+def send(tensor: torch.Tensor, target: int, tag: int = 0) -> None:
+    """Send a tensor to a worker by its rank; does not wait until it is received."""
+    with torch.no_grad():
+        torch.ops.neurontools.send(tensor, target, tag)
+
+
+def receive_(output: torch.Tensor, source: int, tag: int = 0) -> None:
+    """Receive a tensor from a worker by its rank."""
+    with torch.no_grad():
+        torch.ops.neurontools.recv_(output, source, tag)
+
+
+def buckets(tensors: Sequence[torch.Tensor], limit_mb: int = 0) -> Iterator[list[torch.Tensor]]:
+    """Divide tensors into lists of `limit_mb`; 0: ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB, which is 50 by default."""
+    text = os.environ.get(_BUCKET_MB, "")
+    limit = (limit_mb or (int(text) if text.isdecimal() else 0) or _DEFAULT_BUCKET_MB) * 2**20
+    bucket: list[torch.Tensor] = []
+    nbytes = 0
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if bucket and nbytes + size > limit:
+            yield bucket
+            bucket, nbytes = [], 0
+        bucket.append(tensor)
+        nbytes += size
+    if bucket:
+        yield bucket
+
+
+def _check_reduction(reduce_type: str) -> None:
+    if reduce_type not in _REDUCTIONS:
+        raise ValueError(f"Invalid reduce type: {reduce_type}; use one of {', '.join(_REDUCTIONS)}")
+
+
+def group_size(groups: Groups = None) -> int:
+    """Return the number of members of this worker's group.
+
+    Raises:
+        ValueError: the groups do not fit the run.
+    """
+    return _replica_groups(groups)[1]
+
+
+def _replica_groups(groups: Groups) -> tuple[str, int]:
+    """Return groups in the graph's form, and the size of the one that has this worker."""
+    own = communicator.current()
+    chosen = [tuple(group) for group in groups] if groups else [own.world]
+    if any(not 0 <= rank < own.size for group in chosen for rank in group):
+        raise ValueError(f"groups {groups} name processes that do not exist: the run has {own.size}")
+    size = next((len(group) for group in chosen if own.rank in group), 0)
+    if not size:
+        raise ValueError(f"rank {own.rank} is in none of the groups {chosen}")
+    return format_groups(chosen), size
+
+
+# Kernels: on host tensors, when the graph is executed.
+
+
+def _group(groups: str) -> Group:
+    return communicator.current().group_in(groups)
+
+
+def _pair(other: int) -> Group:
+    own = communicator.current()
+    return own.group((min(own.rank, other), max(own.rank, other)))
+
+
+def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, replica_groups: str) -> None:
+    group = _group(replica_groups)
+    for same_type in _by_dtype(tensors):
+        flat = _flatten(same_type)
+        reduced = _reduced(flat, reduce_type, scale, group)
+        if reduced is not same_type[0]:
+            _unflatten(reduced, same_type)
+
+
+def _reduced(flat: torch.Tensor, reduce_type: str, scale: float, group: Group) -> torch.Tensor:
+    wider = _WIDER.get(flat.dtype)
+    work = flat if wider is None else flat.to(wider)
+    group.all_reduce(work, _REDUCTIONS[reduce_type])
+    if scale != 1.0:
+        work = work.mul_(scale) if work.is_floating_point() or work.is_complex() else work * scale
+    return work if work.dtype == flat.dtype else work.to(flat.dtype)
+
+
+def _broadcast(tensors: list[torch.Tensor], root: int, replica_groups: str) -> None:
+    group = _group(replica_groups)
+    for same_type in _by_dtype(tensors):
+        flat = _flatten(same_type)
+        group.broadcast(flat.view(-1).view(torch.uint8), group.ranks.index(root))
+        if flat is not same_type[0]:
+            _unflatten(flat, same_type)
+
+
+def _all_gather(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
+    parts = _group(replica_groups).all_gather(_bytes(tensor))
+    shape = tensor.shape if tensor.dim() else (1,)
+    return torch.cat([part.view(tensor.dtype).view(shape) for part in parts])
+
+
+def _reduce_scatter(
+    tensor: torch.Tensor, reduce_type: str, scale: float, replica_groups: str
+) -> torch.Tensor:
+    group = _group(replica_groups)
+    reduced = _reduced(tensor.clone(memory_format=torch.contiguous_format), reduce_type, scale, group)
+    return reduced.chunk(group.size)[group.position].clone()
+
+
+def _all_to_all(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
+    sent = _bytes(tensor)
+    received = torch.empty_like(sent)
+    _group(replica_groups).all_to_all(received, sent)
+    return received.view(tensor.dtype).view(tensor.shape)
+
+
+def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
+    own = communicator.current().rank
+    sent, received = _bytes(tensor), torch.zeros_like(_bytes(tensor))
+    sources = [source for source, target in parse_groups(pairs) if target == own]
+    for source, target in parse_groups(pairs):
+        if source == own == target:
+            received.copy_(sent)
+        elif source == own:
+            _pair(target).send(sent, int(target > own), 0)
+    for source in sources:
+        if source != own:
+            _pair(source).receive(received, int(source > own), 0)
+    return received.view(tensor.dtype).view(tensor.shape)
+
+
+def _send(tensor: torch.Tensor, target: int, tag: int) -> None:
+    own = communicator.current().rank
+    _pair(target).send(_bytes(tensor), int(target > own), tag)
+
+
+def _receive(output: torch.Tensor, source: int, tag: int) -> None:
+    own = communicator.current().rank
+    received = torch.empty_like(_bytes(output))
+    _pair(source).receive(received, int(source > own), tag)
+    output.copy_(received.view(output.dtype).view(output.shape))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a dense tensor's contents as flat bytes, which gloo moves whatever the data type is."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def _by_dtype(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    yield from by_dtype.values()
+
+
+def _flatten(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return one flat tensor; the only tensor itself where it is dense, which then is changed in place."""
+    if len(tensors) == 1 and tensors[0].is_contiguous():
+        return tensors[0]
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _unflatten(flat: torch.Tensor, tensors: list[torch.Tensor]) -> None:
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.copy_(part.view(tensor.shape))

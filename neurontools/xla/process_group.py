@@ -1,0 +1,267 @@
+"""The backend `xla` of torch.distributed: device tensors through recorded collectives, CPU tensors through gloo at once.
+
+All workers have to run their collectives in the same order, so a collective on CPU tensors first runs what is recorded.
+"""
+
+# ruff: noqa: ARG002, SLF001
+# Torch's signatures and private API.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from neurontools.xla import api, collectives, communicator
+from neurontools.xla.communicator import Communicator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.xla.communicator import Ranks
+
+NAME = "xla"
+
+_REDUCE_TYPES = (
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "sum"),
+    (dist.ReduceOp.PRODUCT, "mul"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.BAND, "and"),
+    (dist.ReduceOp.BOR, "or"),
+)
+
+
+def register() -> None:
+    """Make `xla` known to torch.distributed as a backend and as an init method; further calls do nothing."""
+    if hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=[NAME, "cpu"])
+    dist.register_rendezvous_handler(NAME, _rendezvous)
+
+
+def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
+    timeout = options.timeout
+    ranks = tuple(options.global_ranks_in_group)
+    if not ranks:
+        ranks = tuple(range(options.group_size))
+        if communicator.default_timeout() != dist.default_pg_timeout:
+            timeout = communicator.default_timeout()
+        store = options.store if options.group_size > 1 else None
+        communicator.replace(Communicator(store, options.group_rank, options.group_size, timeout))
+    return ProcessGroupXla(ranks, options.group_rank, _mesh(ranks, backend_options))
+
+
+def _mesh(ranks: Ranks, options: Any) -> list[Ranks]:
+    """Return the replica groups of a process group; `xla_pg_options` may give those of the other workers too."""
+    chosen = options.get("xla_pg_options", {}) if isinstance(options, dict) else {}
+    mesh = [tuple(group) for group in chosen.get("mesh") or ()]
+    return mesh if ranks in mesh else [ranks]
+
+
+def _rendezvous(url: str, **options: Any) -> Iterator[Any]:  # noqa: ARG001
+    return iter(dist.rendezvous("env://", **options))
+
+
+def _finished(result: Any) -> Any:
+    future = torch.futures.Future()
+    future.set_result(result)
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def _prepare(tensors: Sequence[torch.Tensor]) -> None:
+    if any(tensor.device.type != NAME for tensor in tensors):
+        api.engine().sync()
+
+
+def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
+    """Return the reduce type of a `ReduceOp`, and the scale of its result."""
+    for known, name in _REDUCE_TYPES:
+        if operation == known:
+            return name, 1 / size if operation == dist.ReduceOp.AVG else 1.0
+    raise NotImplementedError(f"reduce op {operation} is not supported by the backend xla")
+
+
+class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
+    """A group of workers with device tensors.
+
+    Args:
+        ranks: of the members in the run.
+        rank: this worker's in the group.
+        mesh: replica groups; one of them is `ranks`.
+    """
+
+    def __init__(self, ranks: Ranks, rank: int, mesh: list[Ranks]) -> None:
+        super().__init__(rank, len(ranks))
+        self._ranks = ranks
+        self._mesh = mesh
+        self._name = ""
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """Return the name of the backend."""
+        return NAME
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        """The name that torch gave to the group."""
+        return self._name
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        """Reduce tensors in place."""
+        _prepare(tensors)
+        operation = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        reduce_type, scale = _reduce_type(operation, self.size())
+        collectives.all_reduce_(tensors, reduce_type, scale, self._mesh)
+        return _finished(tensors)
+
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        """Reduce tensors in place."""
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
+        """Reduce tensors; the members that are not the root get the result too, which torch leaves open."""
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Any:
+        """Copy a tensor from the root."""
+        _prepare(tensors)
+        collectives.broadcast_([tensors[opts.rootTensor]], self._ranks[opts.rootRank], self._mesh)
+        return _finished(tensors)
+
+    def allgather(
+        self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Gather tensors of the same shape into lists."""
+        _prepare(tensors)
+        for parts, tensor in zip(outputs, tensors, strict=True):
+            gathered = collectives.all_gather(tensor.unsqueeze(0), 0, self._mesh)
+            with torch.no_grad():
+                for part, found in zip(parts, gathered.unbind(0), strict=True):
+                    part.copy_(found.view(part.shape))
+        return _finished([part for parts in outputs for part in parts])
+
+    def allgather_coalesced(
+        self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Gather several tensors; `outputs` has a list per member."""
+        return self.allgather([list(column) for column in zip(*outputs, strict=True)], tensors, opts)
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
+        """Gather tensors into one."""
+        _prepare([tensor])
+        gathered = collectives.all_gather(tensor, 0, self._mesh)
+        with torch.no_grad():
+            output.copy_(gathered.view(output.shape))
+        return _finished([output])
+
+    def all_gather_single_coalesced(
+        self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], opts: Any = None
+    ) -> Any:
+        """Gather several tensors, each into one tensor."""
+        for output, tensor in zip(outputs, tensors, strict=True):
+            self.all_gather_single(output, tensor)
+        return _finished(outputs)
+
+    def gather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], opts: Any) -> Any:
+        """Gather tensors at the root; `outputs` is empty elsewhere."""
+        if self.rank() == opts.rootRank:
+            return self.allgather(outputs, tensors)
+        _prepare(tensors)
+        collectives.all_gather(tensors[0].unsqueeze(0), 0, self._mesh)
+        return _finished([])
+
+    def scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], opts: Any) -> Any:
+        """Give each member its tensor of the root's list."""
+        _prepare(outputs)
+        (output,) = outputs
+        stacked = torch.empty((self.size(), *output.shape), dtype=output.dtype, device=output.device)
+        if self.rank() == opts.rootRank:
+            stacked = torch.stack(tensors[0])
+        collectives.broadcast_([stacked], self._ranks[opts.rootRank], self._mesh)
+        with torch.no_grad():
+            output.copy_(stacked[self.rank()])
+        return _finished(outputs)
+
+    def reduce_scatter(
+        self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], opts: Any
+    ) -> Any:
+        """Reduce lists of tensors; each member gets its tensor of the list."""
+        for output, parts in zip(outputs, tensors, strict=True):
+            self.reduce_scatter_single(output, torch.stack(parts), opts)
+        return _finished(outputs)
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
+        """Reduce a tensor; each member gets its part."""
+        _prepare([tensor])
+        reduce_type, scale = _reduce_type(opts.reduceOp, self.size())
+        part = collectives.reduce_scatter(tensor, reduce_type, scale, 0, self._mesh)
+        with torch.no_grad():
+            output.copy_(part.view(output.shape))
+        return _finished([output])
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], opts: Any
+    ) -> Any:
+        """Reduce several tensors; each member gets its part of each."""
+        for output, tensor in zip(outputs, tensors, strict=True):
+            self.reduce_scatter_single(output, tensor, opts)
+        return _finished(outputs)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any = None,
+    ) -> Any:
+        """Exchange equal parts of the first dimension."""
+        if len(set(output_sizes)) > 1 or len(set(input_sizes)) > 1:
+            raise NotImplementedError("the backend xla exchanges parts of equal size only, as XLA does")
+        _prepare([tensor])
+        with torch.no_grad():
+            output.copy_(collectives.all_to_all(tensor, 0, 0, self._mesh).view(output.shape))
+        return _finished([output])
+
+    def alltoall(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        """Exchange tensors of the same shape."""
+        _prepare(tensors)
+        received = collectives.all_to_all(torch.stack(tensors), 0, 0, self._mesh)
+        with torch.no_grad():
+            for output, part in zip(outputs, received.unbind(0), strict=True):
+                output.copy_(part)
+        return _finished(outputs)
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Run what is recorded and wait for all members."""
+        api.engine().sync()
+        communicator.current().group(self._ranks).barrier()
+        return _finished([])
+
+    def send(self, tensors: list[torch.Tensor], target: int, tag: int = 0) -> Any:
+        """Send a tensor to a member."""
+        _prepare(tensors)
+        collectives.send(tensors[0], self._ranks[target], tag)
+        return _finished(tensors)
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
+        """Receive a tensor from a member."""
+        _prepare(tensors)
+        collectives.receive_(tensors[0], self._ranks[source], tag)
+        return _finished(tensors)
+
+    def shutdown(self) -> None:
+        """Do nothing: the connections end with the process."""
+
+    # Older names of torch.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+    abort = shutdown

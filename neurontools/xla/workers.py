@@ -1,0 +1,127 @@
+"""The workers of a run: rank and world size from the variables that torchrun sets, and the core of each worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.errors import UsageError
+from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+    from neurontools.machine.instances.catalogue import InstanceType
+
+_log = logging.getLogger("neurontools.xla")
+_ROOT_PORT = 62182
+_INDEX = "NEURON_PJRT_PROCESS_INDEX"
+
+
+def world_size() -> int:
+    """Return the number of workers of the run."""
+    return _number(os.environ, "WORLD_SIZE", 1)
+
+
+def rank() -> int:
+    """Return this worker's rank in the run."""
+    return _number(os.environ, "RANK", 0)
+
+
+def local_rank() -> int:
+    """Return this worker's rank on its machine."""
+    return _number(os.environ, "LOCAL_RANK", 0)
+
+
+def local_world_size() -> int:
+    """Return the number of workers on this machine."""
+    return _number(os.environ, "LOCAL_WORLD_SIZE", 1)
+
+
+def assign_core(environ: MutableMapping[str, str]) -> None:
+    """Give a worker of torchrun the core of its local rank, and set the variables of the Neuron runtime.
+
+    NEURON_RT_NUM_CORES is the number of cores per worker. NEURON_RT_VISIBLE_CORES, if set, names the cores of all
+    workers. Without LOCAL_RANK nothing changes; a second call changes nothing either.
+
+    Raises:
+        ValueError: NEURON_RT_VISIBLE_CORES names another number of cores than there are workers.
+        NrtError: it is malformed.
+    """
+    if "LOCAL_RANK" not in environ or environ.get(_INDEX) == environ.get("RANK", "0"):
+        return
+    own, count = _number(environ, "LOCAL_RANK", 0), _number(environ, "LOCAL_WORLD_SIZE", 1)
+    environ[VISIBLE_CORES] = _cores_of(own, count, environ)
+    environ[_INDEX] = environ.get("RANK", "0")
+    environ["NEURON_PJRT_WORLD_SIZE"] = environ.get("WORLD_SIZE", "1")
+    environ["PJRT_LOCAL_PROCESS_COUNT"], environ["PJRT_LOCAL_PROCESS_RANK"] = str(count), str(own)
+    environ.setdefault("NEURON_RT_ROOT_COMM_ID", f"{environ.get('MASTER_ADDR', 'localhost')}:{_ROOT_PORT}")
+
+
+def check_worker_count(instance: InstanceType, lnc: int, environ: Mapping[str, str]) -> None:
+    """Warn once per machine when the real instance cannot connect that many workers."""
+    from neurontools.collectives.fabric import allowed_ranks
+
+    count = _number(environ, "LOCAL_WORLD_SIZE", 1)
+    if count < 2 or _number(environ, "LOCAL_RANK", 0):
+        return
+    allowed = allowed_ranks(instance.name, lnc)
+    if allowed is None:
+        return
+    several_nodes = _number(environ, "WORLD_SIZE", 1) > count
+    choices = allowed[-1:] if several_nodes else allowed
+    if count not in choices:
+        _log.warning(
+            "%d workers: a real %s (LNC %d) connects %s workers%s; the simulated one connects any number",
+            count,
+            instance.name,
+            lnc,
+            " or ".join(map(str, choices)),
+            " per node" if several_nodes else "",
+        )
+
+
+def available_cores(environ: Mapping[str, str]) -> int:
+    """Return how many cores the environment leaves to the workers of this machine; starts it if needed.
+
+    Raises:
+        NrtError: NEURON_RT_VISIBLE_CORES is malformed.
+        NoMachineError: no machine runs and none may be started.
+    """
+    visible = environ.get(VISIBLE_CORES, "").strip()
+    if visible:
+        return len(parse_visible_cores(visible))
+    from neurontools import env
+    from neurontools.machine import launch
+    from neurontools.machine.client import Client
+
+    machine = environ.get(env.MACHINE) or None
+    launch.ensure_running(machine, None)
+    with Client.connect(machine) as client:
+        return sum(len(device.core_ids) for device in client.snapshot().devices)
+
+
+def _cores_of(own: int, count: int, environ: Mapping[str, str]) -> str:
+    visible = environ.get(VISIBLE_CORES, "").strip()
+    if not visible:
+        each = _number(environ, NUM_CORES, 1) or 1
+        return str(own) if each == 1 else f"{own * each}-{own * each + each - 1}"
+    cores = parse_visible_cores(visible)
+    if len(cores) != count:
+        raise ValueError(
+            f"{VISIBLE_CORES}={visible} names {len(cores)} cores for {count} workers on this machine: "
+            f"name {count}, or unset it"
+        )
+    if count > 1:
+        _log.warning("Remapping %s %s to %d for local rank %d", VISIBLE_CORES, visible, cores[own], own)
+    return str(cores[own])
+
+
+def _number(environ: Mapping[str, str], variable: str, fallback: int) -> int:
+    value = environ.get(variable, "")
+    return int(value) if value.isdecimal() else fallback
+
+
+class WorkerError(UsageError):
+    """The environment does not describe a run of several workers."""
