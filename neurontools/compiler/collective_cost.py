@@ -37,7 +37,7 @@ _MAX_RANKS = 4096
 
 
 def collective_ns(node: Node, device: DeviceType, lnc: int) -> int | None:
-    """Return how long a collective takes by the model, in ns; None for one that the model does not cover."""
+    """Return how long a collective takes by the model, in ns; None where the model does not cover it."""
     operation = _OPERATIONS.get(split_name(node.op)[1])
     texts = [arg for arg in node.args if isinstance(arg, str) and _GROUPS.fullmatch(arg)]
     if operation is None or not reads(node):

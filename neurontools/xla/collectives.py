@@ -21,7 +21,7 @@ from neurontools.xla.communicator import format_groups, parse_groups
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.communicator import Group
+    from neurontools.xla.communicator import WorkerGroup
 
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
 _BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"
@@ -235,7 +235,7 @@ def group_size(groups: Groups = None) -> int:
 
 
 def _replica_groups(groups: Groups) -> tuple[str, int]:
-    """Return groups in the graph's form, and the size of the one that has this worker."""
+    """Return groups in the graph's form, and the size of this worker's group."""
     own = communicator.current()
     chosen = [tuple(group) for group in groups] if groups else [own.world]
     if any(not 0 <= rank < own.size for group in chosen for rank in group):
@@ -249,11 +249,11 @@ def _replica_groups(groups: Groups) -> tuple[str, int]:
 # Kernels: on host tensors, when the graph is executed.
 
 
-def _group(groups: str) -> Group:
+def _group(groups: str) -> WorkerGroup:
     return communicator.current().group_in(groups)
 
 
-def _pair(other: int) -> Group:
+def _pair(other: int) -> WorkerGroup:
     own = communicator.current()
     return own.group((min(own.rank, other), max(own.rank, other)))
 
@@ -267,7 +267,7 @@ def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, rep
             _unflatten(reduced, same_type)
 
 
-def _reduced(flat: torch.Tensor, reduce_type: str, scale: float, group: Group) -> torch.Tensor:
+def _reduced(flat: torch.Tensor, reduce_type: str, scale: float, group: WorkerGroup) -> torch.Tensor:
     wider = _WIDER.get(flat.dtype)
     work = flat if wider is None else flat.to(wider)
     group.all_reduce(work, _REDUCTIONS[reduce_type])

@@ -1,8 +1,8 @@
 """Exchange between the workers of a run, over gloo: what the collectives of a graph do when it is executed.
 
 Every group of ranks has gloo connections of its own, made at its first use by its members alone. A wait is divided
-into short ones: Ctrl-C ends it, a member that has ended is named within seconds, and one that does not take part is
-named when the timeout is over.
+into short ones: Ctrl-C ends it, a member that has ended is named within seconds, and a member that does not take
+part when the timeout is over.
 """
 
 # ruff: noqa: PLW0603
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from neurontools.base.json_reader import load_json
 from neurontools.base.procfs import read_start_ticks
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla import workers
@@ -91,7 +92,7 @@ def _from_environment() -> Communicator:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class WorkerProcess:
     """A worker as the others know it. `place` distinguishes hosts and pid namespaces."""
 
     rank: int
@@ -101,7 +102,7 @@ class Peer:
     host: str
 
     def has_ended(self) -> bool:
-        """Return whether the process is gone; False for one that cannot be seen from here."""
+        """Return whether the process is gone; False where it cannot be seen from here."""
         return self.place == _place() and read_start_ticks(self.pid) != self.start_ticks
 
     def __str__(self) -> str:
@@ -123,7 +124,7 @@ class Communicator:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self._groups: dict[Ranks, Group] = {}
+        self._groups: dict[Ranks, WorkerGroup] = {}
         self._lock = threading.RLock()
         if store is not None:
             host = os.uname().nodename
@@ -135,16 +136,16 @@ class Communicator:
         """All ranks."""
         return tuple(range(self.size))
 
-    def group(self, ranks: Ranks) -> Group:
+    def group(self, ranks: Ranks) -> WorkerGroup:
         """Return the group of these ranks; this worker is one of them."""
         with self._lock:
             found = self._groups.get(ranks)
             if found is None:
-                found = self._groups[ranks] = Group(self, ranks)
+                found = self._groups[ranks] = WorkerGroup(self, ranks)
             return found
 
-    def group_in(self, groups: str) -> Group:
-        """Return that one of the replica groups which has this worker.
+    def group_in(self, groups: str) -> WorkerGroup:
+        """Return the replica group that has this worker.
 
         Raises:
             ValueError: none has it.
@@ -154,16 +155,16 @@ class Communicator:
                 return self.group(ranks)
         raise ValueError(f"rank {self.rank} is in none of the replica groups {groups}")
 
-    def peer(self, rank: int) -> Peer | None:
+    def peer(self, rank: int) -> WorkerProcess | None:
         """Return what is known of a worker, None before it has connected."""
         key = f"worker/{rank}"
         if not self.store.check([key]):
             return None
-        pid, start_ticks, place, host = json.loads(self.store.get(key))
-        return Peer(rank, pid, start_ticks, place, host)
+        pid, start_ticks, place, host = load_json(self.store.get(key))
+        return WorkerProcess(rank, pid, start_ticks, place, host)
 
 
-class Group:
+class WorkerGroup:
     """The workers of one group, as this one reaches them. Positions count within `ranks`."""
 
     def __init__(self, communicator: Communicator, ranks: Ranks) -> None:
@@ -279,13 +280,13 @@ class Group:
 class _Wait:
     """One wait for the members of a group; makes the error that names who is missing."""
 
-    def __init__(self, group: Group, what: str) -> None:
+    def __init__(self, group: WorkerGroup, what: str) -> None:
         self._communicator = group._communicator  # noqa: SLF001
         self._others = tuple(rank for rank in group.ranks if rank != self._communicator.rank)
         self._what = what
         self._start_s = time.monotonic()
         self._looked_s = self._start_s
-        self._missing: list[Peer] = []
+        self._missing: list[WorkerProcess] = []
 
     def elapsed_s(self) -> float:
         """Return how long it has lasted."""
@@ -331,14 +332,14 @@ class _Wait:
             detail=f"{self._what}: {text}",
         )
 
-    def _ended(self) -> list[Peer]:
+    def _ended(self) -> list[WorkerProcess]:
         try:
             peers = [self._communicator.peer(rank) for rank in self._others]
         except RuntimeError:  # the store has ended with its process
             return []
         return [peer for peer in peers if peer is not None and peer.has_ended()]
 
-    def _lost(self, ended: list[Peer]) -> NrtError:
+    def _lost(self, ended: list[WorkerProcess]) -> NrtError:
         verb = "has" if len(ended) == 1 else "have"
         return NrtError(
             "nrt_execute",
