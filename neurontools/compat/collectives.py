@@ -46,7 +46,7 @@ def all_reduce(
     with torch.no_grad():
         result = inputs.clone()
     collectives.all_reduce_([result], reduce_type, scale, groups)
-    return result
+    return result  # type: ignore[no-any-return]
 
 
 def all_gather(
@@ -222,7 +222,7 @@ def _check_count(name: str, count: int, groups: Groups) -> None:
 
 def _apply(operation: Callable[[torch.Tensor], torch.Tensor], value: Tensors, output: Any) -> Tensors:
     if isinstance(value, torch.Tensor):
-        return _into(output, operation(value))
+        return _into(output, operation(value))  # type: ignore[no-any-return]
     if output is None:
         return [operation(tensor) for tensor in value]
     if not isinstance(output, list) or any(not isinstance(tensor, torch.Tensor) for tensor in output):

@@ -80,7 +80,6 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self._copy_options(self.param_groups, self.base_optimizer.param_groups)
         self.inited = True
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Average the gradients, update this worker's parts and gather the parameters."""
         if not self.inited:
@@ -90,18 +89,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             with torch.enable_grad():
                 loss = closure()
         self._copy_options(self.param_groups, self.base_optimizer.param_groups)
-        scale = 1.0 / self.local_world_size
-        for parameter, part in self._pairs():
-            padded = self._padded(parameter.grad)
-            gradient = collectives.reduce_scatter(padded, "sum", scale, 0, self.sharding_groups)
-            part.grad = gradient.to(self.optimizer_dtype)
-        if self.grad_clipping:
-            self._clip()
-        self.base_optimizer.step(**options)
-        self.base_optimizer.zero_grad(set_to_none=True)
-        for parameter, part in self._pairs():
-            whole = collectives.all_gather(part.detach().to(parameter.dtype), 0, self.sharding_groups)
-            parameter.data.copy_(whole[: parameter.size(0)] if parameter.dim() else whole[0])
+        with torch.no_grad():
+            self._reduce_gradients()
+            self.base_optimizer.step(**options)
+            self.base_optimizer.zero_grad(set_to_none=True)
+            self._gather_parameters()
         self._copy_options(self.base_optimizer.param_groups, self.param_groups)
         return loss
 
@@ -138,6 +130,20 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         if not missing:
             return rows
         return torch.nn.functional.pad(rows, [0, 0] * (rows.dim() - 1) + [0, missing])
+
+    def _reduce_gradients(self) -> None:
+        scale = 1.0 / self.local_world_size
+        for parameter, part in self._pairs():
+            padded = self._padded(parameter.grad)
+            gradient = collectives.reduce_scatter(padded, "sum", scale, 0, self.sharding_groups)
+            part.grad = gradient.to(self.optimizer_dtype)
+        if self.grad_clipping:
+            self._clip()
+
+    def _gather_parameters(self) -> None:
+        for parameter, part in self._pairs():
+            whole = collectives.all_gather(part.detach().to(parameter.dtype), 0, self.sharding_groups)
+            parameter.data.copy_(whole[: parameter.size(0)] if parameter.dim() else whole[0])
 
     def _clip(self) -> None:
         gradients = [
