@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coverage import CoverageData
+from coverage.exceptions import DataError
 
 if TYPE_CHECKING:
     from benchmarks.mutation.worker import Worker
@@ -29,17 +30,25 @@ Lines = dict[str, set[int]]
 
 @dataclass(frozen=True, slots=True)
 class TestFile:
-    """A test file that passes: the seconds it takes, and the lines that it executes by file of the package."""
+    """A test file.
+
+    Args:
+        name: its path in the repository.
+        duration_s: seconds it takes under coverage.
+        failing: tests that fail without a mutant, under coverage for example.
+        lines: lines that it executes, by file of the package.
+    """
 
     name: str
     duration_s: float
+    failing: tuple[str, ...]
     lines: dict[str, frozenset[int]]
 
     __test__ = False
 
 
-def measure(worker: Worker, processes: int, store: Path) -> None:
-    """Run all tests once under coverage; files in which a test fails are left out."""
+def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Path) -> None:
+    """Run the tests of some folders once under coverage and store what they execute."""
     data, outcomes = worker.tree / ".coverage-data", worker.tree / ".outcomes.json"
     config = worker.tree / ".coveragerc"
     config.write_text(_CONFIG.format(data=data))
@@ -48,17 +57,17 @@ def measure(worker: Worker, processes: int, store: Path) -> None:
         "MUTATION_OUTCOMES": str(outcomes),
         "PYTHONPATH": str(Path(__file__).parent),
     }
-    options = ("-p", "coverage_plugin", "-n", str(processes), "--dist", "loadfile", "--maxfail=100")
-    print(f"measuring which tests execute which lines: all tests, {processes} at a time ...", flush=True)
-    outcome, duration_s = worker.run(["tests"], _TIMEOUT_S, *options, variables=variables)
+    options = ("-p", "coverage_plugin", "-n", str(processes), "--dist", "loadfile")
+    print(f"measuring which tests execute which lines, {processes} files at a time ...", flush=True)
+    outcome, duration_s = worker.run(folders, _TIMEOUT_S, *options, variables=variables)
     print(f"{outcome} in {duration_s:.0f} s", flush=True)
     lines = _lines(worker, data)
-    seconds: dict[str, float] = json.loads(outcomes.read_text())
+    files: dict[str, tuple[float, list[str]]] = json.loads(outcomes.read_text())
     store.write_text(
         json.dumps(
             [
-                [name, seconds[name], {file: sorted(found) for file, found in lines[name].items()}]
-                for name in seconds
+                [name, seconds, failing, {file: sorted(found) for file, found in lines[name].items()}]
+                for name, (seconds, failing) in files.items()
             ]
         )
     )
@@ -67,8 +76,8 @@ def measure(worker: Worker, processes: int, store: Path) -> None:
 def load(store: Path) -> list[TestFile]:
     """Return what `measure` stored."""
     return [
-        TestFile(name, duration_s, {file: frozenset(numbers) for file, numbers in lines.items()})
-        for name, duration_s, lines in json.loads(store.read_text())
+        TestFile(name, duration_s, tuple(failing), {file: frozenset(found) for file, found in lines.items()})
+        for name, duration_s, failing, lines in json.loads(store.read_text())
     ]
 
 
@@ -82,7 +91,10 @@ def _lines(worker: Worker, data: Path) -> dict[str, Lines]:
     imported: Lines = defaultdict(set)
     for part in data.parent.glob(f"{data.name}*"):
         measured = CoverageData(str(part))
-        measured.read()
+        try:
+            measured.read()
+        except DataError:
+            continue  # its process was killed while it wrote
         for path in measured.measured_files():
             if not Path(path).is_relative_to(worker.package):
                 continue
@@ -91,7 +103,6 @@ def _lines(worker: Worker, data: Path) -> dict[str, Lines]:
                 for context in contexts:
                     test = context.rpartition("|")[2].partition("::")[0]
                     (by_test[test] if test else imported)[file].add(line)
-        part.unlink()
     for lines in by_test.values():
         for file in lines:
             lines[file] |= imported[file]

@@ -1,4 +1,4 @@
-"""A pytest plugin: coverage by test file, and the outcome and seconds of each, written to MUTATION_OUTCOMES."""
+"""A pytest plugin: coverage by test file, and the seconds and failing tests of each, written to MUTATION_OUTCOMES."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _seconds: defaultdict[str, float] = defaultdict(float)
-_failed: set[str] = set()
+_failing: defaultdict[str, set[str]] = defaultdict(set)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -36,11 +36,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name = report.nodeid.partition("::")[0]
     _seconds[name] += report.duration
     if report.failed:
-        _failed.add(name)
+        _failing[name].add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the sums, in the process that gets the reports of all workers."""
     if not hasattr(session.config, "workerinput"):
-        outcomes = {name: seconds for name, seconds in _seconds.items() if name not in _failed}
+        outcomes = {name: (seconds, sorted(_failing[name])) for name, seconds in _seconds.items()}
         Path(os.environ["MUTATION_OUTCOMES"]).write_text(json.dumps(outcomes))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -62,12 +62,12 @@ class Worker:
 
     def run(
         self,
-        tests: list[str],
+        tests: Iterable[str],
         timeout_s: float,
         *options: str,
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[str, float]:
-        """Run test files or folders.
+        """Run test files or folders; their output goes to the file `log`.
 
         Args:
             tests: their paths in the tree.
@@ -98,15 +98,16 @@ class Worker:
             **variables,
         }
         start_s = time.monotonic()
-        process = subprocess.Popen(
-            [*command, *tests],
-            cwd=self.tree,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with (self._directory / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*command, *tests],
+                cwd=self.tree,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
             outcome = "passed" if process.wait(timeout_s) == 0 else "failed"
         except subprocess.TimeoutExpired:
