@@ -146,7 +146,7 @@ def _repairer(root: str, _: random.Random) -> Callable[[], None]:
 def _pinner(root: str, rng: random.Random) -> Callable[[], None]:
     def step() -> None:
         for place in walk(root).places:
-            (set_pin if rng.random() < 0.1 else remove_pin)(place)
+            (set_pin if rng.random() < 0.1 else remove_pin)(root, place)
 
     return step
 

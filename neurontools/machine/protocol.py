@@ -136,7 +136,7 @@ def parse_request(line: bytes | None) -> RpcCall:
     try:
         message = load_json(line, any_text=True)
     except ValueError as error:
-        raise RpcError(ErrorCode.PARSE, "the line is not valid JSON") from error
+        raise RpcError(ErrorCode.PARSE, f"the line is not valid JSON: {error}") from error
     if not isinstance(message, dict):
         raise RpcError(ErrorCode.INVALID_REQUEST, "a request must be a JSON object")
     request_id = message.get("id")

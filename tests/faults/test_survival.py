@@ -191,6 +191,6 @@ def test_invalid_input_from_a_client_harms_nothing(client: Client, tool: Tool) -
         ("clear_faults", {"ids": ["a"]}),
         ("reset_device", {"device": -1}),
     ]:
-        with pytest.raises(Exception, match=r"parameter|no core|no device|kind|ecc|action|delay"):
+        with pytest.raises(Exception, match=r"parameter|no core|no device|kind|ecc|action|delay|too large"):
             client.call(method, **params)
     assert client.faults() == ()

@@ -81,11 +81,11 @@ def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return draw(st.sampled_from(METHODS)), {name: drawn[name] for name in names}
 
 
-def answered(sock: socket.socket, number: int) -> dict[str, Any]:
+def answered(sock: socket.socket, *numbers: int | None) -> dict[str, Any]:
     with sock.makefile("rb") as lines:
         for line in lines:
             message: dict[str, Any] = json.loads(line)
-            if message.get("id") == number:
+            if message.get("id") in numbers:
                 return message
     raise AssertionError("the daemon closed the connection")
 
@@ -102,7 +102,7 @@ def test_every_request_gets_an_answer_and_the_machine_stays_right(
         assert "result" in answered(sock, 0)
         for number, (method, values) in enumerate(requests, 1):
             sock.sendall(request_line(number, method, values))
-            answer = answered(sock, number)
+            answer = answered(sock, number, None)  # without an id where a number is too large for the reader
             assert ("result" in answer) != ("error" in answer), answer
             assert answer.get("error", {}).get("code") != -32603, (method, values, answer)
     with Client.connect() as client:
