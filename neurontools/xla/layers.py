@@ -27,6 +27,7 @@ def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
     convolution = record(operator_of(aten.convolution.default))
     convolution_backward = record(operator_of(aten.convolution_backward.default))
     index = record(operator_of(aten.index.Tensor))
+    histc = record(operator_of(aten.histc.default))
     index_operator = operator_of(aten.index.Tensor)
 
     def convolution_overrideable(*args: Any, **kwargs: Any) -> Any:
@@ -45,24 +46,37 @@ def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
         masked = any(i is not None and i.dtype in {torch.bool, torch.uint8} for i in indices)
         return fallback.run_on_cpu(index_operator, (self, indices)) if masked else index(self, indices)
 
-    # torch's device dropout scales after masking; the CPU's masks with a scaled mask. The CPU's is done here, so that
-    # a model gives the same bits on both, and the scaled mask travels in the place of the boolean one.
+    # torch's device dropout scales after masking; the CPU's multiplies with a scaled mask. The CPU's is done here, so
+    # that a model gives the same bits on both.
     def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
         if train is False or p == 0:
-            return input.clone(), torch.ones_like(input)
+            return input.clone(), torch.ones_like(input, dtype=torch.bool)
         noise = (
             torch.empty_like(input).fill_(0)
             if p == 1
             else torch.empty_like(input).bernoulli_(1 - p).div_(1 - p)
         )
-        return input * noise, noise
+        return input * noise, noise != 0
 
     def native_dropout_backward(grad_output: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
-        return grad_output * mask
+        noise = mask.to(grad_output.dtype)
+        return grad_output * (noise.div_(1 / scale) if scale else noise)
+
+    # Integers are counted too, as on CUDA: models with experts choose by device.
+    def histc_of(self: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor:
+        if self.is_floating_point():
+            return histc(self, bins, min, max)
+        return histc(self.double(), bins, min, max).to(self.dtype)
+
+    def is_left_aligned(t: torch.Tensor, mask: torch.Tensor) -> bool:
+        # Keeps nn.TransformerEncoder off nested tensors, which the device does not have.
+        return False
 
     return {
         "convolution_overrideable": convolution_overrideable,
         "convolution_backward_overrideable": convolution_backward_overrideable,
+        "_nested_tensor_from_mask_left_aligned": is_left_aligned,
+        "histc": histc_of,
         "index.Tensor": index_tensor,
         "native_dropout": native_dropout,
         "native_dropout_backward": native_dropout_backward,

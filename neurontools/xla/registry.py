@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,8 +31,10 @@ _WHOLE = {
     "scalar_tensor", "tril_indices", "triu_indices", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like",
     "randint_like", "new_zeros", "new_ones", "new_full", "bernoulli", "clone", "repeat", "stack", "embedding",
     "select_backward", "slice_backward", "diagonal_backward", "constant_pad_nd", "masked_fill", "masked_scatter",
-    "select_scatter", "slice_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
+    "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
 }  # fmt: skip
+
+_OF_FACTORIES = {"dtype", "layout", "device", "pin_memory"}
 
 _COMPOSITES: dict[str, Kernel] = {
     "scaled_dot_product_attention": attention,
@@ -150,7 +153,7 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
     """
     schema = overload._schema
     names = [argument.name for argument in schema.arguments if argument.is_out]
-    wanted = [argument.name for argument in schema.arguments if not argument.is_out]
+    wanted = {argument.name: argument.type for argument in schema.arguments if not argument.is_out}
     functional = _functional(overload, wanted)
     if functional is None:
 
@@ -159,7 +162,7 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
 
         return refuse
     compute = record(operator_of(functional))
-    extra = {argument.name for argument in functional._schema.arguments} - set(wanted)
+    extra = {argument.name for argument in functional._schema.arguments} - wanted.keys()
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         outputs = [kwargs.pop(name, None) for name in names]
@@ -171,11 +174,27 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
             kwargs["device"] = outputs[0].device
         results = compute(*args, **kwargs)
         results = results if isinstance(results, (list, tuple)) else (results,)
+        if any(output.dtype != result.dtype for output, result in zip(outputs, results, strict=True)):
+            _check_types(overload, args, kwargs, dict(zip(names, outputs, strict=True)))
         for output, result in zip(outputs, results, strict=True):
             _put(output, result)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return kernel
+
+
+def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
+    """Let torch refuse outputs of types that it does not convert the results to: by the kernel for meta tensors."""
+
+    def meta(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+    known = {argument.name for argument in overload._schema.arguments}
+    meta_args, meta_kwargs = tree_map(meta, (args, {**kwargs, **outputs}))
+    with suppress(NotImplementedError):
+        overload(*meta_args, **{name: value for name, value in meta_kwargs.items() if name in known})
 
 
 def _put(output: torch.Tensor, result: torch.Tensor) -> None:
@@ -185,15 +204,15 @@ def _put(output: torch.Tensor, result: torch.Tensor) -> None:
         torch.ops.aten.set_.source_Tensor.redispatch(META, output, result.to(output.dtype))
 
 
-def _functional(overload: Any, wanted: list[str]) -> Any:
+def _functional(overload: Any, wanted: dict[str, Any]) -> Any:
     packet = overload.overloadpacket
     for name in packet.overloads():
         candidate = getattr(packet, name)
         arguments = candidate._schema.arguments
-        names = [argument.name for argument in arguments]
         if any(argument.is_out or argument.alias_info is not None for argument in arguments):
             continue
-        if set(wanted) <= set(names) <= {*wanted, "dtype", "layout", "device", "pin_memory"}:
+        types = {argument.name: argument.type for argument in arguments}
+        if wanted.items() <= types.items() and types.keys() - wanted.keys() <= _OF_FACTORIES:
             return candidate
     return None
 

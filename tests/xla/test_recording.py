@@ -443,6 +443,29 @@ def test_another_name_for_the_device_is_refused(monkeypatch: pytest.MonkeyPatch)
         device.rename()
 
 
+def test_integers_are_counted_in_a_histogram(machine: InMemoryAccelerator) -> None:
+    for _ in range(2):
+        counts = torch.histc(torch.tensor([1, 3, 3, 0], dtype=torch.int32).to("xla"), 4, 0, 3)
+        assert counts.dtype == torch.int32
+        assert counts.tolist() == [1, 1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (lambda x, out: torch.add(x, 0.5, out=out), torch.int32),
+        (lambda x, out: torch.mm(x, x, out=out), torch.float64),
+        (lambda x, out: torch.argmax(x, 0, out=out), torch.float32),
+    ],
+)
+def test_outputs_of_a_type_that_the_results_do_not_fit_are_refused(
+    machine: InMemoryAccelerator, call: Callable[[torch.Tensor, torch.Tensor], object], dtype: torch.dtype
+) -> None:
+    for device in ("cpu", "xla"):
+        with pytest.raises(RuntimeError):
+            call(torch.ones(2, 2).to(device), torch.empty(0, dtype=dtype, device=device))
+
+
 def test_threads_may_use_the_device_at_the_same_time(machine: InMemoryAccelerator) -> None:
     def work(seed: int) -> list[float]:
         x = torch.full((8,), float(seed)).to("xla")

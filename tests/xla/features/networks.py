@@ -218,6 +218,26 @@ def dropout(dev: str) -> Any:
 
 
 @feature
+def dropout_twice_differentiated(dev: str) -> Any:
+    torch.manual_seed(5)
+    x = data(16, 8, dev=dev).requires_grad_()
+    (first,) = torch.autograd.grad(F.dropout(x, 0.25).pow(3).sum(), x, create_graph=True)
+    first.sum().backward()
+    mask = data(16, 8, dev=dev) > 0
+    return [first, x.grad, torch.ops.aten.native_dropout_backward(x.detach(), mask, 2.0)]
+
+
+@feature
+def encoder_with_padding(dev: str) -> Any:
+    torch.manual_seed(3)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=dev != "cpu").to(dev).eval()
+    padding = torch.tensor([[False, False, True], [False, False, False]]).to(dev)
+    with torch.no_grad():
+        return encoder(data(2, 3, 16, dev=dev), src_key_padding_mask=padding)
+
+
+@feature
 def modules(dev: str) -> Any:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).to(dev)

@@ -292,6 +292,7 @@ def out_arguments(dev: str) -> Any:
         fits,
         grows,
         torch.arange(4, out=torch.empty(0, dtype=torch.int64, device=dev)),
+        torch.linspace(0, 1, 3, out=torch.empty(0, device=dev)),
         torch.cat([x, x], out=torch.empty(0, device=dev)),
     ]
 
@@ -391,6 +392,14 @@ def scatter(dev: str) -> Any:
         x.index_copy(0, torch.tensor([1, 0]).to(dev), data(2, 3, dev=dev)),
         torch.zeros(5, device=dev).index_put_((i[:, 0],), x[:, 0], accumulate=True),
     ]
+
+
+@feature
+def scatter_into_views(dev: str) -> Any:
+    x, diagonal, corner = (data(*shape, dev=dev).requires_grad_() for shape in ((3, 4), (3,), (2, 2)))
+    placed = torch.diagonal_scatter(x, diagonal) + torch.as_strided_scatter(x, corner, (2, 2), (1, 4))
+    (placed * data(3, 4, dev=dev, seed=2)).sum().backward()
+    return [placed, x.grad, diagonal.grad, corner.grad]
 
 
 @feature
