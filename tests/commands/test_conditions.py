@@ -28,9 +28,8 @@ EXIT_CODES = {0, 1, 2, 3, 4}
 UNWRITTEN = 120
 """Python's own exit code where not even standard error can be written."""
 
-# What a shell does before it becomes the command, by name.
+# What a shell does before it becomes the command, by name. What concerns different things shares a run.
 SHELL = {
-    "no stdin": 'exec "$@" <&-',
     "no stdout": 'exec "$@" >&-',
     "no stderr": 'exec "$@" 2>&-',
     "no streams": 'exec "$@" <&- >&- 2>&-',
@@ -38,17 +37,22 @@ SHELL = {
     "stderr full": 'exec "$@" 2>/dev/full',
     "both full": 'exec "$@" >/dev/full 2>/dev/full',
     "stdout read-only": 'exec "$@" 1</dev/null',
-    "stdin a directory": 'exec "$@" </',
     "few descriptors": 'ulimit -n 24; exec "$@"',
     "no files": 'ulimit -f 0; exec "$@"',
-    "umask 000": 'umask 000; exec "$@"',
-    "umask 777": 'umask 777; exec "$@"',
+    "umask 000, stdin a directory": 'umask 000; exec "$@" </',
+    "umask 777, no stdin": 'umask 777; exec "$@" <&-',
     "working directory gone": 'mkdir gone; cd gone; rmdir ../gone; exec "$@"',
 }
 # Variables that are set, or removed (None). Those that concern different things share a run.
 VARIABLES: dict[str, dict[str, str | None]] = {
     "no HOME": {"HOME": None, "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
-    "relative HOME": {"HOME": "a/b", "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
+    "relative HOME, cache a file": {
+        "HOME": "a/b",
+        "XDG_STATE_HOME": None,
+        "XDG_CONFIG_HOME": None,
+        "XDG_CACHE_HOME": None,
+        "NEURON_COMPILE_CACHE_URL": "/dev/null",
+    },
     "HOME a file": {
         "HOME": "/dev/null",
         "XDG_STATE_HOME": None,
@@ -59,15 +63,13 @@ VARIABLES: dict[str, dict[str, str | None]] = {
     "runtime directory a file": {"NEURONTOOLS_RUNTIME_DIR": "/dev/null"},
     "runtime directory too long": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/" + "x" * 3000},
     "runtime directory not UTF-8": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/\udcff\n"},
-    "cache a file": {"NEURON_COMPILE_CACHE_URL": "/dev/null"},
     "no terminal, unknown time zone": {"TERM": None, "COLUMNS": None, "LINES": None, "TZ": "Nowhere/Nowhere"},
     "narrow, no colour wanted, colour wanted": {"COLUMNS": "3", "NO_COLOR": "1", "FORCE_COLOR": "1"},
     "odd width, C locale": {"COLUMNS": "-1", "LINES": "x", "LANG": "C", "LC_ALL": "C"},
     "huge width, unknown locale": {"COLUMNS": "9" * 30, "LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
     "ASCII": {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
     "UTF-16": {"PYTHONIOENCODING": "utf-16"},
-    "no PATH": {"PATH": None},
-    "warnings are errors": {"PYTHONWARNINGS": "error"},
+    "no PATH, warnings are errors": {"PATH": None, "PYTHONWARNINGS": "error"},
     "odd settings": {
         "NEURONTOOLS_MACHINE": "/../x",
         "NEURONTOOLS_EMULATE": "9.99",
