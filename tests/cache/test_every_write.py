@@ -34,9 +34,10 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.failing_writes import How, spoiled
 from tests.compiler.graphs import mlp
+from tests.template_process import TemplateProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,7 @@ PINNED = mlp(rows=3)
 WANTED = mlp(rows=5)
 REFUSED = mlp(dtype="complex64")
 MOST_CHANGES = 400
+MODULE = "tests.cache.test_every_write"
 
 
 @dataclass(frozen=True)
@@ -167,17 +169,29 @@ def check_sound(root: str, rotten: str = "") -> None:
         os.close(found.held)
 
 
-def attempt(case: Case, root: str, how: How, at: int) -> bool:
+def run_until_killed(name: str, root: str, at: int) -> None:
+    """Run a case and end this process before one of its changes: with exit code 137, else with 0."""
+    os.fsync = lambda _: None
+    try:
+        with spoiled(How.KILLED, at):
+            next(case for case in CASES if case.name == name).run(root)
+    finally:
+        os._exit(0)
+
+
+@pytest.fixture(scope="module")
+def small_process() -> Iterator[TemplateProcess]:
+    """A process that has loaded this module alone: a copy of it takes less time than one of the test run."""
+    process = TemplateProcess(f"import {MODULE}")
+    yield process
+    process.close()
+
+
+def attempt(case: Case, root: str, how: How, at: int, small_process: TemplateProcess) -> bool:
     """Run a case with one change spoiled; return whether it got that far."""
     if how is How.KILLED:
-        child = os.fork()
-        if not child:
-            try:
-                with spoiled(how, at):
-                    case.run(root)
-            finally:
-                os._exit(0)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 137
+        call = f"import {MODULE}; {MODULE}.run_until_killed({case.name!r}, {root!r}, {at})"
+        return small_process.run(call, Path(root).parent).returncode == 137
     with spoiled(how, at) as changes:
         try:
             case.run(root)
@@ -205,14 +219,16 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("how", [How.EIO_ONCE, How.FULL_FROM_THERE, How.KILLED], ids=lambda how: how.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_write_may_go_wrong(case: Case, how: How, template: Path, home: Path) -> None:
+def test_every_write_may_go_wrong(
+    case: Case, how: How, template: Path, home: Path, small_process: TemplateProcess
+) -> None:
     root = f"{home}/cache"
     kept, pinned = entry_of(root, KEPT), entry_of(root, PINNED)
     for at in range(MOST_CHANGES):
         shutil.copytree(template, root)
         case.setting(root)
         before = contents(kept), contents(pinned)
-        got_there = attempt(case, root, how, at)
+        got_there = attempt(case, root, how, at, small_process)
         check_sound(root, str(entry_of(root, WANTED)) if case.setting is rots else "")
         assert contents(pinned) == before[1]
         if case.spares:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ import pytest
 from neurontools.machine.client import Client
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
+from tests.template_process import TemplateProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,61 +54,18 @@ def running_machine(home: Path) -> None:
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
 
 
-# Loads torch once; each program is a process of its own that comes from it, in the directory and with the variables
-# of its test.
-TEMPLATE = """
-    import gc, json, os, sys, traceback
-    import torch
-    gc.freeze()
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if not child:
-            for number, path in enumerate(("/dev/null", order["out"], order["err"])):
-                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), number)
-            sys.stdin = open(0, closefd=False)
-            os.chdir(order["directory"])
-            os.environ.clear()
-            os.environ.update(order["environ"])
-            exec(compile(order["body"], "<string>", "exec"), {"__name__": "__main__"})
-            break
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
 @pytest.fixture(scope="module")
-def template() -> Iterator[subprocess.Popen[str]]:
+def template() -> Iterator[TemplateProcess]:
     """A process that has loaded torch."""
-    command = [sys.executable, "-c", textwrap.dedent(TEMPLATE)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
+    process = TemplateProcess("import torch")
+    yield process
+    process.close()
 
 
 @pytest.fixture
-def python(template: subprocess.Popen[str], home: Path) -> Python:
+def python(template: TemplateProcess, home: Path) -> Python:
     """Run a program in a process that has loaded torch."""
-
-    def run(body: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        out, err = home / "out", home / "err"
-        order = {
-            "body": textwrap.dedent(body),
-            "directory": str(home),
-            "environ": {**os.environ, **environ},
-            "out": str(out),
-            "err": str(err),
-        }
-        assert template.stdin is not None
-        assert template.stdout is not None
-        template.stdin.write(json.dumps(order) + "\n")
-        template.stdin.flush()
-        code = int(template.stdout.readline())
-        done = subprocess.CompletedProcess([], code, out.read_text(), err.read_text())
-        out.unlink()
-        err.unlink()
-        return done
-
-    return run
+    return lambda body, **environ: template.run(body, home, **environ)
 
 
 @pytest.fixture
