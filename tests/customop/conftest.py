@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 KERNELS = Path(__file__).parent / "kernels"
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
+UNOPTIMIZED = {
+    "calibration",
+    "interface",
+    "memory",
+    "mixed",
+    "multicore_advice",
+    "multicore_calibration",
+    "operations",
+    "styles",
+}
+"""Kernels of which tests count or compare results; the samples, `faults`, `wrong` and `advice` are built as users do."""
 
 Library = Callable[[str], Path]
 
@@ -39,7 +50,7 @@ def request_for(name: str, directory: Path | None = None) -> BuildRequest:
         (compute,),
         (home / "shape.cpp",),
         directory,
-        cflags=("-O0",) if name in {"interface", "operations"} else (),
+        cflags=("-O0",) if name in UNOPTIMIZED else (),
         multicore="multicore" in name,
     )
 
