@@ -27,7 +27,7 @@ from neurontools.errors import MissingDependencyError
 
 KERNEL = """#include <torch/torch.h>
 #include "scale.h"
-torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, SCALE); }
+torch::Tensor twice(const torch::Tensor& x) { return torch::full(x.sizes(), SCALE, torch::kFloat); }
 """
 SHAPE = """#include <torch/torch.h>
 #include "torchneuron/register.h"
@@ -259,7 +259,7 @@ def test_kernels_are_found_in_their_sources(sources: Path) -> None:
     (sources / "second.cpp").write_text(
         "#include <torch/torch.h>\n"
         "// twice( is not here\n"
-        "namespace inner { torch::Tensor thrice(const torch::Tensor& x) { return torch::mul(x, 3); } }\n"
+        "namespace inner { torch::Tensor thrice(const torch::Tensor& x) { return torch::full(x.sizes(), 3, torch::kFloat); } }\n"
     )
     (sources / "shape.cpp").write_text(shape_source(DEFINE, 'm.def("thrice", &same, "inner::thrice");'))
     result = build(request(compute=(Path("second.cpp"), Path("kernel.cpp"))))

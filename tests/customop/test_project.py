@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 
 KERNEL = """#include <torch/torch.h>
-torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, FACTOR); }
+torch::Tensor twice(const torch::Tensor& x) { return torch::full(x.sizes(), FACTOR, torch::kFloat); }
 """
 SHAPE = """#include <torch/torch.h>
 #include "torchneuron/register.h"

@@ -23,8 +23,8 @@ from neurontools.customop.package import read_package
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ONE = "#include <torch/torch.h>\ntorch::Tensor one(const torch::Tensor& x) { return torch::mul(x, 1); }\n"
-TWO = '#include <torch/torch.h>\n#include "two.h"\ntorch::Tensor two(const torch::Tensor& x) { return torch::mul(x, TWO); }\n'
+ONE = "#include <torch/torch.h>\ntorch::Tensor one(const torch::Tensor& x) { return x; }\n"
+TWO = '#include <torch/torch.h>\n#include "two.h"\ntorch::Tensor two(const torch::Tensor& x) { return torch::full(x.sizes(), TWO, torch::kFloat); }\n'
 SHAPE = """#include <torch/torch.h>
 #include "torchneuron/register.h"
 torch::Tensor same(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }

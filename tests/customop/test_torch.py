@@ -130,7 +130,7 @@ torch::Tensor same(PARAMETERS) { return torch::zeros(x.sizes(), torch::kFloat); 
 NEURON_LIBRARY(NAMESPACE, m) { m.def("scale", &same, "scale"); }
 """
 KERNEL = """#include <torch/torch.h>
-torch::Tensor scale(PARAMETERS) { return torch::mul(x, FACTOR); }
+torch::Tensor scale(PARAMETERS) { return torch::full(x.sizes(), FACTOR, torch::kFloat); }
 """
 
 
