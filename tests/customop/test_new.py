@@ -23,6 +23,7 @@ from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
 from neurontools.customop.scaffold import AccessStyle, create_project
 from neurontools.errors import MissingDependencyError
+from tests.pytest.conftest import UNUSED
 
 Library = Callable[[str], Path]
 SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_tcm"
@@ -43,8 +44,7 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
             "-m",
             "pytest",
             "-q",
-            "-p",
-            "no:cacheprovider",
+            *(word for name in ("cacheprovider", *UNUSED) for word in ("-p", f"no:{name}")),
             *(f"new_{style}" for style in AccessStyle),
         ],
         capture_output=True,
@@ -117,7 +117,7 @@ LOOP = """#include <torch/torch.h>
 static volatile int more = 1;
 torch::Tensor endless(const torch::Tensor& x) {
   while (more) continue;  // loop
-  return torch::mul(x, 1);
+  return x;
 }
 """
 LOOP_SHAPE = """#include <torch/torch.h>

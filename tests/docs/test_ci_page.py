@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.pytest.conftest import UNUSED
+
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "ci.md").read_text()
 BIN = str(Path(sys.executable).parent)
 
@@ -40,6 +42,7 @@ def path(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_workflow(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in yaml.safe_load(blocks("yaml")[0])["jobs"]["test"]["env"].items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in UNUSED))
     (home / "tests").mkdir()
     (home / "tests" / "test_exporter.py").write_text(blocks("python")[0])
     for command in commands(blocks("yaml")[0]):

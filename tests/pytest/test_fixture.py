@@ -12,6 +12,7 @@ import pytest
 
 from neurontools.base.procfs import read_start_ticks
 from neurontools.machine.processes import wait_for_end
+from tests.pytest.conftest import UNUSED
 
 pytest_plugins = ["pytester"]
 
@@ -328,7 +329,8 @@ def test_the_marker_and_the_fixtures_are_documented(suite):
 
 def test_a_package_that_was_loaded_before_pytest_causes_no_warning(pytester):
     pytester.makepyfile("def test_it(): pass")
-    code = "import neurontools.env, pytest, sys; sys.exit(pytest.main(['-W', 'error', '-p', 'no:cacheprovider']))"
+    without = [word for name in ("cacheprovider", *UNUSED) for word in ("-p", f"no:{name}")]
+    code = f"import neurontools.env, pytest, sys; sys.exit(pytest.main(['-W', 'error', *{without}]))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert re.search(r"= 1 passed in ", run.stdout)
