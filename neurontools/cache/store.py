@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import env
+from neurontools.base.interrupts import InterruptHold
 from neurontools.cache import extraction, layouts, logs
 from neurontools.cache.fields import parse_age
 from neurontools.cache.flags import parse_environment_flags
@@ -148,7 +149,8 @@ class CompileCache:
             NeuronToolsError: the cache cannot be written to.
         """
         flags = self.flags_for(device, lnc)
-        return extraction.extract(self.root, self._entry(graph.digest(), flags), graph, flags, libraries)
+        with InterruptHold():  # no lock or half an entry stays after Ctrl-C
+            return extraction.extract(self.root, self._entry(graph.digest(), flags), graph, flags, libraries)
 
     def _entry(self, digest: str, flags: tuple[str, ...]) -> str:
         module = layouts.module_name(module_hash_of(digest), flags)

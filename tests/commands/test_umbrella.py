@@ -148,7 +148,17 @@ def test_doctor_names_what_is_there(tool):
     assert findings["neurontools"]["detail"] == __version__
     assert findings["torch"]["ok"]
     assert findings["compiler"]["ok"]
+    assert findings["device guard"]["ok"]
     assert findings["machines"]["detail"].startswith("none running")
+
+
+@pytest.mark.torch
+def test_doctor_names_what_does_not_work_without_a_compiler(tool, monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    findings = {check["name"]: check for check in json.loads(tool("neurontools", "doctor", "--json").stdout)}
+    assert not findings["device guard"]["ok"]
+    assert "/nonexistent/g++" in findings["device guard"]["detail"]
+    assert findings["device guard"]["needed_for"] == "Ctrl-C and exceptions in a backward pass on xla"
 
 
 def test_doctor_knows_what_prometheus_needs(tool):
