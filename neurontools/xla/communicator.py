@@ -10,10 +10,12 @@ part when the timeout is over.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -36,6 +38,7 @@ _SLICE_S = 0.2
 _ANNOUNCE_S = 1.0
 _POLL_S = 0.005
 _GRACE_S = 60.0
+_FINISH_S = 10.0
 _LOOPBACK = "127.0.0.1"
 _current: Communicator | None = None
 
@@ -130,6 +133,12 @@ class Communicator:
             host = os.uname().nodename
             own = [os.getpid(), read_start_ticks(os.getpid()) or 0, _place(), host]
             store.set(f"worker/{rank}", json.dumps(own))
+            atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """Wait for a short time until what this worker sends has arrived: its connections end with the process."""
+        for group in self._groups.values():
+            group.finish(_FINISH_S)
 
     @property
     def world(self) -> Ranks:
@@ -220,6 +229,13 @@ class WorkerGroup:
             work = self._sending[0][0]
             self._run("send", lambda _: work)  # noqa: B023
             del self._sending[0]
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until everything that this worker sends has arrived, or the time is over."""
+        for work, _ in self._sending:
+            with suppress(RuntimeError):
+                work.wait(timedelta(seconds=timeout_s))
+        self._sending = []
 
     def barrier(self) -> None:
         """Wait for all members."""

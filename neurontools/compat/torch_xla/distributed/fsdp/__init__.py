@@ -1,0 +1,14 @@
+"""torch_xla.distributed.fsdp: parameters divided among the workers, whole only while a module runs."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from neurontools.compat.missing import missing_name
+from neurontools.compat.sharded_module import XlaFullyShardedDataParallel
+
+__all__ = ["XlaFullyShardedDataParallel"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
