@@ -49,7 +49,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     with _lock, _without_collection():
         if _engine is not None:
             return
-        from neurontools.xla import collectives
+        from neurontools.xla import collectives, storages
         from neurontools.xla.buffers import DeviceBuffer
         from neurontools.xla.device_module import make_module
         from neurontools.xla.engine import PythonEngine
@@ -65,6 +65,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         collectives.define()
         _registry.install()
         device.install(make_module(made))
+        storages.install()
         _engine = made
         atexit.register(shutdown)
 

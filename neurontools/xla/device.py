@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import _thread
+import functools
 import itertools
 import logging
 import os
@@ -96,6 +97,7 @@ def install(module: ModuleType) -> None:
     torch.Generator = Generator
     torch.accelerator.empty_host_cache = lambda: None  # torch follows a null pointer
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, lambda _: None, _restore)
+    _default_to_bfloat16()
     torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
@@ -146,6 +148,21 @@ def self_test() -> None:
             f"torch {torch.__version__} does not keep views on the xla device", "install torch 2.13"
         )
     del storage._neuron_buffer
+
+
+def _default_to_bfloat16() -> None:
+    """Make bfloat16 the type of `torch.autocast("xla")`: torch keeps float16 for devices, anew in every thread."""
+    autocast = torch.amp.autocast_mode.autocast
+    start = autocast.__init__
+
+    @functools.wraps(start)
+    def start_in_bfloat16(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if dtype is None and device_type == NAME:
+            dtype = torch.bfloat16
+        start(self, device_type, dtype, *args, **kwargs)
+
+    autocast.__init__ = start_in_bfloat16
+    torch.set_autocast_dtype(NAME, torch.bfloat16)
 
 
 def _hooks(acc: Any) -> Any:

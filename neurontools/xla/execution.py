@@ -189,14 +189,19 @@ class _Writer:
             self._lines.append(f"del {', '.join(names)}")
 
 
-def _last_uses(graph: Graph) -> dict[int, list[int]]:
+def last_use_of_slots(calls: Sequence[Node]) -> dict[int, list[int]]:
+    """Return the slots that calls use for the last time, by the position of the call."""
     last: dict[int, int] = {}
-    for position, call in enumerate(graph.nodes):
+    for position, call in enumerate(calls):
         made = (view for view in call.results if view is not None)
         last.update((view.slot, position) for view in (*reads(call), *made))
-    kept = {*graph.outputs, *graph.inputs}
-    dropped: dict[int, list[int]] = {}
+    used: dict[int, list[int]] = {}
     for slot, position in last.items():
-        if slot not in kept:
-            dropped.setdefault(position, []).append(slot)
-    return dropped
+        used.setdefault(position, []).append(slot)
+    return used
+
+
+def _last_uses(graph: Graph) -> dict[int, list[int]]:
+    kept = {*graph.outputs, *graph.inputs}
+    used = last_use_of_slots(graph.nodes).items()
+    return {position: [slot for slot in slots if slot not in kept] for position, slots in used}

@@ -1,5 +1,8 @@
 """Operators that are not recorded: run at once on the CPU, counted, and warned about once per operator."""
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 import logging
@@ -48,6 +51,8 @@ def record_slowly(
     Raises:
         RuntimeError: a tensor is on the CPU that torch does not take from there.
     """
+    if operator.pending_bits and any(map(has_pending_bits, _tensors(values))):
+        return _record_resolved(operator, values)
     recorder = _recorder_in(values)
     if recorder is None or not _can_move(operator, values):
         return run_on_cpu(operator, *call_arguments(operator, values), recorder_for)
@@ -55,6 +60,29 @@ def record_slowly(
     moved = [upload(parameter, value) for parameter, value in zip(operator.parameters, values, strict=True)]
     args, kwargs = call_arguments(operator, moved)
     return operator.overload(*args, **kwargs)
+
+
+def has_pending_bits(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a conjugate or negative view, whose values are not those in memory."""
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def resolve_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's values in memory of their own if it is a conjugate or negative view, else the tensor."""
+    if tensor.is_conj():
+        tensor = torch.ops.aten._conj_physical(tensor.conj())
+    return torch.neg(torch._neg_view(tensor)) if tensor.is_neg() else tensor
+
+
+def _record_resolved(operator: Operator, values: tuple[Any, ...]) -> Any:
+    """Record a call on the values of its conjugate and negative views; what it writes goes through the view."""
+    resolved = [resolve_bits(value) if isinstance(value, torch.Tensor) else value for value in values]
+    args, kwargs = call_arguments(operator, resolved)
+    outcome = operator.overload(*args, **kwargs)
+    for parameter, view, value in zip(operator.parameters, values, resolved, strict=True):
+        if parameter.written and view is not value:
+            view.copy_(value)
+    return outcome if operator.returns_parameter < 0 else values[operator.returns_parameter]
 
 
 def run_on_cpu(

@@ -55,7 +55,7 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
     overload_keywords = (
         None if scalar_overload is None else tuple(p.keyword_only for p in scalar_overload.parameters)
     )
-    make = _factory(fields, operator.returns_parameter, overload_keywords)
+    make = _factory(fields, operator.returns_parameter, overload_keywords, operator.pending_bits)
     overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, recorder_for)
     slowly = functools.partial(fallback.record_slowly, recorder_for)
     kernel: Kernel = make(operator, defaults, slowly, recorder_for, DeviceBuffer, overload_kernel)
@@ -79,10 +79,10 @@ def _find_scalar_overload(operator: Operator) -> Operator | None:
 
 @functools.cache
 def _factory(
-    fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None
+    fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None, pending_bits: bool
 ) -> Callable[..., Kernel]:
     namespace: dict[str, Any] = {}
-    text = "\n".join(_Writer(fields, returned, overload_keywords).lines())
+    text = "\n".join(_Writer(fields, returned, overload_keywords, pending_bits).lines())
     exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]
     return factory
@@ -92,9 +92,14 @@ class _Writer:
     """Writes the source text of a kernel factory for one signature."""
 
     def __init__(
-        self, fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None
+        self,
+        fields: tuple[_Field, ...],
+        returned: int,
+        overload_keywords: tuple[bool, ...] | None,
+        pending_bits: bool,
     ) -> None:
         self._fields = fields
+        self._pending_bits = pending_bits
         self._overload_keywords = overload_keywords
         self._returned = returned
         self._leader = next(
@@ -172,6 +177,8 @@ class _Writer:
     def _slow_conditions(self) -> list[str]:
         conditions = []
         for field in self._fields:
+            if field.kind is Kind.TENSOR and self._pending_bits:
+                conditions.append(f"{field.name}.is_conj() or {field.name}.is_neg()")
             if field.kind is Kind.GENERATOR:
                 conditions.append(f"{field.name} is not None")
             if field.kind is Kind.DEVICE and self._leader is not None:

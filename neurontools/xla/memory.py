@@ -45,16 +45,34 @@ class MemoryAccount:
             HostMemoryError: this computer has no memory for the contents.
         """
         self.settle()
-        self._host.take(nbytes)
         self._inside = True
         try:
             self._accelerator.allocate(self._index, nbytes)
+            try:
+                self._host.take(nbytes)
+            except HostMemoryError:
+                self._accelerator.free(self._index, nbytes)
+                raise
             self.used_bytes += nbytes
-        except BaseException:
-            self._host.give(nbytes)
-            raise
         finally:
             self._inside = False
+
+    def check(self, nbytes: int) -> None:
+        """Check that there is room for a tensor.
+
+        Raises:
+            NrtError: the core's memory is too full.
+            HostMemoryError: this computer has no memory for the contents.
+        """
+        self.settle()
+        self._accelerator.allocate(self._index, nbytes)
+        self._accelerator.free(self._index, nbytes)
+        self._host.take(nbytes)
+        self._host.give(nbytes)
+
+    def host_room(self) -> int:
+        """Return the bytes of contents that still fit into this computer's share."""
+        return self._host.limit_bytes - self._host.used_bytes
 
     def release(self, nbytes: int, *, defer: bool) -> None:
         """Give device memory back, at once or with the next `settle`."""

@@ -58,6 +58,11 @@ _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
 # These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
 _SHAPED_BY_SCALARS = {"aten::arange", "aten::range"}
 _CONSTANTS = frozenset({0, 1, -1})
+# Those that torch's fallbacks for conjugate and negative views pass through to the device (ConjugateFallback.cpp).
+_WITH_PENDING_BITS = {
+    "clone", "copy_", "_conj_physical", "neg_", "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "dot", "vdot",
+    "linalg_solve_triangular",
+}  # fmt: skip
 _OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {
@@ -91,6 +96,7 @@ class Operator:
         returns_list: whether it returns a list of tensors.
         recordable: whether its result's shape depends on shapes alone and all of its types can be stored.
         random: whether it draws random numbers.
+        pending_bits: whether torch hands it tensors whose conjugation or negation is still to be done.
     """
 
     index: int
@@ -101,6 +107,7 @@ class Operator:
     returns_list: bool
     recordable: bool
     random: bool
+    pending_bits: bool
 
     @property
     def name(self) -> str:
@@ -150,6 +157,7 @@ def _read(overload: Any, index: int) -> Operator:
             and not any(argument.is_out for argument in schema.arguments)
         ),
         random=torch.Tag.nondeterministic_seeded in tags,
+        pending_bits=schema.name.removeprefix("aten::") in _WITH_PENDING_BITS,
     )
 
 

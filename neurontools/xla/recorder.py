@@ -8,6 +8,7 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -32,11 +33,12 @@ from neurontools.xla.buffers import (
 )
 from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
-from neurontools.xla.execution import host_execution, run_call
+from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import is_constant
 from neurontools.xla.program import ProgramStore
 from neurontools.xla.rng import DeviceGenerator
+from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
 if TYPE_CHECKING:
@@ -46,8 +48,12 @@ if TYPE_CHECKING:
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
+_log = logging.getLogger("neurontools.xla")
 _TRIE_LIMIT = 200_000
 _HELD_BY_RECORDER = 2
+_GRAPH_LIMIT = 50_000  # operators; a compile takes about 0.5 ms an operator
+_CHECKED_BYTES = 1 << 30
+_RELEASE_BYTES = 1 << 23
 
 
 class Recorder:
@@ -75,6 +81,8 @@ class Recorder:
         self.learning = False
         self.created = 0
         self.destroyed = 0
+        self._unreleased_bytes = 0
+        self._release_at_bytes = _RELEASE_BYTES
         self._accelerator = accelerator
         self._known_nodes = 0
 
@@ -141,10 +149,14 @@ class Recorder:
 
     def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
         """Give a buffer its contents, with the geometry of its layout, and account for them."""
+        self.charge(buffer)
+        buffer.host = host
+
+    def charge(self, buffer: DeviceBuffer) -> None:
+        """Account for a buffer's device memory."""
         if not buffer.charged:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
-        buffer.host = host
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Release a buffer; called from its finalizer."""
@@ -161,7 +173,9 @@ class Recorder:
                     "compute it again",
                 )
             dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
-            self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype))
+            self.charge(buffer)
+            with host_allocation(self.account):
+                buffer.host = torch.empty_strided(shape, strides, dtype=dtype)
         assert buffer.host is not None
         return buffer.host
 
@@ -217,6 +231,8 @@ class Recorder:
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
         self.rollback()
+        if self.node.depth >= _GRAPH_LIMIT:
+            return self._continue_in_next_graph(operator, values)
         if not self.learning and self.node is not self.root:
             self._catch_up()
             self.learning = True
@@ -228,8 +244,7 @@ class Recorder:
             self.rollback()
             return fallback.run_on_cpu(operator, *call_arguments(operator, values))
         bound = len(self.slots) - self.node.slots
-        with host_execution(), self.generator.scope() if operator.random else nullcontext():
-            outcome = operator.overload(*call.host_args, **call.host_kwargs)
+        outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
         parent = self.node.shadow_of or self.node
         child = parent.edges.get(key)
@@ -241,12 +256,49 @@ class Recorder:
             handles.append(self._handle(recipe, call.tensors, handles))
             if isinstance(recipe, Fresh):
                 self.slots[recipe.slot].host = host
+                self._unreleased_bytes += recipe.nbytes
+        if self._unreleased_bytes > self._release_at_bytes:
+            self._release_unreferenced()
         parent.edges[key] = child
         self.learning = True
         self.node = child.unfollowed()
         if operator.returns_parameter >= 0:
             return values[operator.returns_parameter]
         return shape_results(operator, handles)
+
+    def _continue_in_next_graph(self, operator: Operator, values: tuple[Any, ...]) -> Any:
+        """Run a recording that has become too long, and record a call as the first of the next one."""
+        _log.warning(
+            "cut a graph of %d operators on %s: the program has no mark_step for too long",
+            self.node.depth,
+            self.device,
+        )
+        metrics.count("GraphLimitCut")
+        self.sync("limit of operators in a graph")
+        args, kwargs = call_arguments(operator, values)
+        return operator.overload(*args, **kwargs)
+
+    def _compute(self, call: Call) -> Any:
+        """Run a call on the host, after a check whether the device has memory for what it returns."""
+        operator, args, kwargs = call.operator, call.host_args, call.host_kwargs
+        with host_execution(), host_allocation(self.account):
+            if may_be_larger(operator, args, kwargs, min(_CHECKED_BYTES, self.account.host_room())):
+                self.account.check(result_bytes(operator, args, kwargs))
+            with self.generator.scope() if operator.random else nullcontext():
+                return operator.overload(*args, **kwargs)
+
+    def _release_unreferenced(self) -> None:
+        """Drop the contents of learned buffers that no tensor refers to any more, as an eager program would."""
+        slots = self.slots
+        count = sys.getrefcount
+        kept_bytes = 0
+        for slot in range(len(slots)):
+            if count(slots[slot]) <= _HELD_BY_RECORDER:
+                slots[slot].host = None
+            elif slots[slot].host is not None:
+                kept_bytes += slots[slot].nbytes
+        self._unreleased_bytes = 0
+        self._release_at_bytes = max(_RELEASE_BYTES, kept_bytes // 8)
 
     def _new_node(self, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int) -> TrieNode:
         fresh = [recipe for recipe in recipes if isinstance(recipe, Fresh)]
@@ -265,13 +317,17 @@ class Recorder:
             slots=len(self.slots) + len(fresh),
             written=(*call.written, *(recipe.slot for recipe in fresh)),
             draws=parent.draws or call.operator.random,
+            depth=parent.depth + 1,
         )
 
     def _catch_up(self) -> None:
         hosts: list[torch.Tensor | None] = []
-        for node in self.node.path():
+        slots, count = self.slots, sys.getrefcount
+        path = self.node.path()
+        last_uses = last_use_of_slots([node.call for node in path if node.call])
+        for position, node in enumerate(path):
             start = len(hosts)
-            hosts += [self.slots[slot].host for slot in range(start, start + node.bound)]
+            hosts += [slots[slot].host for slot in range(start, start + node.bound)]
             assert node.call is not None
             assert node.operator is not None
             with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
@@ -280,8 +336,11 @@ class Recorder:
                 host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
             ]
             for host in fresh:
-                self.slots[len(hosts)].host = host
+                slots[len(hosts)].host = host
                 hosts.append(host)
+            for slot in last_uses.get(position, ()):
+                if count(slots[slot]) <= _HELD_BY_RECORDER:
+                    slots[slot].host = hosts[slot] = None
 
     # Execution
 
@@ -311,6 +370,8 @@ class Recorder:
         self.slots = []
         self.scalars = []
         self.epoch = object()
+        self._unreleased_bytes = 0
+        self._release_at_bytes = _RELEASE_BYTES
         if self._known_nodes > _TRIE_LIMIT:
             self.root = self.node = new_root()
             self._known_nodes = 0

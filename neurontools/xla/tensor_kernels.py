@@ -17,6 +17,7 @@ import torch
 from neurontools.xla import metrics
 from neurontools.xla.buffers import META, buffer_of, default_strides, geometry_of, layout_geometry, restride
 from neurontools.xla.execution import host_execution
+from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.operators import Operator, find_overload, operator_of
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ def copy_kernels(
     convert_on_device = record(operator_of(torch.ops.aten._to_copy.default))
 
     def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        if has_pending_bits(self) or has_pending_bits(src):
+            return _copy_resolved(self, src)
         if self.device == src.device:
             return copy_on_device(self, src)
         if src.device.type == "xla":
@@ -200,16 +203,33 @@ def copy_kernels(
             )
         return _uploaded(recorder_for(device), copied)
 
-    def _local_scalar_dense(self: torch.Tensor) -> Any:
-        metrics.count("aten::_local_scalar_dense")
-        return _download(self).item()
-
     return {
         "copy_": copy_,
+        "conj_physical_": _conj_physical_,
         "_copy_from": _copy_from,
         "_to_copy": _to_copy,
         "_local_scalar_dense": _local_scalar_dense,
     }
+
+
+def _copy_resolved(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Copy from and to conjugate and negative views."""
+    if target.is_conj():
+        target.conj().copy_(source.conj())
+    elif target.is_neg():
+        torch._neg_view(target).copy_(torch.neg(source))
+    else:
+        target.copy_(resolve_bits(source))
+    return target
+
+
+def _local_scalar_dense(self: torch.Tensor) -> Any:
+    metrics.count("aten::_local_scalar_dense")
+    return _download(self).item()
+
+
+def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
+    return self.copy_(self.conj().clone()) if self.is_complex() else self
 
 
 def _download(tensor: torch.Tensor) -> torch.Tensor:

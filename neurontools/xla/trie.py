@@ -55,6 +55,7 @@ class TrieNode:
         slots: slots in use after this call.
         written: slots that the call makes or changes.
         draws: whether this call or one before it draws random numbers.
+        depth: number of calls up to this one.
 
     `shadow_of` is the node that this one replaces while its known edges must not be followed.
     `edges` leads to the calls seen next. `programs` holds the executables by the slots that were alive at the sync.
@@ -71,6 +72,7 @@ class TrieNode:
     slots: int = 0
     written: tuple[int, ...] = ()
     draws: bool = False
+    depth: int = 0
     edges: dict[Hashable, TrieNode] = field(default_factory=dict)
     programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
     candidates: tuple[int, ...] | None = None

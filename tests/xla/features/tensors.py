@@ -429,3 +429,30 @@ def zero_sizes(dev: str) -> Any:
         x @ torch.ones(3, 2, device=dev),
         x.t(),
     ]
+
+
+@feature
+def conjugate_views(dev: str) -> Any:
+    x = torch.complex(torch.arange(6.0).view(2, 3), torch.ones(2, 3)).to(dev)
+    conjugate = x.conj()
+    found = [
+        conjugate.clone().cpu(),
+        conjugate.clone(),
+        conjugate.mT @ x,
+        (x @ conjugate.mT).sum(),
+        conjugate[0, 1].item(),
+    ]
+    found += [x.conj().imag, -x.conj().imag, x.conj().imag.clone(), x.conj().resolve_conj(), conjugate.conj()]
+    x.mul_(2j)
+    found.append(conjugate + 0)
+    conjugate.copy_(x[0].clone())
+    conjugate[1].add_(torch.ones(3, dtype=x.dtype, device=dev))
+    target = torch.zeros(2, 3, dtype=x.dtype)
+    target.copy_(conjugate)
+    conjugate[0].copy_(torch.full((3,), 3 + 2j))
+    conjugate[1, :1].conj_physical_()
+    negative = x.conj().imag
+    negative.neg_()
+    negative[0].copy_(torch.ones(3))
+    found.append(torch.vdot(conjugate[0], x[1]))
+    return [*found, target, x]

@@ -259,9 +259,10 @@ def get_rng_state(device: str | torch.device | None = None) -> int:
 @contextmanager
 def fork_rng(device: str | torch.device | None = None, enabled: bool = True) -> Iterator[None]:
     """Restore the state of the device's random numbers after a block."""
-    state = get_rng_state(device) if enabled else None
+    module = torch.get_device_module("xla")  # its states cost no synchronization
+    state = module.get_rng_state(device) if enabled else None
     try:
         yield
     finally:
         if state is not None:
-            set_rng_state(state, device)
+            module.set_rng_state(state, device)

@@ -1,0 +1,54 @@
+"""Storages of the device outside of torch's operators: which are the same, and none can be shared with a process.
+
+torch would take the address of their memory, or share it, but they hold no bytes.
+"""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing import reductions
+
+from neurontools.xla.accelerator import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_DEVICE = "xla"
+
+
+def install() -> None:
+    """Let torch refuse to share device storages, and tell them apart."""
+    torch.UntypedStorage.share_memory_ = _refusing(torch.UntypedStorage.share_memory_)
+    torch.TypedStorage._data_ptr = _identify(torch.TypedStorage._data_ptr)
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, _refusing(reductions.reduce_tensor))
+
+
+def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Return a function that gives storages of the device a number each: torch.load takes those without as different."""
+
+    def number(storage: torch.TypedStorage) -> int:
+        untyped = storage._untyped_storage
+        return int(untyped._cdata) if untyped.device.type == _DEVICE else data_ptr(storage)
+
+    return number
+
+
+def _refusing(share: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that refuses tensors and storages of the device, and calls `share` for others."""
+
+    def share_or_refuse(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if value.device.type == _DEVICE:
+            raise DeviceError(
+                f"a tensor on {value.device} cannot be shared with another process",
+                "send tensor.cpu(), and move it to the device in the other process",
+            )
+        return share(value, *args, **kwargs)
+
+    return share_or_refuse
