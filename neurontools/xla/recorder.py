@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("neurontools.xla")
 _TRIE_LIMIT = 200_000
 _HELD_BY_RECORDER = 2
-_GRAPH_LIMIT = 50_000  # operators; a compile takes about 0.5 ms an operator
+_GRAPH_LIMIT = 20_000  # operators; a compile takes about 0.5 ms an operator
 _CHECKED_BYTES = 1 << 30
 _RELEASE_BYTES = 1 << 23
 
