@@ -13,6 +13,7 @@ from neurontools.base.text import is_plain
 
 MAX_INTEGER = 2**63 - 1
 _LONGEST_SMALL = 18
+_MAX_DEPTH = 200
 _SHOWN = 20
 
 
@@ -31,6 +32,8 @@ def load_json(data: bytes | str, *, any_text: bool = False) -> Any:
         value = json.loads(text, parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    if text.count("[") + text.count("{") > _MAX_DEPTH:
+        _check_depth(value)
     if not any_text and "\\u" in text:
         _check_texts(value)
     return value
@@ -67,6 +70,17 @@ def _refuse(word: str) -> NoReturn:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _check_depth(value: Any) -> None:
+    # Python 3.12 and later nest far deeper than the programs that walk the value can.
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        items = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [child for item in items for child in item if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise ValueError("nested too deeply")
 
 
 def _check_texts(value: Any) -> None:

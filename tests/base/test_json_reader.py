@@ -42,13 +42,14 @@ def test_ordinary_values_come_back(value: object, is_ascii: bool) -> None:
         "[-1e400]",
         str(2**63),
         str(-(2**63) - 1),
-        "9" * 5000,
+        pytest.param("9" * 5000, id="digits"),
         '"\\ud800"',
         '["a\\u0000"]',
         '{"\\udc00": 1}',
         '"a\0"',
-        "[" * 100_000,
-        '{"a":' * 5000 + "0" + "}" * 5000,
+        pytest.param("[" * 100_000, id="brackets"),
+        pytest.param('{"a":' * 5000 + "0" + "}" * 5000, id="deep objects"),
+        pytest.param("[" * 201 + "]" * 201, id="201 lists"),
         b'"\xff"',
         b'"\xed\xa0\x80"',
     ],
@@ -62,3 +63,9 @@ def test_command_lines_may_hold_any_bytes() -> None:
     assert load_json('["\\udcff", "a\\u0000"]', any_text=True) == ["\udcff", "a\0"]
     with pytest.raises(ValueError, match=r"too large"):
         load_json("1e400", any_text=True)
+
+
+def test_what_programs_write_is_not_too_deep() -> None:
+    wide, deep = [[{}] * 300] * 300, json.loads("[" * 200 + "]" * 200)
+    assert load_json(json.dumps([wide])) == [wide]
+    assert load_json(json.dumps(deep)) == deep
