@@ -57,7 +57,7 @@ def has_cpu_torch(session: nox.Session, index: list[str]) -> bool:
 def tests(session: nox.Session) -> None:
     """Install the package with its extras and run the tests; arguments after `--` go to pytest."""
     index = ["--extra-index-url", os.environ["TORCH_INDEX"]] if "TORCH_INDEX" in os.environ else []
-    extras = [*EXTRAS, "torch"] if has_cpu_torch(session, index) else EXTRAS
+    extras = [*EXTRAS, "torch", "libraries"] if has_cpu_torch(session, index) else EXTRAS
     session.install("-c", "constraints.txt", *index, f".[{','.join(extras)}]")
     session.run("python", "-VV")
     session.log(

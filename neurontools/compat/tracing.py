@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def trace(
 
     Raises:
         TracedModelError: positional extra arguments, or a partitioner, were given.
-        DeviceError: the function reads a value in the middle.
+        DeviceError: the shape of a tensor depends on values.
         CompileError: the compiler refuses the graph or a flag.
     """
     if _ or partitioner_config is not None:
@@ -133,17 +134,20 @@ class _Recording:
             moved.setdefault(id(tensor), tensor.detach().to("xla"))
         self.weights = {name: moved[id(tensor)] for name, tensor in self.sources.items()}
         self._spec: Any = None
+        self._values: list[Any] | None = None
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Call the function on the device and return its results, flat."""
+        """Call the function on the device and return its results, flat.
+
+        Values that the function reads come from a call on the CPU, made when they are first needed.
+        """
         arguments = tree_unflatten(list(tensors), self._arguments_spec)
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(_MoveToDevice(self._by_identity()))
-            if isinstance(self._func, torch.nn.Module):
-                outcome = torch.func.functional_call(self._func, self.weights, tuple(arguments))
-            else:
-                outcome = self._func(*arguments)
+        on_device = _OnDevice({id(t): self.weights[name] for name, t in self.sources.items()}, self._values)
+        try:
+            outcome = self._call(arguments, self.weights, on_device)
+        except _ValueNeeded:
+            self._values = self._read_on_cpu()
+            return self.run([tensor.clone() for tensor in tensors])
         leaves: list[Any]
         leaves, self._spec = tree_flatten(outcome)
         if any(not isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -151,6 +155,20 @@ class _Recording:
                 "the traced function returns something other than tensors", "return tensors alone"
             )
         return leaves
+
+    def _read_on_cpu(self) -> list[Any]:
+        reading = _ReadValues()
+        arguments = tree_map(lambda leaf: leaf.detach().clone(), self._examples)
+        self._call(arguments, {name: t.detach().clone() for name, t in self.sources.items()}, reading)
+        return reading.values
+
+    def _call(
+        self, arguments: Sequence[Any], weights: dict[str, torch.Tensor], mode: TorchFunctionMode
+    ) -> Any:
+        with torch.no_grad(), _traced_code(), mode:
+            if isinstance(self._func, torch.nn.Module):
+                return torch.func.functional_call(self._func, weights, tuple(arguments))
+            return self._func(*arguments)
 
     def build(
         self,
@@ -192,9 +210,6 @@ class _Recording:
         ]
         return _script(module, self._examples, examples)
 
-    def _by_identity(self) -> dict[int, torch.Tensor]:
-        return {id(tensor): self.weights[name] for name, tensor in self.sources.items()}
-
     def _aliases(
         self, aliases: Mapping[torch.Tensor, int], names: Sequence[str]
     ) -> tuple[tuple[int, int], ...]:
@@ -216,17 +231,60 @@ class _Recording:
         return lambda results: results[0] if len(results) == 1 else tuple(results)
 
 
-class _MoveToDevice(TorchFunctionMode):  # type: ignore[misc]
-    """Moves CPU tensors that meet device tensors in a call, such as weights of a closure, to the device."""
+_READS = frozenset(
+    {
+        *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy),
+        *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
+        *(torch.is_nonzero, torch.equal, torch.Tensor.equal, torch.allclose, torch.Tensor.allclose),
+    }
+)
+"""Functions that give a program the values of tensors."""
 
-    def __init__(self, known: dict[int, torch.Tensor]) -> None:
+
+class _ValueNeeded(Exception):  # noqa: N818 # never leaves this module
+    """The function reads a value while it is recorded."""
+
+
+class _ReadValues(TorchFunctionMode):  # type: ignore[misc]
+    """Collects the values that a function reads, in order."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._moved = known
-        self._kept: list[torch.Tensor] = []
+        self.values: list[Any] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _READS:
+            self.values.append(result)
+        return result
+
+
+class _OnDevice(TorchFunctionMode):  # type: ignore[misc]
+    """Runs a function for the recording.
+
+    CPU tensors that meet device tensors in a call, such as weights of a closure, move to the device. Reading a value
+    gives what the same read gave on the CPU, so control flow is that of the example inputs.
+
+    Args:
+        moved: device tensors by the id of the CPU tensors that they are copies of.
+        values: what the function reads, in order; None when that is not known yet.
+    """
+
+    def __init__(self, moved: dict[int, torch.Tensor], values: list[Any] | None) -> None:
+        super().__init__()
+        self._moved = moved
+        self._kept: list[torch.Tensor] = []
+        self._values = None if values is None else iter(values)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in _READS:
+            if self._values is None:
+                raise _ValueNeeded
+            return next(self._values)
         options = dict(kwargs or {})
         leaves = tree_flatten((args, options))[0]
         if any(isinstance(leaf, torch.Tensor) and leaf.device.type == "xla" for leaf in leaves):
@@ -240,6 +298,25 @@ class _MoveToDevice(TorchFunctionMode):  # type: ignore[misc]
             self._kept.append(leaf)  # keeps its id
             self._moved[id(leaf)] = leaf.detach().to("xla")
         return self._moved[id(leaf)]
+
+
+@contextmanager
+def _traced_code() -> Iterator[None]:
+    """Run code as code that is traced: libraries ask torch.jit.is_tracing before they look at values."""
+    asks, fast = torch.jit.is_tracing, torch.backends.mha.get_fastpath_enabled()
+    torch.jit.is_tracing = _is_asked_by_library
+    torch.backends.mha.set_fastpath_enabled(value=False)  # its kernels take whole layers, as nested tensors
+    try:
+        yield
+    finally:
+        torch.jit.is_tracing = asks
+        torch.backends.mha.set_fastpath_enabled(value=fast)
+
+
+def _is_asked_by_library() -> bool:
+    # torch itself would take the paths of its own tracer, which does not run here.
+    asking: str = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001
+    return asking.partition(".")[0] != "torch"
 
 
 def _named_tensors(func: Function) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Names of the real packages that the shims lack, and what to use instead; empty where nothing replaces a name."""
+"""Names of the real packages: which the shims lack and what to use instead, and which have limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ _TORCHVISION = "pip install torchvision"
 _PROFILE = "neuron-run --profile DIR"
 _STABLEHLO = "neuron-packager info, which shows the graph of a NEFF"
 _DEVICE = "torch_xla.device"
+
+_ACCEPTED = "accepted, without effect"
 
 UNSUPPORTED: dict[str, dict[str, str]] = {
     "torch_xla": {
@@ -37,6 +39,21 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "PerDeviceLoader": "MpDeviceLoader",
         "PerDeviceQueue": "MpDeviceLoader",
     },
+    "torch_xla.distributed.spmd": {
+        **dict.fromkeys(("HybridMesh", "ShardingType"), "Mesh"),
+        **dict.fromkeys(
+            (
+                *("XLAShard", "XLAShardedTensor", "annotate_custom_sharding", "auto_policy", "shard_as"),
+                *("disable_manual_sharding", "enable_manual_sharding", "mark_sharding_with_gradients"),
+                *("wrap_if_sharded", "xla_distribute_module", "xla_distribute_tensor"),
+            ),
+            "mark_sharding",
+        ),
+        **dict.fromkeys(
+            ("XLAPatchedLinear", "apply_backward_optimization_barrier", "xla_patched_nn_linear_forward"),
+            "torch.nn.Linear",
+        ),
+    },
     "torch_xla.distributed.xla_backend": {
         "new_xla_process_group": "torch.distributed.new_group",
     },
@@ -51,7 +68,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "BucketModelConfig": "trace, once per shape",
         "PartitionerConfig": "trace: all supported operators run on the device",
         "Stream": "torch_xla.sync",
-        "analyze": "neuron_parallel_compile --command analyze",
         "bucket_model_trace": "trace, once per shape",
         "parallel_compile": "neuron_parallel_compile",
         "profiling": _PROFILE,
@@ -78,6 +94,8 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_xla.debug.metrics_saver": "torch_xla.debug.metrics.metrics_report",
     "torch_xla.debug.model_comparator": "torch.testing.assert_close",
     "torch_xla.distributed.data_parallel": "torch_xla.launch",
+    "torch_xla.distributed.spmd.api": "torch_xla.distributed.spmd",
+    "torch_xla.distributed.spmd.xla_sharding": "torch_xla.distributed.spmd",
     "torch_xla.experimental": "torch_xla.compile",
     "torch_xla.stablehlo": _STABLEHLO,
     "torch_xla.test": "torch_xla.core.xla_model.master_print",
@@ -90,3 +108,39 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "torchvision.utils": _TORCHVISION,
 }
 """Modules and packages that the shims lack; a package stands for its modules too."""
+
+LIMITS: dict[str, dict[str, str]] = {
+    "torch_neuronx": {
+        "trace": "without `partitioner_config`",
+    },
+    "torch_xla.distributed.zero_redundancy_optimizer": {
+        "ZeroRedundancyOptimizer": "without `use_grad_acc_hook`",
+    },
+    "torch_xla": {
+        "compile": "`custom_compile_options` is refused; `full_graph` raises after the read",
+        "sync": "graphs run synchronously, so `wait` changes nothing",
+    },
+    "torch_xla.core.xla_model": {
+        "add_step_closure": "`run_async` closures run synchronously",
+        "get_ordinal": "removed in torch_xla 2.7",
+        "optimization_barrier_": _ACCEPTED,
+        "xrt_world_size": "removed in torch_xla 2.7",
+    },
+    "torch_xla.distributed.parallel_loader": {
+        "MpDeviceLoader": "batches are read when they are needed: prefetch sizes have no effect",
+        "ParallelLoader": "one device",
+    },
+    "torch_xla.distributed.spmd": dict.fromkeys(
+        ("Mesh", "ShardingSpec", "get_1d_mesh", "mark_sharding"), "meshes of one device"
+    ),
+    "torch_xla.runtime": {
+        "initialize_cache": "sets `NEURON_COMPILE_CACHE_URL`; `readonly` is refused",
+        "set_device_type": "NEURON alone",
+        "use_spmd": "without `auto`",
+    },
+    "torch_xla.utils.checkpoint": {"checkpoint": "torch's implementation"},
+    "torch_xla.utils.utils": {
+        "for_each_instance_rewrite": "containers keep their types",
+    },
+}
+"""Notes on supported names, by module."""

@@ -78,7 +78,7 @@ def export_graph(
         index: device to record on.
 
     Raises:
-        DeviceError: the function reads a value in the middle, or differs between calls.
+        DeviceError: an operator needs values while the function is recorded, or the function differs between calls.
     """
     recorder = api.engine().recorder(index)
     with recorder.lock:
@@ -108,8 +108,8 @@ def _record(
     results = [_recorded(recorder, result) for result in function(taken)]
     if recorder.epoch is not epoch:
         raise DeviceError(
-            "the traced function reads the value of a tensor: a traced graph has fixed control flow and shapes",
-            "move what depends on values out of the function",
+            "the traced function has a tensor whose shape depends on values: a traced graph has fixed shapes",
+            "move that part out of the function",
         )
     if recorder.learning:
         return None

@@ -264,7 +264,7 @@ def test_autocast_is_bfloat16_by_default(shims, device):
         autocast("cpu")
 
 
-def test_runtime_names(shims, monkeypatch):
+def test_runtime_names(shims):
     import torch_xla.runtime as xr
 
     assert (xr.device_type(), xr.host_index(), xr.process_count()) == ("NEURON", 0, 1)
@@ -273,9 +273,6 @@ def test_runtime_names(shims, monkeypatch):
     with pytest.raises(IndexError):
         xr.runtime_device_attributes("NEURON:2")
     assert not xr.is_spmd()
-    monkeypatch.setenv("XLA_USE_SPMD", "0")
-    xr.use_spmd()
-    assert xr.is_spmd()
     assert xr.is_bf16_supported()
 
 
@@ -319,3 +316,88 @@ def test_named_steps_end_with_the_pending_graph(shims, device):
     with xp.Trace("part", size=2):
         x.add_(1)
     assert xp.trace_me("scope")(lambda: 5)() == 5
+
+
+def test_zero_1_steps_as_the_optimizer_itself_and_resumes(shims, device):
+    from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
+
+    def make(dtype=torch.float32):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2).to(device, dtype)
+        options = {"lr": 0.1, "save_master_weights": True, "max_norm": 0.5}
+        return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **options)
+
+    def step(model, optimizer, clip=False):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3, device=device, dtype=model.weight.dtype)).square().sum().backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+
+    model, zero = make()
+    plain_model, _ = make()
+    plain = torch.optim.AdamW(plain_model.parameters(), 0.1)
+    for _ in range(3):
+        step(model, zero)
+        step(plain_model, plain, clip=True)
+    torch.testing.assert_close(model.weight.cpu(), plain_model.weight.cpu())
+    assert zero.grad_norm > 0.5
+    state = dict(zero.state_dict())
+    assert state["shape_info"] == {0: (2, 3), 1: (2,)}
+    other_model, other = make()
+    other.load_state_dict(state)
+    assert torch.equal(other_model.weight.cpu(), model.weight.cpu())
+    step(model, zero)
+    step(other_model, other)
+    assert torch.equal(other_model.weight.cpu(), model.weight.cpu())
+    half_model, half = make(torch.bfloat16)
+    step(half_model, half)
+    assert half.base_optimizer.param_groups[0]["params"][0].dtype == torch.float32
+    assert half_model.weight.dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="use_grad_acc_hook is not supported"):
+        ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, use_grad_acc_hook=True)
+
+
+def test_the_page_of_names_is_made_from_the_code():
+    from runpy import run_path
+
+    from tests.style.prose import ROOT
+
+    page = run_path(str(ROOT / "docs" / "torch_names_page.py"))
+    assert (ROOT / "docs" / "reference" / "torch-names.md").read_text() == page["torch_names_page"]()
+
+
+def test_each_nearest_name_and_note_belongs_to_a_module_that_exists():
+    from runpy import run_path
+
+    from neurontools.compat.unsupported import LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
+    from tests.style.prose import ROOT
+
+    names = run_path(str(ROOT / "docs" / "torch_names_page.py"))["module_names"]()
+    for module, missing in UNSUPPORTED.items():
+        if module.partition(".")[0] != "torchvision":
+            assert not names[module] & set(missing), module
+    for module, limited in LIMITS.items():
+        assert set(limited) <= names[module], module
+    assert {module for module in UNSUPPORTED_MODULES.keys() & names.keys() if names[module]} == set()
+
+
+def test_a_mesh_has_one_device(shims, device, monkeypatch):
+    import torch_xla.distributed.spmd as xs
+    import torch_xla.runtime as xr
+
+    monkeypatch.setenv("XLA_USE_SPMD", "0")
+    xr.use_spmd()
+    assert xr.is_spmd()
+    mesh = xs.Mesh([0], (1, 1), ("data", "model"))
+    assert (mesh.size(), mesh.shape()["model"], mesh.get_axis_name_idx("model")) == (1, 1, 1)
+    x = torch.ones(2, 3, device=device)
+    assert xs.mark_sharding(x, mesh, ("data", None)) is x
+    xs.set_global_mesh(mesh)
+    assert xs.get_global_mesh() is mesh
+    with pytest.raises(ValueError, match="a mesh of 2 devices is not simulated"):
+        xs.get_1d_mesh()
+    with pytest.raises(ValueError, match="names axis 'rows'"):
+        xs.mark_sharding(x, mesh, ("rows", None))
+    with pytest.raises(ValueError, match="not equal to tensor rank"):
+        xs.mark_sharding(x, mesh, ("data",))

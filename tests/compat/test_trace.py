@@ -147,8 +147,7 @@ def test_inputs_that_do_not_fit_are_refused(traced, inputs, message):
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (lambda x: x * x.sum().item(), {}, "fixed control flow"),
-        (lambda x: x if x.sum() > 0 else -x, {}, "fixed control flow"),
+        (lambda x: x[x > 0.5], {}, "shape depends on values"),
         (lambda x: (x, 3), {}, "something other than tensors"),
         (lambda x: x.to(torch.complex64), {}, "Complex data types"),
         (lambda x: x, {"compiler_args": "--optlevel=9"}, "optlevel"),
@@ -162,6 +161,33 @@ def test_what_cannot_be_traced_is_refused(neuronx, function, options, message):
         neuronx.trace(function, torch.rand(2), **options)
     with pytest.raises(RuntimeError, match="traced functions take tensors"):
         neuronx.trace(lambda x, n: x * n, (torch.rand(2), 3))
+
+
+def test_control_flow_is_that_of_the_example(neuronx):
+    def function(x):
+        scale = x.sum().item()
+        return (x if x[0] > 0 else -x) * scale, torch.tensor(x.tolist())
+
+    made = neuronx.trace(function, torch.tensor([1.0, 2.0]))
+    scaled, constant = made(torch.tensor([-1.0, 5.0]))
+    assert scaled.tolist() == [-3, 15]
+    assert constant.tolist() == [1, 2]
+    assert not torch.jit.is_tracing()
+
+
+def test_analyze_counts_operators_and_shows_those_without_support(neuronx):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    report = neuronx.analyze(model, torch.rand(2, 4))
+    assert report["supported_operators"] == {"aten::linear": 2, "aten::relu": 1}
+    assert (report["support_percentage"], report["unsupported_operators"]) == ("100.00%", [])
+    assert report["torch_neuronx_version"] == neuronx.__version__
+    report = neuronx.analyze(
+        lambda x: torch.fft.fft(x).real + 1, torch.rand(4), additional_ignored_ops={"aten::add"}
+    )
+    assert report["support_percentage"] == "0.00%"
+    first = report["unsupported_operators"][0]
+    assert (first["kind"], first["failureAt"]) == ("aten::fft_fft", "neuronx-cc")
+    assert "test_trace.py" in first["call"]
 
 
 def test_compiling_for_another_target_loads_nothing(neuronx, shims, network):

@@ -9,8 +9,6 @@ from neurontools.compat.dependency import torch
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
 
-__version__ = "2.13.0"
-
 api.activate()
 
 from neurontools.compat.core_placement import (  # noqa: E402
@@ -25,10 +23,12 @@ from neurontools.compat.core_placement import (  # noqa: E402
     set_neuron_cores,
 )
 from neurontools.compat.data_parallel import DataParallel  # noqa: E402
+from neurontools.compat.operator_support import VERSION, analyze  # noqa: E402
 from neurontools.compat.tracing import trace  # noqa: E402
 
 __all__ = [
     "DataParallel",
+    "analyze",
     "async_load",
     "dynamic_batch",
     "lazy_load",
@@ -41,6 +41,7 @@ __all__ = [
     "torch",
     "trace",
 ]
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

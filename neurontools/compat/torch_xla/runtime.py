@@ -109,5 +109,7 @@ def use_spmd(auto: bool = False) -> None:
         UsageError: automatic sharding was requested.
     """
     if auto:
-        raise UsageError("automatic sharding is not simulated", "mark tensors with mark_sharding")
+        raise UsageError(
+            "automatic sharding is not simulated", "use torch_xla.distributed.spmd.mark_sharding"
+        )
     os.environ["XLA_USE_SPMD"] = "1"

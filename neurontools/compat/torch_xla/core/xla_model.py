@@ -167,9 +167,10 @@ def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: 
 
 
 def send_cpu_data_to_device(datas: Any, device: str | torch.device, input_sharding: Any = None) -> Any:
-    """Return a structure with its CPU tensors on a device; a single tensor gives a list of one."""
-    if input_sharding is not None:
-        input_sharding.require_one_device()
+    """Return a structure with its CPU tensors on a device; a single tensor gives a list of one.
+
+    `input_sharding` is a `spmd.ShardingSpec`, whose mesh has one device.
+    """
     return structures.to_device([datas] if isinstance(datas, torch.Tensor) else datas, device)
 
 

@@ -26,7 +26,7 @@ class MpDeviceLoader:
         loader_prefetch_size: accepted; batches are read when they are needed.
         device_prefetch_size: accepted.
         host_to_device_transfer_threads: accepted.
-        input_sharding: sharding of the batches over one device.
+        input_sharding: a `spmd.ShardingSpec`; meshes have one device, so a batch stays whole.
     """
 
     def __init__(
@@ -40,8 +40,6 @@ class MpDeviceLoader:
         host_to_device_transfer_threads: int = 1,
         input_sharding: Any = None,
     ) -> None:
-        if input_sharding is not None:
-            input_sharding.require_one_device()
         self._loader = loader
         self._device = device
         self._batches_per_execution = batches_per_execution

@@ -30,7 +30,15 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         sharding_groups: ranks that divide the state among themselves; all workers by default.
         grad_norm_groups: ranks whose norms are added up too, with model parallelism.
         lazy_init: make the parts by `init_zero`, after `sharding_groups` was set.
+        bucket_cap_mb_all_gather: without effect here.
+        bucket_cap_mb_reduce_scatter: without effect here.
+        use_grad_acc_hook: not supported.
+        save_master_weights: put the parts themselves into `state_dict`.
+        higher_cc_precision: average gradients in `optimizer_dtype`.
         **defaults: arguments of the optimizer.
+
+    Raises:
+        ValueError: `use_grad_acc_hook` is set.
     """
 
     def __init__(
@@ -44,9 +52,21 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         sharding_groups: Any = None,
         grad_norm_groups: Any = None,
         lazy_init: bool = False,
+        bucket_cap_mb_all_gather: int = 0,
+        bucket_cap_mb_reduce_scatter: int = 0,
+        use_grad_acc_hook: bool = False,
+        save_master_weights: bool = False,
+        higher_cc_precision: bool = False,
         **defaults: Any,
     ) -> None:
+        if use_grad_acc_hook:
+            raise ValueError(
+                "use_grad_acc_hook is not supported: gradients are added up in their own data type"
+            )
         super().__init__(params, defaults)
+        self.save_master_weights = save_master_weights
+        self.higher_cc_precision = higher_cc_precision
+        self._grad_norm: torch.Tensor | None = None
         self.optimizer_class = optimizer_class
         self.optimizer_dtype = optimizer_dtype or torch.float32
         self.grad_clipping = grad_clipping
@@ -57,6 +77,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self._grad_norm_groups = grad_norm_groups
         if not lazy_init:
             self.init_zero()
+
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """The norm of all gradients before the last clipping."""
+        return self._grad_norm
 
     def init_zero(self) -> None:
         """Make this worker's parts and their optimizer.
@@ -93,31 +118,46 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             self._reduce_gradients()
             self.base_optimizer.step(**options)
             self.base_optimizer.zero_grad(set_to_none=True)
-            self._gather_parameters()
+            self._gather_parameters(self._pairs())
         self._copy_options(self.base_optimizer.param_groups, self.param_groups)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this worker; `base_state` is that of its parts."""
         state: dict[str, Any] = super().state_dict()
-        return {**state, "base_state": self.base_optimizer.state_dict()["state"]}
+        state["base_state"] = self.base_optimizer.state_dict()["state"]
+        state["shape_info"] = {position: whole.shape for position, (whole, _) in enumerate(self._all_pairs())}
+        if self.save_master_weights:
+            state["sharded_master_weights"] = {
+                position: part.data for position, (_, part) in enumerate(self._all_pairs())
+            }
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue at the `state_dict` of the same worker."""
         whole = copy.deepcopy(state_dict)
-        base_state = whole.pop("base_state")
+        base_state, masters = whole.pop("base_state"), whole.pop("sharded_master_weights", None)
+        whole.pop("shape_info", None)
         super().load_state_dict(whole)
         self.init_zero()
         self.base_optimizer.load_state_dict({**self.base_optimizer.state_dict(), "state": base_state})
+        if masters is not None:
+            with torch.no_grad():
+                for position, (_, part) in enumerate(self._all_pairs()):
+                    part.copy_(masters[position])
+                self._gather_parameters(self._all_pairs())
 
-    def _pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Return the parameters that have gradients, each with its part."""
+    def _all_pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Return the parameters, each with its part."""
         wholes, parts = self.param_groups, self.base_optimizer.param_groups
-        pairs = (
+        return chain.from_iterable(
             zip(whole["params"], part["params"], strict=True)
             for whole, part in zip(wholes, parts, strict=True)
         )
-        return ((whole, part) for whole, part in chain.from_iterable(pairs) if whole.grad is not None)
+
+    def _pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Return the parameters that have gradients, each with its part."""
+        return ((whole, part) for whole, part in self._all_pairs() if whole.grad is not None)
 
     def _part(self, parameter: torch.Tensor) -> torch.nn.Parameter:
         rows = self._padded(parameter.detach().cpu()).chunk(self.local_world_size)[self.local_rank]
@@ -135,13 +175,15 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         scale = 1.0 / self.local_world_size
         for parameter, part in self._pairs():
             padded = self._padded(parameter.grad)
+            if self.higher_cc_precision:
+                padded = padded.to(self.optimizer_dtype)
             gradient = collectives.reduce_scatter(padded, "sum", scale, 0, self.sharding_groups)
             part.grad = gradient.to(self.optimizer_dtype)
         if self.grad_clipping:
             self._clip()
 
-    def _gather_parameters(self) -> None:
-        for parameter, part in self._pairs():
+    def _gather_parameters(self, pairs: Iterator[tuple[Any, Any]]) -> None:
+        for parameter, part in pairs:
             whole = collectives.all_gather(part.detach().to(parameter.dtype), 0, self.sharding_groups)
             parameter.data.copy_(whole[: parameter.size(0)] if parameter.dim() else whole[0])
 
@@ -156,7 +198,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         for groups in (self.sharding_groups, self._grad_norm_groups):
             if groups:
                 collectives.all_reduce_([total], "sum", 1.0, groups)
-        factor = (self.max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        self._grad_norm = total.sqrt()
+        factor = (self.max_norm / (self._grad_norm + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor)
 

@@ -1,0 +1,84 @@
+"""docs/reference/torch-names.md, made from the modules that stand in for torch_xla and torch_neuronx."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from neurontools import compat
+from neurontools.compat.unsupported import LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
+
+HEAD = """# Names of torch_xla and torch_neuronx
+
+Generated from the modules below `neurontools/compat` by `python docs/generate.py`. Programs under `neuron-run` see
+these names if the real packages are not installed. *Yes* means the documented behaviour; a note says what is
+different. Any other name raises an `AttributeError` or `ImportError` that shows the nearest supported name, as in this
+table.
+
+`torchvision` is replaced for scripts alone: `datasets.MNIST`, `transforms.Compose`, `Lambda`, `Normalize` and
+`ToTensor`. Installed libraries that look for torchvision do not find it.
+"""
+
+PACKAGES = ("torch_xla", "torch_neuronx")
+
+
+def torch_names_page() -> str:
+    """Return docs/reference/torch-names.md."""
+    names = module_names()
+    for module, missing in UNSUPPORTED.items():
+        if module.partition(".")[0] in PACKAGES:
+            names.setdefault(module, set()).update(missing)
+    parts = [HEAD]
+    for module in sorted(names):
+        if names[module]:
+            parts.append(
+                f"## {module}\n\n| name | supported | note or nearest supported name |\n|---|---|---|"
+            )
+            parts.append("".join(_row(module, name) for name in sorted(names[module])))
+    parts.append("## Modules that are not provided\n\n| module | nearest supported name |\n|---|---|")
+    parts.append(
+        "".join(
+            f"| `{module}` | {_code(nearest)} |\n"
+            for module, nearest in sorted(UNSUPPORTED_MODULES.items())
+            if module.partition(".")[0] in PACKAGES
+        )
+    )
+    return "\n".join(parts)
+
+
+def module_names() -> dict[str, set[str]]:
+    """Return the public names of each module of the shims, read from its text: importing it would start the device."""
+    home = Path(compat.__path__[0])
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((home / package).rglob("*.py")):
+            parts = path.relative_to(home).with_suffix("").parts
+            found[".".join(part for part in parts if part != "__init__")] = _names(path)
+    return found
+
+
+def _names(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Assign(targets=targets, value=value):
+                assigned = {target.id for target in targets if isinstance(target, ast.Name)}
+                names |= set(ast.literal_eval(value)) if assigned == {"__all__"} else assigned
+    private = path.stem == "_XLAC"
+    return {
+        name
+        for name in names - {"T", "torch"}
+        if not name.startswith("__") and (private or not name.startswith("_"))
+    }
+
+
+def _row(module: str, name: str) -> str:
+    nearest = UNSUPPORTED.get(module, {}).get(name)
+    note = LIMITS.get(module, {}).get(name, "") if nearest is None else _code(nearest)
+    return f"| `{name}` | {'yes' if nearest is None else 'no'} | {note} |\n"
+
+
+def _code(nearest: str) -> str:
+    return f"`{nearest}`" if nearest and " " not in nearest else nearest
