@@ -6,6 +6,7 @@ inputs and results, and carries its weights.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +84,13 @@ def export_graph(
     recorder = api.engine().recorder(index)
     with recorder.lock:
         recorder.sync("trace")
+        limit = recorder.graph_limit
         for _ in range(_PASSES):
+            recorder.graph_limit = sys.maxsize  # a traced model is one graph
             try:
                 made = _record(recorder, function, arguments, weights)
             finally:
+                recorder.graph_limit = limit
                 recorder.reset()
             if made is not None:
                 return made

@@ -79,6 +79,7 @@ class Recorder:
         self.slots: list[DeviceBuffer] = []
         self.scalars: list[float] = []
         self.learning = False
+        self.graph_limit = _GRAPH_LIMIT
         self.created = 0
         self.destroyed = 0
         self._unreleased_bytes = 0
@@ -231,7 +232,7 @@ class Recorder:
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
         self.rollback()
-        if self.node.depth >= _GRAPH_LIMIT:
+        if self.node.depth >= self.graph_limit:
             return self._continue_in_next_graph(operator, values)
         if not self.learning and self.node is not self.root:
             self._catch_up()

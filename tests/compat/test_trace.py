@@ -327,3 +327,11 @@ def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home):
     neff = compile_exported(Graph((Slot(8),), (), 0, (node,), (0,)), ())
     with pytest.raises(DeviceError, match=r"calls aten\.from_file\.default, which a NEFF may not call"):
         NeffExecutable(neff, (), (), (made,))
+
+
+def test_a_traced_model_may_be_larger_than_a_graph_of_a_program(neuronx, shims, monkeypatch):
+    from neurontools.xla import api
+
+    monkeypatch.setattr(api.engine().recorder(0), "graph_limit", 3)
+    made = neuronx.trace(lambda x: ((((x * 2) + 1) * 3) - 4) * 5, torch.rand(3))
+    assert made(torch.ones(3)).tolist() == [25.0, 25.0, 25.0]

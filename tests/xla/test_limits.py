@@ -96,7 +96,7 @@ def test_the_learning_pass_drops_what_no_tensor_refers_to(
 def test_a_program_without_a_cut_is_cut_and_goes_on(
     machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder, "_GRAPH_LIMIT", 50)
+    monkeypatch.setattr(api.engine().recorder(0), "graph_limit", 50)
 
     def program() -> list[float]:
         x = torch.ones(3).to("xla")
