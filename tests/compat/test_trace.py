@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -335,3 +336,11 @@ def test_a_traced_model_may_be_larger_than_a_graph_of_a_program(neuronx, shims, 
     monkeypatch.setattr(api.engine().recorder(0), "graph_limit", 3)
     made = neuronx.trace(lambda x: ((((x * 2) + 1) * 3) - 4) * 5, torch.rand(3))
     assert made(torch.ones(3)).tolist() == [25.0, 25.0, 25.0]
+
+
+def test_the_example_of_the_page(neuronx, home, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "trace.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(home)
+    exec(code, {})
+    assert capsys.readouterr().out == "True\n"
