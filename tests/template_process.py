@@ -36,7 +36,8 @@ class TemplateProcess:
     """Runs programs in forks of a process that has executed `preamble`. Close it at the end."""
 
     def __init__(self, preamble: str) -> None:
-        command = [sys.executable, "-c", SERVE.format(preamble=preamble)]
+        # -P: the checkout comes last, as in this process.
+        command = [sys.executable, "-P", "-c", SERVE.format(preamble=preamble)]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import threading
 from pathlib import Path
 
@@ -228,6 +229,7 @@ def test_a_model_that_is_gone_leaves_its_core(neuronx, shims, network):
     made(IMAGE)
     shims.unloads.clear()
     del made
+    gc.collect()
     neuronx.trace(network, IMAGE)
     assert len(shims.unloads) >= 1
 
