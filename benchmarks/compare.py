@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from benchmarks.run import BENCHMARKS
 
-_ROW = re.compile(r"\| (?P<name>[^|]+) \| (?P<value>[\d.,e+-]+) (?P<unit>[^|]*?) *\|")
+_ROW = re.compile(r"\| (?P<name>[^|]+) \| (?P<value>[\d.,e+-]*\d) (?P<unit>[^|]*?) *\|")
 _MORE_IS_BETTER = ("1/s", "steps")
 
 Figures = dict[tuple[str, str], list[float]]
