@@ -85,6 +85,14 @@ def read_boot_id() -> str:
         return ""
 
 
+def read_pid_namespace() -> str:
+    """Return the id of this process's pid namespace, "" where /proc does not have it."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def read_boot_time(root: str = "") -> float:
     """Return when the host was booted, in seconds since 1970; 0 where /proc does not have it.
 

@@ -1,13 +1,14 @@
-"""Which ranks work together: replica groups, source-target pairs, block sizes; from JSON files, checked."""
+"""Which ranks work together: replica groups, source-target pairs, block sizes, checked; in HLO's form and from files."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 Ranks = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -28,6 +29,18 @@ def read_json(path: str) -> Any:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}", "correct the file") from error
+
+
+def format_groups(groups: Sequence[Sequence[int]]) -> str:
+    """Return replica groups as HLO writes them: {{0,1},{2,3}}."""
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups) + "}"
+
+
+@cache
+def parse_groups(text: str) -> tuple[Ranks, ...]:
+    """Return the groups of `format_groups`."""
+    inner = text[2:-2]
+    return tuple(tuple(map(int, group.split(","))) for group in inner.split("},{")) if inner else ()
 
 
 def whole(ranks: int) -> tuple[Ranks, ...]:

@@ -238,3 +238,24 @@ def _into(output: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         copied: torch.Tensor = output.copy_(result)
     return copied
+
+
+def clip_norm_(
+    gradients: Sequence[torch.Tensor], max_norm: float, divisions: Sequence[Groups]
+) -> torch.Tensor:
+    """Scale this worker's gradients so that the norm over all workers is at most `max_norm`; return the norm before.
+
+    Args:
+        gradients: the parts that this worker keeps.
+        max_norm: the bound.
+        divisions: groups of ranks to sum over, one division after the other.
+    """
+    with torch.no_grad():
+        total = torch.stack([(gradient * gradient).sum() for gradient in gradients]).sum()
+        for groups in divisions:
+            collectives.all_reduce_([total], "sum", 1.0, groups)
+        norm: torch.Tensor = total.sqrt()
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(factor)
+    return norm

@@ -20,6 +20,7 @@ from neurontools.base.json_reader import load_json
 from neurontools.compiler.graph import View
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import api
+from neurontools.xla.call_capture import dtype_name
 from neurontools.xla.neff_executable import NeffExecutable
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Signature:
         """
         try:
             stored = load_json(data)
-            assert stored["format"] == FORMAT
+            _check_format(stored["format"])
             return cls(
                 arguments=tuple((str(dtype), tuple(map(int, shape))) for dtype, shape in stored["arguments"]),
                 inputs=tuple(map(_load, stored["inputs"])),
@@ -91,7 +92,7 @@ class Signature:
                 weights=tuple(map(str, stored["weights"])),
                 aliases=tuple((int(weight), int(result)) for weight, result in stored["aliases"]),
             )
-        except (AssertionError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise TracedModelError(f"not a traced model: {error!r}", "trace the model again") from error
 
 
@@ -116,11 +117,6 @@ class TracedModel:
         self._loading: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._state: dict[tuple[int, int], torch.Tensor] = {}
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """The process's own numbers of the cores that it is placed on."""
-        return self._cores
 
     def place(self, cores: Sequence[int]) -> None:
         """Load it on cores; it leaves those that are not among them."""
@@ -298,7 +294,7 @@ def _check_arguments(signature: Signature, inputs: Sequence[torch.Tensor]) -> No
             "call it with the inputs it was traced with",
         )
     for position, ((dtype, shape), tensor) in enumerate(zip(signature.arguments, inputs, strict=True)):
-        given = str(tensor.dtype).removeprefix("torch.")
+        given = dtype_name(tensor.dtype)
         if tensor.device.type != "cpu":
             raise TracedModelError(
                 f"input {position} is on {tensor.device}: traced models take CPU tensors", "call .cpu() on it"
@@ -352,6 +348,11 @@ def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
 
 def _bytes(tensor: torch.Tensor) -> bytes:
     return bytes(tensor.numpy().tobytes())
+
+
+def _check_format(found: Any) -> None:
+    if found != FORMAT:
+        raise ValueError(f"format {found!r}")
 
 
 def _number(text: str) -> float:

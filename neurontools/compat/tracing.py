@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from neurontools.base.files import write_atomic
 from neurontools.compat import traced_model
 from neurontools.compat.traced_model import Signature, TracedModelError
+from neurontools.xla.call_capture import dtype_name
 from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.neff_executable import compile_exported
 
@@ -191,7 +192,7 @@ class _Recording:
             weight_names.append(name)
             weights.append((self.sources[name].detach().cpu() if name else given.value).clone())
         signature = Signature(
-            arguments=tuple((str(t.dtype).removeprefix("torch."), tuple(t.shape)) for t in self.arguments),
+            arguments=tuple((dtype_name(t.dtype), tuple(t.shape)) for t in self.arguments),
             inputs=tuple(given.geometry for given in exported.inputs),
             sources=tuple(sources),
             scalars=exported.scalars,

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.collectives.fabric import Fabric, find_fabric
+from neurontools.collectives.groups import parse_groups
 from neurontools.collectives.model import Workload, timed
 from neurontools.collectives.operations import Operation
 from neurontools.compiler.engines import split_name
@@ -52,9 +53,9 @@ def collective_ns(node: Node, device: DeviceType, lnc: int) -> int | None:
 
 @cache
 def _time_ns(operation: Operation, text: str, device: DeviceType, lnc: int, nbytes: int) -> int | None:
-    groups = [tuple(map(int, group.split(","))) for group in text[2:-2].split("},{")]
+    groups = parse_groups(text)
     if operation is Operation.PERMUTE:
-        groups = [tuple(sorted({rank for pair in groups for rank in pair}))]
+        groups = (tuple(sorted({rank for pair in groups for rank in pair})),)
     ranks = [rank for group in groups for rank in group]
     if max(ranks) >= _MAX_RANKS or len(set(ranks)) < len(ranks) or max(map(len, groups)) < 2:
         return None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 import torch.distributed as dist
 
+from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.xla import communicator
-from neurontools.xla.communicator import format_groups, parse_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
 _BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"
 _DEFAULT_BUCKET_MB = 50
-_REDUCTIONS = {
+REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
     "mul": dist.ReduceOp.PRODUCT,
     "min": dist.ReduceOp.MIN,
@@ -142,8 +142,7 @@ def reduce_scatter(
     """
     _check_reduction(reduce_type)
     text, size = _replica_groups(groups)
-    if tensor.size(dim) % size:
-        raise ValueError(f"dimension {dim} of size {tensor.size(dim)} cannot be divided by {size} workers")
+    _check_divisible(tensor, dim, size)
     with torch.no_grad():
         if size == 1:
             return tensor.clone() if scale == 1.0 else tensor * scale
@@ -162,10 +161,7 @@ def all_to_all(
         ValueError: the dimension cannot be divided evenly.
     """
     text, size = _replica_groups(groups)
-    if tensor.size(split_dim) % size:
-        raise ValueError(
-            f"dimension {split_dim} of size {tensor.size(split_dim)} cannot be divided by {size} workers"
-        )
+    _check_divisible(tensor, split_dim, size)
     with torch.no_grad():
         if size == 1:
             return tensor.clone()
@@ -221,8 +217,13 @@ def buckets(tensors: Sequence[torch.Tensor], limit_mb: int = 0) -> Iterator[list
 
 
 def _check_reduction(reduce_type: str) -> None:
-    if reduce_type not in _REDUCTIONS:
-        raise ValueError(f"Invalid reduce type: {reduce_type}; use one of {', '.join(_REDUCTIONS)}")
+    if reduce_type not in REDUCTIONS:
+        raise ValueError(f"Invalid reduce type: {reduce_type}; use one of {', '.join(REDUCTIONS)}")
+
+
+def _check_divisible(tensor: torch.Tensor, dim: int, size: int) -> None:
+    if tensor.size(dim) % size:
+        raise ValueError(f"dimension {dim} of size {tensor.size(dim)} cannot be divided by {size} workers")
 
 
 def group_size(groups: Groups = None) -> int:
@@ -270,7 +271,7 @@ def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, rep
 def _reduced(flat: torch.Tensor, reduce_type: str, scale: float, group: WorkerGroup) -> torch.Tensor:
     wider = _WIDER.get(flat.dtype)
     work = flat if wider is None else flat.to(wider)
-    group.all_reduce(work, _REDUCTIONS[reduce_type])
+    group.all_reduce(work, REDUCTIONS[reduce_type])
     if scale != 1.0:
         work = work.mul_(scale) if work.is_floating_point() or work.is_complex() else work * scale
     return work if work.dtype == flat.dtype else work.to(flat.dtype)

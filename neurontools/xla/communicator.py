@@ -25,12 +25,13 @@ import torch
 import torch.distributed as dist
 
 from neurontools.base.json_reader import load_json
-from neurontools.base.procfs import read_start_ticks
+from neurontools.base.procfs import read_boot_id, read_pid_namespace, read_start_ticks
+from neurontools.collectives.groups import parse_groups
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 Ranks = tuple[int, ...]
 
@@ -41,18 +42,6 @@ _GRACE_S = 60.0
 _FINISH_S = 10.0
 _LOOPBACK = "127.0.0.1"
 _current: Communicator | None = None
-
-
-def format_groups(groups: Sequence[Sequence[int]]) -> str:
-    """Return replica groups as HLO writes them: {{0,1},{2,3}}."""
-    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups) + "}"
-
-
-@cache
-def parse_groups(text: str) -> tuple[Ranks, ...]:
-    """Return the groups of `format_groups`."""
-    inner = text[2:-2]
-    return tuple(tuple(map(int, group.split(","))) for group in inner.split("},{")) if inner else ()
 
 
 def current() -> Communicator:
@@ -370,11 +359,8 @@ class _Wait:
 
 @cache
 def _place() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return f"pid {os.getpid()}"
+    boot_id, pid_namespace = read_boot_id(), read_pid_namespace()
+    return f"{boot_id} {pid_namespace}" if boot_id and pid_namespace else f"pid {os.getpid()}"
 
 
 def _listed(ranks: Ranks) -> str:

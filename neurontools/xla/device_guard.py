@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from neurontools.customop.building.toolchain import Compiler
     from neurontools.runtime.memory import MemoryInfo
 
+_REMEDY = "set XDG_CACHE_HOME to a directory of this user that allows executables"
 GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
@@ -70,10 +71,10 @@ def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) 
     path = ensure_guard(torch_directory)
     try:
         # By descriptor: the directory cannot be replaced after the check.
-        with owned_directory(os.path.dirname(path), os.geteuid(), _remedy()) as directory:
+        with owned_directory(os.path.dirname(path), os.geteuid(), _REMEDY) as directory:
             library = ctypes.CDLL(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
     except OSError as error:
-        raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_remedy()}") from error
+        raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_REMEDY}") from error
     callback = _CALLBACK(_answering(devices))
     library.register_guard(callback)
     _registered.append((library, callback))
@@ -149,10 +150,6 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
         f"{compiler.command[0]} cannot compile the device guard: {(lines or ['no message'])[0]}",
         "try another compiler with CXX",
     )
-
-
-def _remedy() -> str:
-    return "set XDG_CACHE_HOME to a directory of this user that allows executables"
 
 
 def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, Any, Any, int], int]:

@@ -10,10 +10,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.compiler.graph import View
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of, geometry_of, layout_geometry
+from neurontools.xla.call_capture import view_from
 from neurontools.xla.custom_op_graph import libraries_of
 from neurontools.xla.program import build_graph
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, View
 
 _PASSES = 3
 
@@ -85,15 +85,17 @@ def export_graph(
     with recorder.lock:
         recorder.sync("trace")
         limit = recorder.graph_limit
-        for _ in range(_PASSES):
-            recorder.graph_limit = sys.maxsize  # a traced model is one graph
-            try:
-                made = _record(recorder, function, arguments, weights)
-            finally:
-                recorder.graph_limit = limit
-                recorder.reset()
-            if made is not None:
-                return made
+        recorder.graph_limit = sys.maxsize  # a traced model is one graph
+        try:
+            for _ in range(_PASSES):
+                try:
+                    made = _record(recorder, function, arguments, weights)
+                finally:
+                    recorder.reset()
+                if made is not None:
+                    return made
+        finally:
+            recorder.graph_limit = limit
     raise DeviceError(
         "the traced function records other operators at each call",
         "remove random choices from its Python code",
@@ -119,13 +121,13 @@ def _record(
         return None
     leaf = recorder.node
     positions = {id(buffer_of(tensor)): position for position, tensor in enumerate(taken)}
-    views = tuple(_view(buffer_of(result).slot, geometry_of(result)) for result in results)
+    views = tuple(view_from(buffer_of(result).slot, geometry_of(result)) for result in results)
     libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
     graph = build_graph(leaf, tuple(sorted({view.slot for view in views})), libraries, "trace")
     inputs = []
     for slot in graph.inputs:
         buffer = recorder.slots[slot]
-        geometry = _view(slot, layout_geometry(buffer.layout_id))
+        geometry = view_from(slot, layout_geometry(buffer.layout_id))
         position = positions.get(id(buffer), -1)
         value = recorder.host_of(buffer) if position < 0 else None
         inputs.append(GraphInput(position, value, known.get(id(buffer)), geometry))
@@ -137,8 +139,3 @@ def _recorded(recorder: Any, result: torch.Tensor) -> torch.Tensor:
     if result.device.type != "xla":
         result = result.to(recorder.device)
     return result if buffer_of(result).epoch is recorder.epoch else result.clone()
-
-
-def _view(slot: int, geometry: Any) -> View:
-    dtype, shape, strides, offset = geometry
-    return View(slot, str(dtype).removeprefix("torch."), tuple(shape), tuple(strides), offset)

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 NAME = "xla"
 
-_REDUCE_TYPES = (
-    (dist.ReduceOp.SUM, "sum"),
-    (dist.ReduceOp.AVG, "sum"),
-    (dist.ReduceOp.PRODUCT, "mul"),
-    (dist.ReduceOp.MIN, "min"),
-    (dist.ReduceOp.MAX, "max"),
-    (dist.ReduceOp.BAND, "and"),
-    (dist.ReduceOp.BOR, "or"),
-)
-
 
 def register() -> None:
     """Make `xla` known to torch.distributed as a backend and as an init method; further calls do nothing."""
@@ -78,9 +68,11 @@ def _prepare(tensors: Sequence[torch.Tensor]) -> None:
 
 def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     """Return the reduce type of a `ReduceOp`, and the scale of its result."""
-    for known, name in _REDUCE_TYPES:
+    if operation == dist.ReduceOp.AVG:
+        return "sum", 1 / size
+    for name, known in collectives.REDUCTIONS.items():
         if operation == known:
-            return name, 1 / size if operation == dist.ReduceOp.AVG else 1.0
+            return name, 1.0
     raise NotImplementedError(f"reduce op {operation} is not supported by the backend xla")
 
 

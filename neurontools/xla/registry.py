@@ -17,6 +17,7 @@ from neurontools.xla.buffers import META
 from neurontools.xla.kernels import Kernel, kernel_for
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.size_check import to_meta
 from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 
 if TYPE_CHECKING:
@@ -185,14 +186,8 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
 
 def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
     """Let torch refuse outputs of types that it does not convert the results to: by the kernel for meta tensors."""
-
-    def meta(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
     known = {argument.name for argument in overload._schema.arguments}
-    meta_args, meta_kwargs = tree_map(meta, (args, {**kwargs, **outputs}))
+    meta_args, meta_kwargs = to_meta((args, {**kwargs, **outputs}))
     with suppress(NotImplementedError):
         overload(*meta_args, **{name: value for name, value in meta_kwargs.items() if name in known})
 

@@ -45,15 +45,20 @@ def may_be_larger(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
     return bool(factor * prod(dimension**count for dimension, count in dimensions.items()) > nbytes)
 
 
-def result_bytes(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Return the size of the results of a call on host tensors without computing them; 0 if torch cannot tell."""
+def to_meta(values: Any) -> Any:
+    """Return arguments with meta tensors, which have no contents, in place of tensors."""
 
-    def to_meta(value: Any) -> Any:
+    def meta(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
-    meta_args, meta_kwargs = tree_map(to_meta, (list(args), dict(kwargs)))
+    return tree_map(meta, values)
+
+
+def result_bytes(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return the size of the results of a call on host tensors without computing them; 0 if torch cannot tell."""
+    meta_args, meta_kwargs = to_meta((list(args), dict(kwargs)))
     for parameter in operator.parameters:
         if parameter.kind is Kind.DEVICE:
             meta_kwargs[parameter.name] = torch.device("meta")

@@ -19,6 +19,10 @@ _ROOT_PORT = 62182
 _INDEX = "NEURON_PJRT_PROCESS_INDEX"
 
 
+class WorkerError(UsageError):
+    """The environment does not describe a run of several workers."""
+
+
 def world_size() -> int:
     """Return the number of workers of the run."""
     return _number(os.environ, "WORLD_SIZE", 1)
@@ -121,7 +125,3 @@ def _cores_of(own: int, count: int, environ: Mapping[str, str]) -> str:
 def _number(environ: Mapping[str, str], variable: str, fallback: int) -> int:
     value = environ.get(variable, "")
     return int(value) if value.isdecimal() else fallback
-
-
-class WorkerError(UsageError):
-    """The environment does not describe a run of several workers."""

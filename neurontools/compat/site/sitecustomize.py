@@ -14,6 +14,7 @@ FOR_SCRIPTS = frozenset({"torchvision"})
 """Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
 INSTALLED = ("/site-packages/", "/dist-packages/")
 IMPORT_MACHINERY = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external"})
+PROBES = frozenset({"importlib.util", "pkgutil"})
 HERE = dirname(__file__)
 SHIM_HOME = dirname(HERE)
 
@@ -63,13 +64,13 @@ def importer() -> tuple[str, str]:
 
 def is_probe() -> bool:
     """Return whether a program only asks whether a module exists."""
-    return importer()[0] in {"importlib.util", "pkgutil"}
+    return importer()[0] in PROBES
 
 
 def is_imported_by_script() -> bool:
     """Return whether an import statement outside installed packages needs a module."""
     name, file = importer()
-    return name not in {"importlib.util", "pkgutil"} and not any(folder in file for folder in INSTALLED)
+    return name not in PROBES and not any(folder in file for folder in INSTALLED)
 
 
 def run_hidden_sitecustomize() -> None:

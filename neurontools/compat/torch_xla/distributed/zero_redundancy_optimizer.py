@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from neurontools.compat.collectives import clip_norm_
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api, collectives, workers
 
@@ -194,14 +195,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             for part in group["params"]
             if part.grad is not None
         ]
-        total = torch.stack([(gradient * gradient).sum() for gradient in gradients]).sum()
-        for groups in (self.sharding_groups, self._grad_norm_groups):
-            if groups:
-                collectives.all_reduce_([total], "sum", 1.0, groups)
-        self._grad_norm = total.sqrt()
-        factor = (self.max_norm / (self._grad_norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(factor)
+        divisions = [groups for groups in (self.sharding_groups, self._grad_norm_groups) if groups]
+        self._grad_norm = clip_norm_(gradients, self.max_norm, divisions)
 
     @staticmethod
     def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""torch_xla.experimental: eager mode."""
+"""torch_xla.experimental: nothing of it is simulated."""
 
 from __future__ import annotations
 

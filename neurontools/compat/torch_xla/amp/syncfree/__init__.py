@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from neurontools.compat.missing import missing_name
+from neurontools.compat.structures import is_tensor
 
 __all__ = ["SGD", "Adam", "AdamW"]
 
@@ -30,7 +31,7 @@ class _SkipsOnDevice:
         parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         before = {p: p.detach().clone() for p in parameters}
         state_before = {
-            p: {name: value.clone() for name, value in self.state.get(p, {}).items() if _is_tensor(value)}
+            p: {name: value.clone() for name, value in self.state.get(p, {}).items() if is_tensor(value)}
             for p in parameters
         }
         result = super().step(closure)  # type: ignore[misc]
@@ -39,7 +40,7 @@ class _SkipsOnDevice:
             for p in parameters:
                 p.copy_(torch.where(skipped, before[p], p))
                 for name, value in self.state[p].items():
-                    if _is_tensor(value):
+                    if is_tensor(value):
                         old = state_before[p].get(name, torch.zeros_like(value))
                         value.copy_(torch.where(skipped, old, value))
         return result
@@ -63,7 +64,3 @@ class Adam(_SkipsOnDevice, torch.optim.Adam):  # type: ignore[misc]
 
 class AdamW(_SkipsOnDevice, torch.optim.AdamW):  # type: ignore[misc]
     """torch.optim.AdamW with `step(found_inf=...)`."""
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from neurontools.compat.missing import missing_name
-from neurontools.compat.sharded_module import XlaFullyShardedDataParallel
+from neurontools.compat.torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel import (
+    XlaFullyShardedDataParallel,
+)
 
 __all__ = ["XlaFullyShardedDataParallel"]
 

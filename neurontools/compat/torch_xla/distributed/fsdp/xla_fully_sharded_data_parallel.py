@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from neurontools.compat.collectives import clip_norm_
+from neurontools.compat.missing import missing_name
 from neurontools.xla import api, collectives, workers
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
 
 
 class _Gather(torch.autograd.Function):  # type: ignore[misc]
@@ -42,7 +48,7 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         *,
         compute_dtype: torch.dtype | None = None,
         sharding_groups: Any = None,
-        **options: Any,  # noqa: ARG002
+        **options: Any,
     ) -> None:
         super().__init__()
         self._groups = sharding_groups or [list(range(workers.world_size()))]
@@ -86,14 +92,7 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         if norm_type != 2.0:
             raise ValueError(f"norm_type {norm_type} is not supported, use 2")
         gradients = [part.grad for part in self.parameters() if part.grad is not None]
-        with torch.no_grad():
-            total = torch.stack([(gradient * gradient).sum() for gradient in gradients]).sum()
-            collectives.all_reduce_([total], "sum", 1.0, groups or self._groups)
-            norm: torch.Tensor = total.sqrt()
-            factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-            for gradient in gradients:
-                gradient.mul_(factor)
-        return norm
+        return clip_norm_(gradients, max_norm, (groups or self._groups,))
 
     def get_shard_metadata(self) -> dict[str, Any]:
         """Return the shapes of the whole parameters, and this worker's place among the parts."""
