@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -134,13 +135,19 @@ def _why(arguments: argparse.Namespace) -> int:
     exclude_each_other(arguments, "full", "max_lines")
     root = location(arguments, remote=True).root
     if arguments.run_name or arguments.last:
-        return _why_run(arguments, root)
-    if not 1 <= len(arguments.entries) <= _MOST_ENTRIES:
+        explain = _why_run
+    elif 1 <= len(arguments.entries) <= _MOST_ENTRIES:
+        explain = _why_entries
+    else:
         raise UsageError(
             f"why takes one or two entries, not {len(arguments.entries)}",
             "neuron-cache why --last explains the last run; 'neuron-cache ls' lists entries",
         )
-    return _why_entries(arguments, root)
+    gc.disable()  # graphs of 50,000 operators are a million objects without a cycle
+    try:
+        return explain(arguments, root)
+    finally:
+        gc.enable()
 
 
 def _why_run(arguments: argparse.Namespace, root: str) -> int:
