@@ -361,10 +361,11 @@ def _hits_and_time(found: os.stat_result) -> tuple[int, float]:
 
 
 def _renew_stamp(entry: str) -> None:
+    with suppress(OSError):
+        if time.time() - os.lstat(f"{entry}/{STAMP}").st_mtime < STAMP_PERIOD_S:
+            return  # the usual case, without the verified descriptors that a write needs
     with suppress(OSError), open_entry(entry) as directory:
         found = directory.status(STAMP)
-        if found is not None and time.time() - found.st_mtime < STAMP_PERIOD_S:
-            return
         open_root(root_of(entry)).close()
         if found is None:
             directory.create(STAMP)
