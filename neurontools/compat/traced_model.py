@@ -11,6 +11,7 @@ import json
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,12 +104,15 @@ class TracedModel:
         neff: bytes of the NEFF.
         signature: its border.
         constant_bytes: device memory of weights that are part of the NEFF.
+        name: what its NEFF is called in messages.
     """
 
-    def __init__(self, neff: bytes, signature: Signature, constant_bytes: int) -> None:
+    def __init__(
+        self, neff: bytes, signature: Signature, constant_bytes: int, name: str = "the traced model"
+    ) -> None:
         self.signature = signature
         self._compiled = NeffExecutable(
-            neff, signature.inputs, signature.scalars, signature.results, constant_bytes
+            neff, signature.inputs, signature.scalars, signature.results, constant_bytes, name
         )
         self._lock = threading.RLock()
         self._loaded: dict[int, LoadedGraph] = {}
@@ -190,10 +194,10 @@ _placement: list[tuple[int, ...]] = []
 _recording = threading.local()
 
 
-def model_of(module: Any) -> TracedModel:
-    """Return the loaded model of a module with `neff`, `signature` and `settings`."""
-    weights = [value for name, value in module.named_buffers() if name.startswith("weight_")]
-    return _find(module.neff, module.signature, module.settings, weights)
+def model_of(module: Any, name: str = "the traced model") -> TracedModel:
+    """Return the loaded model of a module with `neff`, `signature` and `settings`; `name` is for messages."""
+    weights = [value for key, value in module.named_buffers() if key.startswith("weight_")]
+    return _find(module.neff, module.signature, module.settings, weights, name)
 
 
 def submodules(module: torch.nn.Module) -> list[Any]:
@@ -238,12 +242,12 @@ def example_results(results: Sequence[torch.Tensor]) -> Iterator[None]:
         _recording.results = None
 
 
-def start_loading(module: torch.nn.Module) -> None:
-    """Load the models of a module that was read from a file, as their settings ask for."""
+def start_loading(module: torch.nn.Module, name: str = "the traced model") -> None:
+    """Load the models of a module that was read from the file `name`, as their settings ask for."""
     for part in submodules(module):
         if part.settings[LAZY]:
             continue
-        model = model_of(part)
+        model = model_of(part, name)
         if part.settings[ASYNC]:
             model.place_later(next_cores())
         else:
@@ -251,7 +255,11 @@ def start_loading(module: torch.nn.Module) -> None:
 
 
 def _find(
-    neff: torch.Tensor, signature: torch.Tensor, settings: torch.Tensor, weights: Sequence[torch.Tensor]
+    neff: torch.Tensor,
+    signature: torch.Tensor,
+    settings: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    name: str = "the traced model",
 ) -> TracedModel:
     storage = neff.untyped_storage()
     with _models_lock:
@@ -263,7 +271,7 @@ def _find(
             with suppress(NeuronToolsError):  # its core was given back before
                 gone.unload()
         constants = 0 if settings[SEPARATED] else sum(weight.nbytes for weight in weights)
-        model = TracedModel(_bytes(neff), Signature.from_bytes(_bytes(signature)), constants)
+        model = TracedModel(_bytes(neff), Signature.from_bytes(_bytes(signature)), constants, name)
         reference = StorageWeakRef(storage)
         _models[reference.cdata] = (reference, model)
         return model
@@ -379,7 +387,10 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
     def load_and_place(*args: Any, **kwargs: Any) -> Any:
         module = load(*args, **kwargs)
-        start_loading(module)
+        file = kwargs.get("f", *args[:1])
+        start_loading(
+            module, f"the NEFF in {file}" if isinstance(file, str | PathLike) else "the traced model"
+        )
         return module
 
     return load_and_place

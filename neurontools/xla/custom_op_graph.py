@@ -24,8 +24,19 @@ T = TypeVar("T")
 
 def libraries_of(operators: Iterable[str]) -> tuple[str, ...]:
     """Return the code of every loaded library that one of these operators (`my_ops.relu.default`) is from."""
-    used = {_qualified(name) for name in operators}
+    used = {qualified_name(name) for name in operators}
     return tuple(sorted({library.code for library in _loaded() if used & set(library.ops)}))
+
+
+def operators_of(libraries: Iterable[str]) -> frozenset[str]:
+    """Return the qualified names of the operators of those libraries, given by their code, that are loaded."""
+    codes = set(libraries)
+    return frozenset(name for library in _loaded() if library.code in codes for name in library.ops)
+
+
+def qualified_name(op: str) -> str:
+    """Return my_ops::relu for `my_ops.relu.default`."""
+    return op.rpartition(".")[0].replace(".", "::")
 
 
 def native_parts(graph: Graph) -> tuple[NativePart, ...]:
@@ -47,7 +58,7 @@ def native_inputs(graph: Graph) -> tuple[int, ...]:
     if not graph.libraries:
         return ()
     ops = {name for library in _loaded() for name in library.ops}
-    read = {view.slot for node in graph.nodes if _qualified(node.op) in ops for view in reads(node)}
+    read = {view.slot for node in graph.nodes if qualified_name(node.op) in ops for view in reads(node)}
     return tuple(slot for slot in graph.inputs if slot in read)
 
 
@@ -103,7 +114,7 @@ def _loaded() -> tuple[LoadedLibrary, ...]:
 def _call_ns(graph: Graph, library: LoadedLibrary) -> tuple[tuple[int, int], ...]:
     ops = set(library.ops)
     calls = enumerate(graph.nodes)
-    return tuple((position, _modelled_ns(node)) for position, node in calls if _qualified(node.op) in ops)
+    return tuple((position, _modelled_ns(node)) for position, node in calls if qualified_name(node.op) in ops)
 
 
 def _modelled_ns(node: Node) -> int:
@@ -118,8 +129,4 @@ def _modelled_ns(node: Node) -> int:
         else None  # lifted: its value is not part of the graph
         for value in (*node.args, *(value for _, value in node.kwargs))
     )
-    return operator_ns(_qualified(node.op), operands) or 0
-
-
-def _qualified(name: str) -> str:
-    return name.rpartition(".")[0].replace(".", "::")
+    return operator_ns(qualified_name(node.op), operands) or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import intern_layout, view_of
 from neurontools.xla.call_capture import geometry_from
 from neurontools.xla.execution import generate, host_execution
+from neurontools.xla.neff_checks import check_graph, check_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,23 +22,23 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph, View
     from neurontools.xla.accelerator import LoadedGraph
 
-_FORBIDDEN = frozenset({"from_file", "set_", "resize_", "_resize_output_", "record_stream", "data_ptr"})
-"""Operators that reach beyond the tensors of a graph."""
+_compiled_here: set[bytes] = set()  # sha256 of the NEFFs that this process has compiled
 
 
 class NeffExecutable:
     """A NEFF with the border of its graph.
 
     Args:
-        neff: its bytes. They may come from another computer: operators that reach beyond tensors are refused.
+        neff: its bytes. If another process has compiled it, `neff_checks` says what it may do.
         inputs: what each input slot of the graph expects.
         scalars: values of its scalar inputs.
         results: where its results are.
         constant_bytes: device memory of the weights inside it.
+        name: what it is called in messages.
 
     Raises:
         NeffError: the bytes are damaged.
-        DeviceError: the graph calls an operator that a NEFF may not call.
+        DeviceError: it is not for these inputs, or its graph may not run here.
     """
 
     def __init__(
@@ -46,11 +48,14 @@ class NeffExecutable:
         scalars: Sequence[float],
         results: Sequence[View],
         constant_bytes: int = 0,
+        name: str = "the NEFF",
     ) -> None:
         self._neff = neff
         self._constant_bytes = constant_bytes
         self._graph = parse(neff, validate_hash=True).graph
         _check(self._graph, inputs, scalars, results)
+        if hashlib.sha256(neff).digest() not in _compiled_here:
+            check_graph(self._graph, inputs, scalars, name)
         self._inputs = tuple(inputs)
         self._scalars = tuple(scalars)
         self._results = tuple(results)
@@ -94,17 +99,17 @@ class NeffExecutable:
 
 
 def _check(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], results: Sequence[View]) -> None:
-    for node in graph.nodes:
-        namespace, name, *_ = node.op.split(".")
-        if (namespace != "aten" and not graph.libraries) or name in _FORBIDDEN:
-            raise DeviceError(
-                f"the NEFF calls {node.op}, which a NEFF may not call", "compile the model again"
-            )
     if tuple(view.slot for view in inputs) != graph.inputs or len(scalars) != graph.lifted:
         raise DeviceError("the model does not fit its NEFF", "compile the model again")
     known = {*graph.outputs, *graph.inputs}
-    if any(view.slot not in known for view in results):
-        raise DeviceError("the model's results do not fit its NEFF", "compile the model again")
+    try:
+        for view in (*inputs, *results):
+            check_view(graph, view)
+        fits = all(view.slot in known for view in results)
+    except (IndexError, ValueError):
+        fits = False
+    if not fits:
+        raise DeviceError("the model's inputs or results do not fit its NEFF", "compile the model again")
 
 
 def compile_exported(graph: Any, flags: Sequence[str]) -> bytes:
@@ -113,4 +118,6 @@ def compile_exported(graph: Any, flags: Sequence[str]) -> bytes:
     Raises:
         CompileError: the compiler refuses the graph or a flag.
     """
-    return api.engine().accelerator.compile(graph, flags)
+    neff = api.engine().accelerator.compile(graph, flags)
+    _compiled_here.add(hashlib.sha256(neff).digest())
+    return neff

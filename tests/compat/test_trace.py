@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,17 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 
 
+class NothingKept(set):
+    def add(self, item):
+        del item
+
+
 @pytest.fixture
-def neuronx(shims):
+def neuronx(shims, monkeypatch):
     import torch_neuronx
 
+    # As in the process that loads a model: each NEFF is checked like one from elsewhere.
+    monkeypatch.setattr("neurontools.xla.neff_executable._compiled_here", NothingKept())
     return torch_neuronx
 
 
@@ -320,16 +328,22 @@ def test_separated_weights_are_replaced(neuronx, network, home):
         neuronx.replace_weights(neuronx.trace(network, IMAGE), other)
 
 
-def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home):
-    from neurontools.compiler.graph import Graph, Node, Slot, View
+def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home, monkeypatch):
+    from neurontools.compat import tracing
     from neurontools.xla.accelerator import DeviceError
-    from neurontools.xla.neff_executable import NeffExecutable, compile_exported
 
-    made = View(0, "float32", (2,), (1,), 0)
-    node = Node("aten.from_file.default", ("/etc/passwd",), (), (made,))
-    neff = compile_exported(Graph((Slot(8),), (), 0, (node,), (0,)), ())
-    with pytest.raises(DeviceError, match=r"calls aten\.from_file\.default, which a NEFF may not call"):
-        NeffExecutable(neff, (), (), (made,))
+    def compile_hostile(graph, flags):
+        call = replace(graph.nodes[0], op="aten.from_file.default")
+        return compile_exported(replace(graph, nodes=(call,)), flags)
+
+    compile_exported = tracing.compile_exported
+    monkeypatch.setattr(tracing, "compile_exported", compile_hostile)
+    made = neuronx.trace(torch.relu, torch.rand(3), cpu_backend=True, compiler_args="--target trn1")
+    with pytest.raises(DeviceError) as caught:
+        saved(made, home)
+    assert caught.value.message == (
+        f"the NEFF in {home}/model.pt calls 'aten.from_file.default', which a NEFF of another process may not call"
+    )
 
 
 def test_a_traced_model_may_be_larger_than_a_graph_of_a_program(neuronx, shims, monkeypatch):

@@ -1,0 +1,246 @@
+"""Checks of a NEFF that another process compiled: what its graph calls, with which arguments, and how much memory it needs.
+
+The executable of a graph is generated Python over torch's CPU kernels. So an operator has to be on the list
+(`neff_operators`), its arguments have to fit the operator's schema, a tensor has to lie within its buffer, and a result
+may not be larger than the graph states.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
+
+from neurontools.base.units import format_size
+from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
+from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.call_capture import load_symbol
+from neurontools.xla.custom_op_graph import operators_of, qualified_name
+from neurontools.xla.execution import overload_of
+from neurontools.xla.memory import host_limit
+from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TEXTS
+from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
+from neurontools.xla.program import scratch_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.graph import Arg, Graph
+
+_NAME = re.compile(r"[a-z_]\w*\.[A-Za-z_]\w*\.\w+")
+_SLACK_BYTES = (
+    1 << 20
+)  # torch's kernels for meta tensors return more than the CPU's at times, such as statistics
+_LISTS = {Kind.TENSOR_LIST: (View,), Kind.SCALAR_LIST: (int, float, Lifted), Kind.LIST: (int, float)}
+_SYMBOLS = (torch.dtype, torch.layout, torch.memory_format)
+
+
+def check_graph(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], name: str) -> None:
+    """Check the graph of a NEFF from elsewhere.
+
+    Args:
+        graph: the graph.
+        inputs: what each of its input slots holds.
+        scalars: values of its scalar inputs.
+        name: what the NEFF is called in messages.
+
+    Raises:
+        DeviceError: it calls an operator that a NEFF may not call, or is not a graph that a compiler makes.
+    """
+    checker = _Checker(graph, scalars, name)
+    checker.check_memory(inputs)
+    for node in graph.nodes:
+        checker.check_call(node)
+    checker.check_outputs()
+
+
+class _Checker:
+    def __init__(self, graph: Graph, scalars: Sequence[float], name: str) -> None:
+        self._graph = graph
+        self._scalars = scalars
+        self._name = name
+        self._custom = operators_of(graph.libraries)
+        self._known = set(graph.inputs)
+
+    def check_memory(self, inputs: Sequence[View]) -> None:
+        """Check that this computer may hold what the graph holds at its peak, beyond the inputs."""
+        graph = self._graph
+        inside = {view.slot for view in inputs if graph.slots[view.slot].nbytes <= _extent_bytes(view)}
+        kept = {*graph.inputs, *graph.outputs} - inside
+        peak = scratch_bytes(graph) + sum(graph.slots[slot].nbytes for slot in kept)
+        if peak > host_limit():
+            raise DeviceError(
+                f"{self._name} needs {format_size(peak)} of host memory, the limit is {format_size(host_limit())}",
+                "use a smaller model or batch, or raise NEURONTOOLS_HOST_MEMORY",
+            )
+
+    def check_call(self, node: Node) -> None:
+        """Check one call: operator, arguments, results."""
+        operator = self._operator(node)
+        try:
+            _check_arguments(operator, node)
+            self._check_views(node)
+            if operator.overload.namespace == "aten":
+                self._check_sizes(operator, node)
+        except ValueError as error:
+            raise DeviceError(
+                f"{self._name} has an invalid call of {node.op}: {error}", "compile the model again"
+            ) from error
+        self._known.update(view.slot for view in node.results if view is not None)
+
+    def check_outputs(self) -> None:
+        """Check that the graph makes what it returns."""
+        if not self._known.issuperset(self._graph.outputs):
+            raise DeviceError(
+                f"{self._name} returns tensors that it does not make", "compile the model again"
+            )
+
+    def _operator(self, node: Node) -> Operator:
+        if not self._is_listed(node.op):
+            raise DeviceError(
+                f"{self._name} calls {node.op!r}, which a NEFF of another process may not call",
+                "compile the model in this process, or load the custom-operator library that defines the operator",
+            )
+        try:
+            overload = overload_of(node)
+        except GraphError as error:
+            raise DeviceError(f"{self._name}: {error.message}", error.remedy) from error
+        if not isinstance(overload, OpOverload) or not operator_of(overload).recordable:
+            raise DeviceError(
+                f"{self._name} calls {node.op!r}, which cannot be part of a graph", "compile the model again"
+            )
+        return operator_of(overload)
+
+    def _is_listed(self, op: str) -> bool:
+        if not _NAME.fullmatch(op):
+            return False
+        namespace, name, _ = op.split(".")
+        if namespace == "aten":
+            return name in ATEN or (name.endswith("_") and name[:-1] in ATEN)
+        return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in self._custom
+
+    def _check_views(self, node: Node) -> None:
+        """Check that tensors lie within buffers that exist."""
+        for view in reads(node):
+            if view.slot not in self._known:
+                raise ValueError(f"buffer {view.slot} does not exist yet")
+        for view in (*reads(node), *(view for view in node.results if view is not None)):
+            check_view(self._graph, view)
+
+    def _check_sizes(self, operator: Operator, node: Node) -> None:
+        """Check, without computing it, that a result is not larger than the graph states."""
+        kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
+        if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
+            kwargs["device"] = torch.device("meta")
+        try:
+            made = tree_leaves(operator.overload(*map(self._meta, node.args), **kwargs))
+        except NotImplementedError:
+            made = []  # of the listed operators, these return no more than they take
+        except (RuntimeError, TypeError, IndexError) as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+        new = {view.slot for view in node.results if view is not None} - self._known
+        stated = sum(self._graph.slots[slot].nbytes for slot in new)
+        nbytes = sum(item.numel() * item.itemsize for item in made if isinstance(item, torch.Tensor))
+        if operator.returns_parameter < 0 and new and nbytes > 2 * stated + _SLACK_BYTES:
+            raise ValueError("its result is larger than the graph states")
+        if node.op.split(".")[1].rstrip("_") in NEEDS_CHANNELS:
+            first, *others = reads(node)
+            if len(first.shape) < 2 or any(view.shape not in {(first.shape[1],), (0,)} for view in others):
+                raise ValueError("its tensors differ in the number of channels")
+
+    def _meta(self, arg: Arg) -> Any:
+        match arg:
+            case View():
+                dtype = getattr(torch, arg.dtype)
+                return torch.empty_strided(arg.shape, arg.strides, dtype=dtype, device="meta")
+            case Lifted():
+                return self._scalars[arg.index]
+            case Symbol():
+                return load_symbol(arg)
+            case tuple():
+                return [self._meta(item) for item in arg]
+        return arg
+
+
+def check_view(graph: Graph, view: View) -> None:
+    """Check that a tensor is of a data type of the device, and lies within its buffer.
+
+    Raises:
+        ValueError: it is not or does not.
+    """
+    dtype = getattr(torch, view.dtype, None)
+    if not isinstance(dtype, torch.dtype) or view.dtype not in _dtypes():
+        raise ValueError(f"data type {view.dtype!r}")
+    if _extent_bytes(view) > graph.slots[view.slot].nbytes:
+        raise ValueError(f"a tensor reaches beyond buffer {view.slot}")
+
+
+def _extent_bytes(view: View) -> int:
+    """Return the bytes from the start of a view's buffer to the view's last element."""
+    if 0 in view.shape:
+        return 0
+    steps = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    itemsize: int = getattr(torch, view.dtype).itemsize
+    return (1 + view.offset + steps) * itemsize
+
+
+@cache
+def _dtypes() -> frozenset[str]:
+    named = {name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)}
+    return frozenset(name for name in named if not re.match(r"q|complex|c|bits", name))
+
+
+def _check_arguments(operator: Operator, node: Node) -> None:
+    """Check that arguments are those of the operator's schema: their names become part of generated code."""
+    positional = [parameter for parameter in operator.parameters if not parameter.keyword_only]
+    named = {parameter.name: parameter for parameter in operator.parameters if parameter.keyword_only}
+    names = [name for name, _ in node.kwargs]
+    if len(node.args) > len(positional) or len(set(names)) < len(names) or not set(names) <= named.keys():
+        raise ValueError("it does not have these parameters")
+    given = {parameter.name for parameter in positional[: len(node.args)]} | set(names)
+    if any(not parameter.has_default and parameter.name not in given for parameter in operator.parameters):
+        raise ValueError("an argument is missing")
+    types = {argument.name: str(argument.type) for argument in operator.overload._schema.arguments}  # noqa: SLF001
+    pairs = [
+        *zip(positional, node.args, strict=False),
+        *((named[name], value) for name, value in node.kwargs),
+    ]
+    for parameter, value in pairs:
+        if not _fits(parameter, value, types[parameter.name]):
+            raise ValueError(f"argument {parameter.name} is {_shown(value)}")
+    returns = len(operator.overload._schema.returns)  # noqa: SLF001
+    if not operator.returns_list and operator.returns_parameter < 0 and len(node.results) != returns:
+        raise ValueError(f"it returns {returns} tensors, not {len(node.results)}")
+
+
+def _fits(parameter: Parameter, value: Arg, type_name: str) -> bool:
+    if value is None:
+        return parameter.kind is not Kind.TENSOR
+    match parameter.kind:
+        case Kind.TENSOR | Kind.OPTIONAL_TENSOR:
+            return isinstance(value, View)
+        case Kind.TENSOR_LIST | Kind.SCALAR_LIST | Kind.LIST:
+            accepted = _LISTS[parameter.kind]
+            return isinstance(value, tuple) and all(
+                item is None or isinstance(item, accepted) for item in value
+            )
+        case Kind.SCALAR | Kind.FIXED_SCALAR:
+            return isinstance(value, bool | int | float | Lifted)
+        case Kind.CONSTANT if "str" in type_name:
+            pattern = TEXTS.get(parameter.name)
+            return pattern is not None and isinstance(value, str) and re.fullmatch(pattern, value) is not None
+        case Kind.CONSTANT | Kind.IGNORED:
+            return isinstance(value, bool | int) or (isinstance(value, Symbol) and _is_constant(value))
+    return False
+
+
+def _is_constant(symbol: Symbol) -> bool:
+    return symbol.kind != "device" and isinstance(getattr(torch, symbol.name, None), _SYMBOLS)
+
+
+def _shown(value: Arg) -> str:
+    return "a tensor" if isinstance(value, View) else repr(value)[:60]
