@@ -11,6 +11,7 @@ from neurontools.errors import UsageError
 EXAMPLES = """examples:
   neuron-run -- python train.py
   neuron-run --profile prof -- python train.py && neuron-profile view prof
+  neuron-run --explain -- python train.py                  say why each graph is compiled
   neuron-run --instance trn1.32xlarge -- python train.py   a private machine for this program
 
 exit codes: that of the program; 126, 127 the program cannot be started, 1 failed, 2 usage error, 3 no machine,
@@ -32,6 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_machine(where)
     parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
     parser.add_argument("--cache", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")
+    parser.add_argument(
+        "--explain", action="store_true", help="say of each compile, when it happens, why it was needed"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARG ...]")
     return parser
 
@@ -49,6 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
             machine=arguments.machine,
             profile=arguments.profile,
             cache=arguments.cache,
+            explain=arguments.explain,
         ),
         on_notice=console.notice,
     )

@@ -31,9 +31,10 @@ CACHE_KEEP_LAST = "NEURONTOOLS_CACHE_KEEP_LAST"
 CACHE_REMOVE = "NEURONTOOLS_CACHE_REMOVE"
 CACHE_AUTO_PRUNE = "NEURONTOOLS_CACHE_AUTO_PRUNE"
 CACHE_RUN = "NEURONTOOLS_CACHE_RUN"
+EXPLAIN = "NEURONTOOLS_EXPLAIN"
 EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
 
-FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXTRACTION_LOG})
+FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG})
 """Variables that our programs set for the programs they start; not settings."""
 
 DEFAULT_MACHINE = "default"
@@ -91,6 +92,7 @@ DOCUMENTED = (
         "1 applies the policy of the compile cache at the end of a run, at most once an hour",
     ),
     (RUN, "", "set by neuron-run in the programs it starts"),
+    (EXPLAIN, "", "set by neuron-run --explain in the programs it starts"),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from neurontools.base.text import printable_lines
 
 CACHE = "NEURON_CACHE"
 WRAPPER = "NEURON_CC_WRAPPER"
+VERBOSE = "NEURON_CC_VERBOSE"
 logger = logging.getLogger("neurontools.cache")
 
 
@@ -32,7 +34,11 @@ class _Stderr(logging.Handler):
     """Writes to the current sys.stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
+        short = getattr(record, "short", None)
+        if short is None or not sys.stderr.isatty() or os.environ.get(VERBOSE) == "1":
+            short = self.format(record)
+        if short:
+            sys.stderr.write(printable_lines(short) + "\n")
 
 
 def show_cache_lines() -> None:
@@ -47,9 +53,17 @@ def show_cache_lines() -> None:
         logger.setLevel(logging.INFO)
 
 
-def log(level: int, tag: str, text: str) -> None:
-    """Log one line of the wrapper under a tag."""
-    logger.log(level, "%s", text, extra={"tag": tag})
+def log(level: int, tag: str, text: str, short: str | None = None) -> None:
+    """Log one line of the wrapper under a tag.
+
+    Args:
+        level: of the logger.
+        tag: CACHE or WRAPPER.
+        text: the line.
+        short: what a terminal shows instead, unless NEURON_CC_VERBOSE=1 is set: "" for nothing, None for the line.
+    """
+    extra = {"tag": tag} if short is None else {"tag": tag, "short": short}
+    logger.log(level, "%s", text, extra=extra)
 
 
 def apply_level(name: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.interrupts import InterruptHold
+from neurontools.base.text import plural
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import (
@@ -316,7 +318,13 @@ class Lookup:
         source, target = f"{self._entry}/{layouts.GRAPH}", f"{self._entry}/{layouts.NEFF}"
         command = ["neuronx-cc", "compile", "--framework=XLA", source, "--output", target, *request.flags]
         command.append("--verbose=35")
-        logs.log(logging.INFO, logs.WRAPPER, f"Call compiler with cmd: {' '.join(command)}")
+        size = plural(len(request.graph.nodes), "operator")
+        logs.log(
+            logging.INFO,
+            logs.WRAPPER,
+            f"Call compiler with cmd: {' '.join(command)}",
+            short=f"Compiling {self._module} ({size})",
+        )
         self._root.usage.count("misses")
         started = time.monotonic()
         try:
@@ -325,11 +333,19 @@ class Lookup:
                     request.graph, request.device, request.flags, request.name, request.libraries
                 )
         except CompileError as error:
-            logs.log(logging.ERROR, logs.WRAPPER, f"Failed compilation with {command}: {error.message}")
+            logs.log(
+                logging.ERROR,
+                logs.WRAPPER,
+                f"Failed compilation with {command}: {error.message}",
+                short="",  # the error follows
+            )
             text = f"Compilation failed for {source} after {request.retries} retries."
-            logs.log(logging.ERROR, logs.WRAPPER, text)
+            logs.log(logging.ERROR, logs.WRAPPER, text, short=f"Compilation failed for {self._module}")
             raise
         self._compiled_s = time.monotonic() - started
+        if sys.stderr.isatty():
+            done = f"Compiler status PASS, {self._compiled_s:.3f} s"
+            logs.log(logging.INFO, logs.WRAPPER, done, short=done)
         self._root.events.add(LookupEventKind.MISS, self._module, self._compiled_s)
         return data
 
@@ -340,7 +356,8 @@ class Lookup:
         self._root.events.add(
             LookupEventKind.HIT, self._module, origin.compile_s if origin is not None else 0.0
         )
-        logs.log(logging.INFO, logs.WRAPPER, f"Using a cached neff at {self._entry}/{layouts.NEFF}")
+        text = f"Using a cached neff at {self._entry}/{layouts.NEFF}"
+        logs.log(logging.INFO, logs.WRAPPER, text, short=f"Using a cached neff, {self._module}")
         return CacheResult(
             neff=found.neff,
             data=found.data,

@@ -57,7 +57,8 @@ class CompileCache:
         self._wait_s = _lock_timeout_s(environ)
         self._files = CacheRoot(self.root, _bucket(location))
         logs.apply_level(settings.log_level)
-        logs.log(logging.INFO, logs.CACHE, f"Compile cache path: {self.url}")
+        text = f"Compile cache path: {self.url}"
+        logs.log(logging.INFO, logs.CACHE, text, short=text)
 
     @classmethod
     def open(cls, environ: Mapping[str, str] | None = None, url: str | None = None) -> CompileCache:

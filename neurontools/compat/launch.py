@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.errors import NeuronToolsError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -28,9 +25,8 @@ class CommandNotFoundError(NeuronToolsError):
     exit_code = 127
 
 
-@dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run a program on the simulated machine.
+    """How to run a program on the simulated machine. No dataclass: importing that takes a tenth of neuron-run's time.
 
     Args:
         command: the program and its arguments.
@@ -38,13 +34,27 @@ class RunOptions:
         machine: name of the shared machine; None for the default machine.
         profile: directory that gets a profile of the run, None for no profile.
         cache: compile cache root; None for the default root.
+        explain: whether each compile is explained when it happens.
     """
 
-    command: tuple[str, ...]
-    instance: str | None = None
-    machine: str | None = None
-    profile: str | None = None
-    cache: str | None = None
+    __slots__ = ("cache", "command", "explain", "instance", "machine", "profile")
+
+    def __init__(
+        self,
+        command: tuple[str, ...],
+        *,
+        instance: str | None = None,
+        machine: str | None = None,
+        profile: str | None = None,
+        cache: str | None = None,
+        explain: bool = False,
+    ) -> None:
+        self.command = command
+        self.instance = instance
+        self.machine = machine
+        self.profile = profile
+        self.cache = cache
+        self.explain = explain
 
 
 def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
@@ -62,6 +72,8 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values[env.MACHINE] = options.machine
     if options.cache:
         values["NEURON_COMPILE_CACHE_URL"] = os.path.abspath(options.cache)
+    if options.explain:
+        values[env.EXPLAIN] = "1"
     if options.profile:
         values["NEURON_RT_INSPECT_ENABLE"] = "1"
         values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = base.get("NEURON_RT_INSPECT_DEVICE_PROFILE") or "1"
@@ -109,6 +121,8 @@ def find_program(name: str, path: str) -> str:
         CommandNotFoundError: the program does not exist.
         CommandNotExecutableError: it exists but cannot be executed.
     """
+    import shutil
+
     program = shutil.which(name, path=path)
     if program is not None:
         return program
@@ -122,6 +136,8 @@ def find_program(name: str, path: str) -> str:
 
 def _check_profile_directory(path: str) -> None:
     # Checked before the program starts: otherwise it would fail at its first use of the device, perhaps after minutes.
+    import tempfile
+
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

@@ -37,6 +37,7 @@ class LoadedGraph:
         compile_s: seconds until the NEFF was ready.
         handle: the accelerator's own model, None for a graph that was extracted only.
         extracted: it cannot be executed: what it computes counts as zeros (NEURON_EXTRACT_GRAPHS_ONLY).
+        neff_bytes: size of the NEFF.
     """
 
     graph: Graph
@@ -45,6 +46,7 @@ class LoadedGraph:
     compile_s: float
     handle: Any
     extracted: bool = False
+    neff_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
-from neurontools.xla import device, metrics
+from neurontools.xla import debug_analysis, device, metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _engine: PythonEngine | None = None
 _registry: Any = None
+_EAGER_VARIABLES = ("NEURON_USE_EAGER_DEBUG_MODE", "XLA_USE_EAGER_DEBUG_MODE")
 _SHORT_COUNTERS = ("CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime")
 _SHORT_METRICS = (
     "CompileTime",
@@ -66,6 +68,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         _registry.install()
         device.install(make_module(made))
         storages.install()
+        made.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
         _engine = made
         atexit.register(shutdown)
 
@@ -97,9 +100,22 @@ def mark_step(wait: bool = False) -> None:
     """Run the pending graphs, then the step closures; graphs run synchronously, so `wait` changes nothing."""
     metrics.count("MarkStep")
     engine().sync()
+    if debug_analysis.shows_compilations():
+        debug_analysis.show_metrics()
+    metrics.append_to_file()
     closures, _closures[:] = tuple(_closures), []
     for closure, arguments in closures:
         closure(*arguments)
+
+
+def is_eager() -> bool:
+    """Return whether each operator runs at once, as a graph of its own."""
+    return engine().eager
+
+
+def set_eager(enabled: bool) -> None:
+    """Turn eager mode on or off; runs what is recorded first."""
+    engine().set_eager(enabled)
 
 
 def wait_device_ops() -> None:

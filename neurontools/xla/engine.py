@@ -61,6 +61,7 @@ class PythonEngine:
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
+        self._eager = False
         self._host = HostBudget(host_limit())
         self._rng_library = define_operators()
         operators = torch.ops.neurontools
@@ -98,6 +99,7 @@ class PythonEngine:
                     "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
                 )
             made = self._recorders[index] = Recorder(index, self.accelerator, handle_maker(index), self._host)
+            made.eager = self._eager
             if self._seed is not None:
                 made.generator.seed(self._seed)
             return made
@@ -114,6 +116,22 @@ class PythonEngine:
         for recorder in tuple(self._recorders.values()):
             if index is None or recorder.index == index:
                 recorder.sync(cause)
+
+    @property
+    def eager(self) -> bool:
+        """Whether each operator runs at once, as a graph of its own."""
+        return self._eager
+
+    def set_eager(self, enabled: bool) -> None:
+        """Turn eager mode on or off; runs what is recorded first."""
+        if enabled == self._eager:
+            return
+        self._eager = enabled
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.sync("change of the execution mode")
+                recorder.eager = enabled
+                recorder.reset()
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""

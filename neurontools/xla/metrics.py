@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 _SAMPLES = 1024
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
 
+_saved = itertools.count()
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
 _sources: list[Callable[[], dict[str, int]]] = []
@@ -99,6 +103,25 @@ def report(metric_names: Container[str] | None = None, counter_names: Container[
         if counter_names is None or name in counter_names
     ]
     return "".join(blocks)
+
+
+def append_to_file() -> None:
+    """Append the report to the file that XLA_METRICS_FILE names, which STDERR and STDOUT stand for too.
+
+    Only the first process of the machine does; in a run of several, the file's name ends with its number.
+    """
+    path = os.environ.get("XLA_METRICS_FILE")
+    if not path or os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:
+        return
+    text = f"[MetricsData; step={next(_saved)}]\n{report()}\n"
+    stream = {"STDERR": sys.stderr, "STDOUT": sys.stdout}.get(path)
+    if stream is not None:
+        stream.write(f"{text}\n")
+        return
+    if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
+        path += ".0"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def duration_text(nanoseconds: float) -> str:

@@ -24,7 +24,7 @@ from neurontools.xla.execution import overload_of
 from neurontools.xla.memory import host_limit
 from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
-from neurontools.xla.program import scratch_bytes
+from neurontools.xla.program_size import scratch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

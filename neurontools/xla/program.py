@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.graph import Graph, Slot, reads
+from neurontools.compiler.graph import Graph, Slot
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Program
 from neurontools.xla.buffers import layout_bytes
-from neurontools.xla.compile_log import announce_compilation, current_source
+from neurontools.xla.compile_log import current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
+from neurontools.xla.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, overload_of
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from neurontools.xla.accelerator import Accelerator, LoadedGraph
     from neurontools.xla.trie import TrieNode
+
+EAGER = "eager mode"
+"""What ends a graph of a single operator in eager mode; debugging output leaves such graphs out."""
 
 
 def build_graph(
@@ -53,23 +56,6 @@ def build_graph(
 def input_layouts(leaf: TrieNode) -> tuple[int, ...]:
     """Return the layout id of every input of a recording, in the graph's order."""
     return tuple(layout_id for node in leaf.path() for layout_id in node.added[: node.bound])
-
-
-def scratch_bytes(graph: Graph) -> int:
-    """Return the peak device memory of a graph's temporaries, in bytes."""
-    kept = {*graph.inputs, *graph.outputs}
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, call in enumerate(graph.nodes):
-        for view in (*reads(call), *(view for view in call.results if view is not None)):
-            if view.slot not in kept:
-                first.setdefault(view.slot, position)
-                last[view.slot] = position
-    change = [0] * (len(graph.nodes) + 1)
-    for slot, position in first.items():
-        change[position] += graph.slots[slot].nbytes
-        change[last[slot] + 1] -= graph.slots[slot].nbytes
-    return max(accumulate(change), default=0)
 
 
 class ProgramStore:
@@ -111,6 +97,7 @@ class ProgramStore:
         metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
         metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
         metrics.sample("GraphSize", len(graph.nodes), "")
-        announce_compilation(graph, loaded, cause)
+        if cause != EAGER and shows_compilations():
+            show_compilation(graph, loaded, cause)
         self._loaded[digest] = loaded
         return loaded

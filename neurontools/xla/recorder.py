@@ -33,10 +33,11 @@ from neurontools.xla.buffers import (
 )
 from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
+from neurontools.xla.debug_analysis import execution_observers
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import is_constant
-from neurontools.xla.program import ProgramStore
+from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
@@ -80,12 +81,14 @@ class Recorder:
         self.scalars: list[float] = []
         self.learning = False
         self.graph_limit = _GRAPH_LIMIT
+        self.eager = False
         self.created = 0
         self.destroyed = 0
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
         self._accelerator = accelerator
         self._known_nodes = 0
+        self._observers = execution_observers(index)
 
     # Parts of an edge key
 
@@ -163,7 +166,7 @@ class Recorder:
         """Release a buffer; called from its finalizer."""
         self.destroyed += 1
         if buffer.charged:
-            self.account.release(buffer.nbytes, defer=self.node is not self.root)
+            self.account.release(buffer.nbytes, defer=self.node.parent is not None)
 
     def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
@@ -234,7 +237,7 @@ class Recorder:
         self.rollback()
         if self.node.depth >= self.graph_limit:
             return self._continue_in_next_graph(operator, values)
-        if not self.learning and self.node is not self.root:
+        if not self.learning and self.node.parent is not None:
             self._catch_up()
             self.learning = True
             self.node = self.node.unfollowed()
@@ -263,6 +266,8 @@ class Recorder:
         parent.edges[key] = child
         self.learning = True
         self.node = child.unfollowed()
+        if self.eager:
+            self.sync(EAGER)
         if operator.returns_parameter >= 0:
             return values[operator.returns_parameter]
         return shape_results(operator, handles)
@@ -354,7 +359,7 @@ class Recorder:
         """Run what is recorded and start a new recording."""
         with self.lock:
             self.account.settle()
-            if self.node is self.root:
+            if self.node.parent is None:
                 return
             try:
                 self._execute(cause)
@@ -366,7 +371,7 @@ class Recorder:
 
     def reset(self) -> None:
         """Drop what is recorded; values that it would have computed are lost."""
-        self.node = self.root
+        self.node = new_root() if self.eager else self.root  # an unknown operator runs at once
         self.learning = False
         self.slots = []
         self.scalars = []
@@ -400,6 +405,9 @@ class Recorder:
             program = node.programs[live] = self.programs.build(node, live, cause)
         else:
             metrics.count("CachedCompile")
+        if self._observers and cause != EAGER:
+            for observe in self._observers:
+                observe(program.loaded, cause)
         self.created += node.slots - len(program.inputs)
         try:
             if program.fresh_bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from neurontools import env
 from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
@@ -19,7 +20,7 @@ from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
-from neurontools.xla.program import scratch_bytes
+from neurontools.xla.program_size import scratch_bytes
 from neurontools.xla.workers import check_worker_count
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
     from neurontools.runtime.models import Model
+    from neurontools.xla.live_explanation import CompileExplainer
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ class SimulatedAccelerator:
     def __init__(self, runtime: Runtime, cache: CompileCache) -> None:
         self.runtime = runtime
         self._cache = cache
+        self._explainer = _compile_explainer(cache)
 
     @classmethod
     def open(cls) -> SimulatedAccelerator:
@@ -81,8 +84,13 @@ class SimulatedAccelerator:
             return LoadedGraph(graph, graph.digest(), known, compile_s=0.0, handle=None, extracted=True)
         name = network_name(graph)
         result = self._cache.get_or_compile(graph, device, name, libraries, lnc)
+        if self._explainer is not None and not result.hit:
+            self._explainer.explain(graph, result)
         model = self._load(index, result.neff, result.data, name, 0)
-        return LoadedGraph(result.neff.graph, result.neff.graph.digest(), result.hit, result.seconds, model)
+        stored = result.neff.graph
+        return LoadedGraph(
+            stored, stored.digest(), result.hit, result.seconds, model, neff_bytes=len(result.data)
+        )
 
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         """Return a graph's NEFF, without the cache."""
@@ -125,6 +133,14 @@ class SimulatedAccelerator:
     def close(self) -> None:
         """Unload everything and give the cores back."""
         self.runtime.close()
+
+
+def _compile_explainer(cache: CompileCache) -> CompileExplainer | None:
+    if not env.flag(env.EXPLAIN):
+        return None
+    from neurontools.xla.live_explanation import CompileExplainer  # most programs do without it
+
+    return CompileExplainer(cache)
 
 
 def _content(tensor: torch.Tensor) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache.logs import logger, show_cache_lines
+from neurontools.cache.logs import VERBOSE, WRAPPER, log, logger, show_cache_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,3 +42,20 @@ def test_a_level_that_is_set_is_kept(
     show_cache_lines()
     cache_logger.info("quiet")
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_the_short_line_unless_the_long_one_is_asked_for(
+    cache_logger: logging.Logger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_cache_lines()
+
+    def say() -> str:
+        log(logging.INFO, WRAPPER, "Call compiler with cmd: neuronx-cc", short="Compiling MODULE_1")
+        log(logging.INFO, WRAPPER, "Failed compilation", short="")
+        return capsys.readouterr().err
+
+    assert "||NEURON_CC_WRAPPER||: Call compiler" in say()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert say() == "Compiling MODULE_1\n"
+    monkeypatch.setenv(VERBOSE, "1")
+    assert len(say().splitlines()) == 2

@@ -118,6 +118,7 @@ def test_starting_python_under_neuron_run_does_not_load_torch(tool):
     [
         (RunOptions(("x",), machine="ci"), {"NEURONTOOLS_MACHINE": "ci"}),
         (RunOptions(("x",), cache="/c"), {"NEURON_COMPILE_CACHE_URL": "/c"}),
+        (RunOptions(("x",), explain=True), {"NEURONTOOLS_EXPLAIN": "1"}),
         (
             RunOptions(("x",), profile="/p"),
             {

@@ -14,12 +14,10 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import metrics
-from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.buffers import default_strides, intern_layout, view_of
-from neurontools.xla.compile_log import compilation_text, debug_level
 from neurontools.xla.execution import generate
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
-from neurontools.xla.program import scratch_bytes
+from neurontools.xla.program_size import graph_sizes, scratch_bytes
 from neurontools.xla.rng import DeviceGenerator, state_at
 
 if TYPE_CHECKING:
@@ -87,6 +85,7 @@ def test_an_operator_that_does_not_exist_here_is_named() -> None:
 def test_scratch_memory_is_the_most_that_temporaries_take_at_one_time() -> None:
     assert scratch_bytes(chain()) == 32  # slots 2 and 3 meet in the multiplication
     assert scratch_bytes(Graph((), (), 0, (), ())) == 0
+    assert graph_sizes(chain()) == (32, 8, 0, 32)
 
 
 @given(
@@ -123,29 +122,6 @@ def test_clearing_metrics_starts_every_counter_at_zero() -> None:
     metrics.clear()
     assert metrics.counters() == {}
     assert metrics.report() == ""
-
-
-@pytest.mark.parametrize(
-    ("environ", "level"),
-    [({}, 0), ({"PT_XLA_DEBUG": "1"}, 100), ({"PT_XLA_DEBUG_LEVEL": "2"}, 2), ({"PT_XLA_DEBUG": "0"}, 0)],
-)
-def test_the_debug_level_follows_the_environment(
-    environ: dict[str, str], level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert debug_level() == level
-
-
-def test_a_compilation_is_explained_with_its_cause_and_line() -> None:
-    graph = chain()
-    loaded = LoadedGraph(graph, graph.digest(), hit=True, compile_s=0.1, handle=None)
-    text = compilation_text(graph, loaded, "mark_step", "train.py:7")
-    assert "Compilation Analysis:   mark_step\n" in text
-    assert f"  Graph Hash: {graph.digest()[:32]}\n" in text
-    assert "  Number of Graph Inputs: 3\n" in text
-    assert "  train.py:7\n" in text
-    assert all(line.startswith("Compilation Analysis: ") for line in text.splitlines())
 
 
 @given(seed=st.integers(0, 2**63), draws=st.integers(0, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from neurontools import paths
 from neurontools.base.text import plural
 from neurontools.base.units import format_time
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import Events, LookupEvent, LookupEventKind, read_removals
+from neurontools.cache.events import Events, LookupEvent, LookupEventKind, read_removals, run_name
 from neurontools.cache.selection import find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import (
@@ -200,6 +201,35 @@ def _profiled_process(directory: str) -> str:
     raise NoSuchRunError(
         f"{directory} is not the profile of a run", "'neuron-cache stats --runs' lists recorded runs"
     )
+
+
+class LiveExplainer:
+    """Explains the compiles of this process, one by one.
+
+    Args:
+        root: the cache.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._neighbourhood: Neighbourhood | None = None
+        self._journal: CompileJournal | None = None
+        self._modules: frozenset[str] = frozenset()
+
+    def explain(self, entry: str, seconds: float) -> Explanation:
+        """Return why an entry was compiled just now, in `seconds`."""
+        place = parse_entry_path(self._root, entry)
+        if place is None:
+            raise NeuronToolsError(f"{entry} is not an entry of {self._root}")
+        if self._neighbourhood is None or self._journal is None:
+            self._neighbourhood = Neighbourhood(self._root)
+            # Without this run: its compile of the entry, which the journal has already, explains nothing.
+            events = tuple(event for event in Events(self._root).read() if event.run != run_name())
+            self._journal = CompileJournal(self._root, events, run_name())
+        self._neighbourhood.add(place)
+        self._modules |= {place.module}
+        event = LookupEvent(time.time(), run_name(), LookupEventKind.MISS, seconds, place.module)
+        return _explain_event(event, self._journal, self._neighbourhood, self._modules)
 
 
 def _explain_run(

@@ -66,6 +66,15 @@ class Neighbourhood:
         for place in self.places:
             self._by_module.setdefault(place.module, []).append(place)
 
+    def add(self, place: EntryRef) -> None:
+        """Add an entry that was compiled in the run since the root was read."""
+        self._same_run |= {place.module}
+        self._facts.pop(place.path, None)
+        self._files.pop(place.path, None)
+        if place not in self._by_module.setdefault(place.module, []):
+            self._by_module[place.module].append(place)
+            self.places = (*self.places, place)
+
     def facts(self, place: EntryRef) -> EntryFacts | None:
         """Return the facts of an entry, None if it is gone."""
         if place.path not in self._facts:

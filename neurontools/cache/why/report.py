@@ -137,6 +137,19 @@ def format_run(report: RunExplanation, style: ReportStyle) -> str:
     return "\n".join(lines).rstrip()
 
 
+def format_compile(number: int, miss: Explanation, style: ReportStyle) -> str:
+    """Return why a run has just compiled its `number`-th graph."""
+    lines = [*_format_miss(number, miss, style, None)]
+    graph = miss.facts.graph if miss.facts is not None else None
+    if graph is not None:
+        cause, _, source = graph.cut.rpartition(" at ")
+        lines[1:1] = style.wrap(
+            f"{plural(len(graph.operations), 'operator')}, up to {cause or graph.cut}", 3, "graph"
+        )
+        lines[2:2] = style.wrap(read_source_line(source), 3, "line") if cause else []
+    return "\n".join(lines)
+
+
 def _kind(miss: Explanation) -> LookupEventKind | None:
     return None if miss.event is None else miss.event.kind
 

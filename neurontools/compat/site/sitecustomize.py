@@ -6,7 +6,6 @@ too. The next `sitecustomize` on the path, which this file hides, is run afterwa
 
 import sys
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from os.path import dirname, join
 
 SHIMS = frozenset({"torch_neuronx", "torch_xla"})
@@ -78,6 +77,8 @@ def run_hidden_sitecustomize() -> None:
     spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != HERE])
     if spec is None or spec.loader is None:
         return
+    from importlib.util import module_from_spec  # takes 4 ms, in every Python process of the program
+
     hidden = module_from_spec(spec)
     spec.loader.exec_module(hidden)
 

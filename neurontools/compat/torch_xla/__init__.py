@@ -99,7 +99,9 @@ def compile(
 @contextmanager
 def _compiled_region(full_graph: bool, limit: int | None, compiled: list[int]) -> Iterator[None]:
     # As a decorator it runs anew for each call, with the same list.
-    sync()
+    eager = api.is_eager()
+    api.set_eager(False)
+    _clear_pending_ops_before_compile()
     executed, known = _sample_count("ExecuteTime"), _sample_count("CompileTime")
     try:
         yield
@@ -109,11 +111,17 @@ def _compiled_region(full_graph: bool, limit: int | None, compiled: list[int]) -
             )
     finally:
         sync()
+        api.set_eager(eager)
     compiled.append(_sample_count("CompileTime") - known)
     if limit is not None and sum(compiled) > limit:
         raise RuntimeError(
             f"torch_xla.compile(max_different_graphs={limit}): the code produced {sum(compiled)} different graphs"
         )
+
+
+def _clear_pending_ops_before_compile() -> None:
+    # Debugging output tells this synchronization from the one at the end by the function's name.
+    sync()
 
 
 def _sample_count(metric: str) -> int:

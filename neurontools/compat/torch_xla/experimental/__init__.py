@@ -1,11 +1,35 @@
-"""torch_xla.experimental: nothing of it is simulated."""
+"""torch_xla.experimental: eager mode, in which operators outside `torch_xla.compile` run at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from neurontools.compat.missing import missing_name
+from neurontools.xla import api
 
 
 def __getattr__(name: str) -> NoReturn:
     missing_name(__name__, name)
+
+
+def eager_mode(enable: bool) -> None:
+    """Turn eager mode on or off."""
+    api.set_eager(enable)
+
+
+def is_eager_mode() -> bool:
+    """Return whether eager mode is on."""
+    return api.is_eager()
+
+
+@contextmanager
+def eager_mode_context(enable: bool) -> Iterator[bool]:
+    """Turn eager mode on or off in a block, whose value is the mode outside of it."""
+    before = api.is_eager()
+    api.set_eager(enable)
+    try:
+        yield before
+    finally:
+        api.set_eager(before)

@@ -1,0 +1,140 @@
+"""Graphs as text or Graphviz input, appended to XLA_SAVE_TENSORS_FILE at each synchronization.
+
+Source: PyTorch/XLA documentation, "Troubleshooting", environment variables; the file is laid out as its
+`scripts/grab_graphs.py` reads it. There is no HLO here, so `XLA_SAVE_TENSORS_FMT=hlo` is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from neurontools.cache.graph_facts import SCALAR_INPUT
+from neurontools.cache.graph_reader import facts_of_graph
+from neurontools.errors import UsageError
+from neurontools.xla.compile_log import python_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.cache.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
+    from neurontools.xla.accelerator import LoadedGraph
+
+_SHAPES = {
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    "bfloat16": "bf16",
+    "bool": "pred",
+    "complex64": "c64",
+    "complex128": "c128",
+}
+"""XLA's names of data types; the others keep torch's."""
+_MAX_LABEL = 64
+_lock = threading.Lock()
+
+
+def check_format() -> str:
+    """Return the format that XLA_SAVE_TENSORS_FMT names.
+
+    Raises:
+        UsageError: it is not written here.
+    """
+    chosen = os.environ.get("XLA_SAVE_TENSORS_FMT") or "text"
+    if chosen not in {"text", "dot"}:
+        reason = "graphs have no HLO here" if chosen in {"hlo", "stablehlo"} else "there is no such format"
+        raise UsageError(f"XLA_SAVE_TENSORS_FMT={chosen}: {reason}", "use text or dot")
+    return chosen
+
+
+def save_graph(loaded: LoadedGraph, index: int) -> None:
+    """Append a graph that is about to run on a device to XLA_SAVE_TENSORS_FILE; the name ends with the device's number."""
+    frames = "".join(f"  {frame}\n" for frame in python_frames())
+    facts = facts_of_graph(loaded.graph)
+    graph = to_dot(facts) if check_format() == "dot" else to_text(facts)
+    text = (
+        f"[ScheduleSyncTensorsGraph]\nTensorsGraphInfo:\n{frames}\nRoot Hashes: ({loaded.digest[:32]})\n\n"
+        f"## BEGIN_GRAPH\n{graph}\nGraph Hash: {loaded.digest[:32]}\n\n## END_GRAPH\n\n"
+    )
+    with _lock, open(f"{os.environ['XLA_SAVE_TENSORS_FILE']}.{index}", "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def to_text(facts: GraphFacts) -> str:
+    """Return a graph with a line for each input and operator."""
+    lines = [
+        f"  %{number} = {shape} {name}({', '.join(operands)}){''.join(f', {tag}' for tag in tags)}\n"
+        for number, shape, name, operands, tags in _nodes(facts)
+    ]
+    return f"IR {{\n{''.join(lines)}}}\n"
+
+
+def to_dot(facts: GraphFacts) -> str:
+    """Return a graph as input of Graphviz."""
+    lines, edges = [], []
+    for number, shape, name, operands, tags in _nodes(facts):
+        label = "\\n".join([name, shape, *(_shortened(tag) for tag in tags)]).replace('"', "'")
+        lines.append(f'  node{number} [label="{label}"]\n')
+        for position, operand in enumerate(operands):
+            source, _, result = operand.removeprefix("%").partition(".")
+            notes = [f"i={position}"] * (len(operands) > 1) + [f"o={result}"] * bool(result)
+            edges.append(
+                f"  node{source} -> node{number}" + (f' [label="{",".join(notes)}"]' if notes else "") + "\n"
+            )
+    return f"digraph G {{\n{''.join(lines)}{''.join(edges)}}}\n"
+
+
+def _nodes(facts: GraphFacts) -> Iterator[tuple[int, str, str, list[str], list[str]]]:
+    """Yield number, shape, name, operands and attributes of each input and operator."""
+    inputs = len(facts.inputs)
+    roots = {(output.producer, output.result): position for position, output in enumerate(facts.outputs)}
+    for number, tensor in enumerate(facts.inputs):
+        root = roots.get((-1 - number, 0))
+        tags = ["device=xla:0"] + ([] if root is None else [f"ROOT={root}"])
+        yield number, _shape(tensor), "xla::device_data", [], tags
+    for position, operation in enumerate(facts.operations):
+        operands = [_reference(operand, inputs, facts.operations) for operand in operation.operands]
+        tags = [*_attributes(operation)]
+        tags += [
+            f"ROOT={root}" for (producer, _), root in roots.items() if producer == position
+        ]  # one for each result
+        namespace, _, name = operation.name.partition(".")
+        yield inputs + position, _shapes(operation.results), f"{namespace}::{name}", operands, tags
+
+
+def _reference(operand: Operand, inputs: int, operations: Sequence[OperatorCall]) -> str:
+    if operand.producer < 0:
+        return f"%{operand.input_number}"
+    result = f".{operand.result}" if len(operations[operand.producer].results) > 1 else ""
+    return f"%{inputs + operand.producer}{result}"
+
+
+def _attributes(operation: OperatorCall) -> Iterator[str]:
+    constants = [constant for constant in operation.constants if SCALAR_INPUT not in constant]
+    scalars = len(operation.constants) - len(constants)
+    if len(operation.results) > 1:
+        yield f"num_outputs={len(operation.results)}"
+    for position, operand in enumerate(operation.operands):
+        if operand.window:
+            yield f"view{position}={_shape(operand.tensor)} {operand.window}"
+    if constants:
+        yield f"arguments=({', '.join(constants)})"
+    if scalars:
+        yield f"scalar_inputs={scalars}"
+    if operation.source:
+        yield f"location={operation.source}"
+
+
+def _shapes(tensors: Sequence[TensorType]) -> str:
+    return _shape(tensors[0]) if len(tensors) == 1 else f"({', '.join(map(_shape, tensors))})"
+
+
+def _shape(tensor: TensorType) -> str:
+    layout = ",".join(str(dimension) for dimension in reversed(range(len(tensor.shape))))
+    sizes = ",".join(map(str, tensor.shape))
+    return f"{_SHAPES.get(tensor.dtype, tensor.dtype)}[{sizes}]" + (f"{{{layout}}}" if layout else "")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) < _MAX_LABEL else f"{text[:_MAX_LABEL]}..."
