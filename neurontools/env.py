@@ -19,6 +19,7 @@ AUTOSTART = "NEURONTOOLS_AUTOSTART"
 INSTANCE = "NEURONTOOLS_INSTANCE"
 EMULATE = "NEURONTOOLS_EMULATE"
 PACE = "NEURONTOOLS_PACE"
+NUMERICS = "NEURONTOOLS_NUMERICS"
 HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
 CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
@@ -41,6 +42,8 @@ DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
 DEFAULT_EMULATE = "2.32"
 DEFAULT_HOST_MEMORY = "25%"
+DEFAULT_NUMERICS = "cpu"
+_NUMERICS_CHOICES = ("cpu", "device")
 
 DOCUMENTED = (
     (RUNTIME_DIR, "", "directory of sockets and telemetry pages; also holds the state of its machines"),
@@ -54,6 +57,11 @@ DOCUMENTED = (
         "limit of this computer's memory for device tensors: a share or a size such as 8GiB",
     ),
     (PACE, "0", "1 makes an execution last at least its modelled device time"),
+    (
+        NUMERICS,
+        DEFAULT_NUMERICS,
+        "cpu: results equal those of torch on the CPU; device: they are rounded as on a NeuronCore",
+    ),
     (
         CUSTOMOP_INPROCESS,
         "0",
@@ -192,6 +200,21 @@ def emulate() -> str:
 def host_memory() -> str:
     """Return the limit of this computer's memory for device tensors: a share such as 25% or a size."""
     return setting(HOST_MEMORY) or DEFAULT_HOST_MEMORY
+
+
+def numerics_are_device(environ: "Mapping[str, str] | None" = None) -> bool:
+    """Return whether results are rounded as on a NeuronCore.
+
+    Raises:
+        UsageError: the setting has another value than cpu and device.
+    """
+    value = setting(NUMERICS, environ) or DEFAULT_NUMERICS
+    if value not in _NUMERICS_CHOICES:
+        from neurontools.errors import UsageError
+
+        where = source_of(NUMERICS, environ)
+        raise UsageError(f"invalid {where} {value!r}: expected cpu or device", f"correct {where}")
+    return value == "device"
 
 
 def sysfs_root() -> str:

@@ -19,7 +19,7 @@ from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, CacheRoot, CompileRequest, LockWaitTimeoutError, Lookup
 from neurontools.cache.pruning.policy import read_setting
 from neurontools.compiler.graph import module_hash_of
-from neurontools.compiler.options import COMPILER_VERSION, names_flag, target_of
+from neurontools.compiler.options import COMPILER_VERSION, downcast_variable, names_flag, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,7 @@ class CompileCache:
         self._settings = settings
         self._validate_hash = environ.get("NEURON_RT_VALIDATE_HASH", "").lower() in {"1", "true"}
         self._lnc = next((environ[name] for name in _LNC_VARIABLES if environ.get(name)), "")
+        self._downcast = downcast_variable(environ) if env.numerics_are_device(environ) else ""
         self._environ = environ
         self.extracts_only = extraction.extracts_only(environ)
         if self.extracts_only:
@@ -79,7 +80,8 @@ class CompileCache:
     def flags_for(self, device: DeviceType, lnc: int | None = None) -> tuple[str, ...]:
         """Return the flags of a compile for a device: the wrapper puts the target in front of the user's flags.
 
-        A logical NeuronCore configuration other than the device's default is a flag, so that it is part of the key.
+        A logical NeuronCore configuration other than the device's default is a flag, so that it is part of the key. So
+        is the variable that stores float32 as bfloat16 on the device: torch_xla compiles other graphs then.
 
         Args:
             device: the device that the graph will run on.
@@ -90,6 +92,8 @@ class CompileCache:
         is_other = bool(wanted) and wanted != str(device.lnc_default) and len(device.lnc_choices) > 1
         if is_other and not names_flag(flags, "--logical-nc-config"):
             flags = (*flags, f"--logical-nc-config={wanted}")
+        if self._downcast:
+            flags = (*flags, f"--downcast={self._downcast}")
         return flags if names_flag(flags, "--target") else (f"--target={target_of(device)}", *flags)
 
     def entry_of(self, graph: Graph, device: DeviceType, lnc: int | None = None) -> str:

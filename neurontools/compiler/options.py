@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from neurontools.machine.instances.catalogue import DeviceType
 
@@ -35,6 +35,7 @@ _CHOICES = {
     "--logical-nc-config": ("1", "2"),
 }
 _ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+_DOWNCASTS = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 _CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
 
 
@@ -48,10 +49,22 @@ class CompileError(NeuronToolsError):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Flags for the cost model. `matmul_dtype` is the type that float32 matrix products are cast to, or None."""
+    """Flags with an effect.
+
+    Args:
+        lnc: physical cores per logical core.
+        auto_cast: which float32 operators are cast: none, matmult or all.
+        auto_cast_type: what they are cast to: bf16, fp16, tf32 or fp8_e4m3.
+    """
 
     lnc: int
-    matmul_dtype: str | None
+    auto_cast: str
+    auto_cast_type: str
+
+    @property
+    def matmul_dtype(self) -> str | None:
+        """The type, in the cost model's terms, that float32 matrix products are cast to, or None."""
+        return None if self.auto_cast == "none" else _CAST_TYPES[self.auto_cast_type]
 
 
 def target_of(device: DeviceType) -> str:
@@ -98,8 +111,17 @@ def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
             f"argument --logical-nc-config: {lnc} is not supported by {device.name}",
             "correct NEURON_CC_FLAGS or NEURON_LOGICAL_NC_CONFIG",
         )
-    cast = given.get("--auto-cast", "none").lower() != "none"
-    return CompileOptions(lnc, _CAST_TYPES[given.get("--auto-cast-type", "bf16").lower()] if cast else None)
+    auto_cast = given.get("--auto-cast", "none").lower()
+    return CompileOptions(lnc, auto_cast, given.get("--auto-cast-type", "bf16").lower())
+
+
+def downcast_variable(environ: Mapping[str, str]) -> str:
+    """Return which of torch_xla's variables makes float32 bfloat16 on the device, "" if none does.
+
+    Source: torch_xla, csrc/dtype.cpp.
+    """
+    set_ones = (name for name in _DOWNCASTS if environ.get(name, "").lower() in {"1", "true"})
+    return next(set_ones, "")
 
 
 def names_flag(flags: Sequence[str], flag: str) -> bool:

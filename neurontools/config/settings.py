@@ -16,6 +16,7 @@ KINDS = {
     "instance": WORD,
     "emulate": RELEASE,
     "pace": BOOLEAN,
+    "numerics": WORD,
     "host_memory": MEMORY,
     "customop_inprocess": BOOLEAN,
     "customop_any_instance": BOOLEAN,

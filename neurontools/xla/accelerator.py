@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
+    from neurontools.xla.numerics_settings import NumericsSettings
 
 T = TypeVar("T")
 Executable = Callable[[Sequence[Any], Sequence[float]], tuple["torch.Tensor", ...]]
@@ -75,6 +76,9 @@ class Program:
 class Accelerator(Protocol):
     """The cores that this process may use. `index` is the position of a core in the process, as in `xla:0`."""
 
+    numerics: NumericsSettings | None
+    """How results are rounded; None for the results of the CPU."""
+
     def core_count(self) -> int:
         """Return the number of cores."""
 
@@ -95,6 +99,9 @@ class Accelerator(Protocol):
 
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         """Return a graph's NEFF, without the cache."""
+
+    def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
+        """Return how results of a NEFF are rounded that was compiled with other flags."""
 
     def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
         """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.xla.accelerator import Executable
+    from neurontools.xla.numerics import DeviceNumerics
 
 _KEYS = torch._C.DispatchKey
 _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)
@@ -46,11 +47,16 @@ def _outside_inference() -> Iterator[None]:
 
 
 def run_call(
-    operator: Operator, call: Node, hosts: Sequence[torch.Tensor | None], scalars: Sequence[float]
+    operator: Operator,
+    call: Node,
+    hosts: Sequence[torch.Tensor | None],
+    scalars: Sequence[float],
+    numerics: DeviceNumerics | None = None,
 ) -> tuple[torch.Tensor | None, ...]:
     """Run one call on host buffers and return its results in order.
 
-    `hosts` are the host tensors of every slot so far, `scalars` the values of the lifted scalars.
+    `hosts` are the host tensors of every slot so far, `scalars` the values of the lifted scalars. `numerics` computes
+    instead of torch's kernels.
     """
 
     def load(arg: Arg) -> Any:
@@ -67,19 +73,27 @@ def run_call(
                 return [load(item) for item in arg]
         return arg
 
-    outcome = operator.overload(*map(load, call.args), **{name: load(arg) for name, arg in call.kwargs})
+    function = operator.overload if numerics is None else numerics.bind(operator, call)
+    outcome = function(*map(load, call.args), **{name: load(arg) for name, arg in call.kwargs})
     if operator.single:
         return (outcome,)
     return tuple(outcome or ())
 
 
-def generate(graph: Graph, input_layouts: Sequence[int]) -> Executable:
-    """Return the executable of a graph; `input_layouts` are the layout ids of the host tensors of its inputs.
+def generate(
+    graph: Graph, input_layouts: Sequence[int], numerics: DeviceNumerics | None = None
+) -> Executable:
+    """Return the executable of a graph.
+
+    Args:
+        graph: what it runs.
+        input_layouts: the layout ids of the host tensors of its inputs.
+        numerics: computes instead of torch's kernels.
 
     Raises:
         GraphError: the graph names an operator that this process does not have.
     """
-    writer = _Writer(graph, input_layouts)
+    writer = _Writer(graph, input_layouts, numerics)
     text = writer.text()
     exec(compile(text, SOURCE_NAME, "exec"), writer.constants)
     executable: Executable = writer.constants["run"]
@@ -103,8 +117,9 @@ def overload_of(call: Node) -> Any:
 
 
 class _Writer:
-    def __init__(self, graph: Graph, input_layouts: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, input_layouts: Sequence[int], numerics: DeviceNumerics | None) -> None:
         self.constants: dict[str, Any] = {"as_strided": torch.as_strided, "view_of": view_of}
+        self._numerics = numerics
         self._graph = graph
         self._names: dict[View, str] = {}
         self._bases: dict[int, tuple[str, Geometry]] = {}
@@ -130,7 +145,8 @@ class _Writer:
         operator = operator_of(overload)
         arguments = [self._argument(arg) for arg in call.args]
         arguments += [f"{name}={self._argument(arg)}" for name, arg in call.kwargs]
-        expression = f"{self._constant(overload._op)}({', '.join(arguments)})"
+        function = overload._op if self._numerics is None else self._numerics.bind(operator, call)
+        expression = f"{self._constant(function)}({', '.join(arguments)})"
         if operator.returns_parameter >= 0 or not call.results:
             self._lines.append(expression)
             return

@@ -15,6 +15,7 @@ from neurontools.xla.buffers import intern_layout, view_of
 from neurontools.xla.call_capture import geometry_from
 from neurontools.xla.execution import generate, host_execution
 from neurontools.xla.neff_checks import check_graph, check_view
+from neurontools.xla.numerics import numerics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +53,9 @@ class NeffExecutable:
     ) -> None:
         self._neff = neff
         self._constant_bytes = constant_bytes
-        self._graph = parse(neff, validate_hash=True).graph
+        parsed = parse(neff, validate_hash=True)
+        self._graph = parsed.graph
+        self._numerics = numerics_of(api.engine().accelerator.numerics_for(parsed.flags))
         _check(self._graph, inputs, scalars, results)
         if hashlib.sha256(neff).digest() not in _compiled_here:
             check_graph(self._graph, inputs, scalars, name)
@@ -66,6 +69,7 @@ class NeffExecutable:
                 intern_layout(self._graph.slots[view.slot].nbytes, geometry_from(view))
                 for view in self._inputs
             ],
+            self._numerics,
         )
         self._fresh = tuple(slot for slot in self._graph.outputs if slot not in set(self._graph.inputs))
 

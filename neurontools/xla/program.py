@@ -17,6 +17,7 @@ from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from neurontools.xla.accelerator import Accelerator, LoadedGraph
+    from neurontools.xla.numerics import DeviceNumerics
     from neurontools.xla.trie import TrieNode
 
 EAGER = "eager mode"
@@ -61,8 +62,9 @@ def input_layouts(leaf: TrieNode) -> tuple[int, ...]:
 class ProgramStore:
     """The programs of one device in this process, by graph digest."""
 
-    def __init__(self, accelerator: Accelerator, index: int) -> None:
+    def __init__(self, accelerator: Accelerator, index: int, numerics: DeviceNumerics | None = None) -> None:
         self._accelerator = accelerator
+        self._numerics = numerics
         self._index = index
         self._loaded: dict[str, LoadedGraph] = {}
 
@@ -78,7 +80,7 @@ class ProgramStore:
         fresh = tuple(slot for slot in live if slot not in inputs)
         return Program(
             loaded=loaded,
-            function=generate(loaded.graph, input_layouts(leaf)),
+            function=generate(loaded.graph, input_layouts(leaf), self._numerics),
             inputs=loaded.graph.inputs,
             fresh=fresh,
             fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),

@@ -36,6 +36,7 @@ from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debug_analysis import execution_observers
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.numerics import numerics_of
 from neurontools.xla.operators import is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.rng import DeviceGenerator
@@ -74,7 +75,8 @@ class Recorder:
         self.account = MemoryAccount(accelerator, index, host)
         self.generator = DeviceGenerator()
         self.lock = threading.RLock()
-        self.programs = ProgramStore(accelerator, index)
+        self.numerics = numerics_of(accelerator.numerics)
+        self.programs = ProgramStore(accelerator, index, self.numerics)
         self.root = self.node = new_root()
         self.epoch: object = object()
         self.slots: list[DeviceBuffer] = []
@@ -154,7 +156,7 @@ class Recorder:
     def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
         """Give a buffer its contents, with the geometry of its layout, and account for them."""
         self.charge(buffer)
-        buffer.host = host
+        buffer.host = host if self.numerics is None else self.numerics.upload(host)
 
     def charge(self, buffer: DeviceBuffer) -> None:
         """Account for a buffer's device memory."""
@@ -287,11 +289,12 @@ class Recorder:
     def _compute(self, call: Call) -> Any:
         """Run a call on the host, after a check whether the device has memory for what it returns."""
         operator, args, kwargs = call.operator, call.host_args, call.host_kwargs
+        function = operator.overload if self.numerics is None else self.numerics.bind(operator)
         with host_execution(), host_allocation(self.account):
             if may_be_larger(operator, args, kwargs, min(_CHECKED_BYTES, self.account.host_room())):
                 self.account.check(result_bytes(operator, args, kwargs))
             with self.generator.scope() if operator.random else nullcontext():
-                return operator.overload(*args, **kwargs)
+                return function(*args, **kwargs)
 
     def _release_unreferenced(self) -> None:
         """Drop the contents of learned buffers that no tensor refers to any more, as an eager program would."""
@@ -337,7 +340,7 @@ class Recorder:
             assert node.call is not None
             assert node.operator is not None
             with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
-                results = run_call(node.operator, node.call, hosts, self.scalars)
+                results = run_call(node.operator, node.call, hosts, self.scalars, self.numerics)
             fresh = [
                 host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
             ]

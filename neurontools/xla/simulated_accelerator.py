@@ -20,6 +20,7 @@ from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
+from neurontools.xla.numerics_settings import read_numerics
 from neurontools.xla.program_size import scratch_bytes
 from neurontools.xla.workers import check_worker_count
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.neff import Neff
     from neurontools.runtime.models import Model
     from neurontools.xla.live_explanation import CompileExplainer
+    from neurontools.xla.numerics_settings import NumericsSettings
 
 T = TypeVar("T")
 
@@ -37,8 +39,11 @@ T = TypeVar("T")
 class SimulatedAccelerator:
     """The cores that this process claims on the simulated machine, and the compile cache."""
 
-    def __init__(self, runtime: Runtime, cache: CompileCache) -> None:
+    def __init__(
+        self, runtime: Runtime, cache: CompileCache, numerics: NumericsSettings | None = None
+    ) -> None:
         self.runtime = runtime
+        self.numerics = numerics
         self._cache = cache
         self._explainer = _compile_explainer(cache)
 
@@ -53,7 +58,7 @@ class SimulatedAccelerator:
             runtime.observers.append(capture)
         cache = CompileCache.open()
         report_at_exit(cache.url)
-        return cls(runtime, cache)
+        return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))
 
     def core_count(self) -> int:
         """Return the number of claimed cores."""
@@ -97,6 +102,11 @@ class SimulatedAccelerator:
         device = self.runtime.instance.device
         target = [] if names_flag(flags, "--target") else [f"--target={target_of(device)}"]
         return compile_graph(graph, device, [*target, *flags], network_name(graph), native_parts(graph))
+
+    def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
+        """Return how results of a NEFF are rounded that was compiled with other flags."""
+        numerics = self.numerics
+        return None if numerics is None else numerics.with_flags(flags, self.runtime.instance.device)
 
     def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
         """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""

@@ -56,16 +56,21 @@ def to_meta(values: Any) -> Any:
     return tree_map(meta, values)
 
 
-def result_bytes(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Return the size of the results of a call on host tensors without computing them; 0 if torch cannot tell."""
+def meta_results(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the results of a call on host tensors as meta tensors; None if torch cannot tell."""
     meta_args, meta_kwargs = to_meta((list(args), dict(kwargs)))
     for parameter in operator.parameters:
         if parameter.kind is Kind.DEVICE:
             meta_kwargs[parameter.name] = torch.device("meta")
     try:
-        leaves = tree_leaves(operator.overload(*meta_args, **meta_kwargs))
+        return operator.overload(*meta_args, **meta_kwargs)
     except (RuntimeError, NotImplementedError, TypeError):
-        return 0  # the call itself reports what is wrong with its arguments
+        return None
+
+
+def result_bytes(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return the size of the results of a call on host tensors without computing them; 0 if torch cannot tell."""
+    leaves = tree_leaves(meta_results(operator, args, kwargs))  # the call itself reports wrong arguments
     return sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 

@@ -22,6 +22,12 @@ READERS = {
     "emulate": (env.emulate, "2.28", "2.32", "2.32"),
     "host_memory": (env.host_memory, "10%", "1GiB", "25%"),
     "pace": (lambda: env.flag(env.PACE), True, False, False),
+    "numerics": (
+        lambda: "device" if env.numerics_are_device() else "cpu",
+        "device",
+        "cpu",
+        "cpu",
+    ),
     "customop_inprocess": (lambda: env.flag(env.CUSTOMOP_INPROCESS), True, False, False),
     "customop_any_instance": (lambda: env.flag(env.CUSTOMOP_ANY_INSTANCE), True, False, False),
     "sysfs_root": (env.sysfs_root, "/srv/mirror", "/run/mirror", ""),

@@ -18,6 +18,8 @@ from neurontools.xla.accelerator import LoadedGraph
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.xla.numerics_settings import NumericsSettings
+
 
 @dataclass
 class InMemoryAccelerator:
@@ -31,6 +33,7 @@ class InMemoryAccelerator:
     loads: list[tuple[int, int]] = field(default_factory=list)
     unloads: list[int] = field(default_factory=list)
     fail_next: Exception | None = None
+    numerics: NumericsSettings | None = None
     closed: bool = False
 
     def core_count(self) -> int:
@@ -62,6 +65,10 @@ class InMemoryAccelerator:
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         device = instance_type("trn1.2xlarge").device
         return compile_graph(graph, device, ["--target=trn1", *flags], network_name(graph))
+
+    def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
+        device = instance_type("trn1.2xlarge").device
+        return None if self.numerics is None else self.numerics.with_flags(flags, device)
 
     def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
         graph = parse(neff).graph

@@ -1,0 +1,1 @@
+"""The number formats of NeuronCores and how values are rounded to them."""

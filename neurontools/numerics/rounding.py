@@ -1,0 +1,119 @@
+"""Rounds float32 values to a narrower format: to nearest with ties to even, or stochastically.
+
+Sources: AWS Neuron documentation, "Neuron Rounding Modes" (both modes), "nki.isa.range_select" (a number that is too
+large for FP16, BF16 or FP8 becomes an infinity).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from neurontools.numerics.formats import BF16, FP16, FP32
+
+if TYPE_CHECKING:
+    from neurontools.numerics.formats import Format
+
+_NATIVE = {BF16: torch.bfloat16, FP16: torch.float16}
+_FLOAT32_BIAS, _FLOAT32_MANTISSA_BITS, _MAGNITUDE = 127, 23, 0x7FFFFFFF
+_FLOAT64_BIAS, _FLOAT64_MANTISSA_BITS = 1023, 52
+_RANDOM_BITS = 32
+
+
+def round_to(values: torch.Tensor, form: Format, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Return float32 values rounded to a format, as float32 of the same strides.
+
+    Args:
+        values: float32.
+        form: the format. Larger numbers than it has become infinities, or NaN where it has none.
+        generator: rounds stochastically: to one of the two neighbours, to the nearer one with a probability
+            proportional to the distance from the other. The number above the largest finite one is infinity then. None
+            rounds to the nearest number, of two equally near ones to the even one.
+    """
+    if form == FP32:
+        return values
+    if generator is None and form in _NATIVE:
+        return values.to(_NATIVE[form]).float()
+    if (form.exponent_bits, form.bias) == (FP32.exponent_bits, FP32.bias):
+        rounded = _drop_bits(values, _FLOAT32_MANTISSA_BITS - form.mantissa_bits, generator)
+    else:
+        rounded = _round_steps(values, form, generator)
+    if rounded.stride() == values.stride():
+        return rounded
+    return torch.empty_like(values).copy_(rounded)
+
+
+def round_number(value: float, form: Format) -> float:
+    """Return a number rounded to the nearest one of a format."""
+    return float(round_to(torch.tensor(value, dtype=torch.float32), form).item())
+
+
+def encode(values: torch.Tensor, form: Format) -> torch.Tensor:
+    """Return the bit patterns, as int32, of float32 values that a format of at most 16 bits has."""
+    exponent = _exponents(values, form)
+    steps = (values.double().abs() * _power_of_two(form.mantissa_bits - exponent)).nan_to_num(0, 0)
+    codes = steps.int() + (exponent - form.min_exponent << form.mantissa_bits)
+    all_ones = (1 << form.bits - 1) - 1
+    if form.has_infinities:
+        codes = torch.where(values.isinf(), all_ones ^ (1 << form.mantissa_bits) - 1, codes)
+    codes = torch.where(values.isnan(), all_ones, codes)
+    return codes | torch.signbit(values).int() << form.bits - 1
+
+
+def decode(codes: torch.Tensor, form: Format) -> torch.Tensor:
+    """Return the values, as float32, of the bit patterns of a format of at most 16 bits."""
+    codes = codes.int()
+    magnitude = codes & (1 << form.bits - 1) - 1
+    exponent = magnitude >> form.mantissa_bits
+    fraction = magnitude & (1 << form.mantissa_bits) - 1
+    is_normal = exponent > 0
+    steps = fraction + (is_normal.int() << form.mantissa_bits)
+    scale = _power_of_two(exponent - is_normal.int() + form.min_exponent - form.mantissa_bits)
+    values = (steps * scale).float()
+    if form.has_infinities:
+        special = torch.where(fraction == 0, torch.inf, torch.nan)
+        values = torch.where(exponent == (1 << form.exponent_bits) - 1, special, values)
+    else:
+        values = values.masked_fill(magnitude == (1 << form.bits - 1) - 1, torch.nan)
+    return torch.where(codes >> form.bits - 1 != 0, -values, values)
+
+
+def _drop_bits(values: torch.Tensor, count: int, generator: torch.Generator | None) -> torch.Tensor:
+    """Round to a format that differs from float32 in the mantissa alone; a carry into the exponent is right."""
+    bits = values.view(torch.int32)
+    kept = -1 << count
+    if generator is None:
+        added = (bits >> count & 1) + ((1 << count - 1) - 1)
+    else:
+        added = torch.randint(1 << count, values.shape, dtype=torch.int32, generator=generator)
+    rounded = (bits + added & kept).view(torch.float32)
+    return torch.where(values.isnan(), values, rounded)
+
+
+def _round_steps(values: torch.Tensor, form: Format, generator: torch.Generator | None) -> torch.Tensor:
+    """Round to a whole number of the steps that the format has at each value's exponent; float64 holds all of it."""
+    scale = _power_of_two(_exponents(values, form) - form.mantissa_bits)
+    steps = values.double() / scale
+    if generator is None:
+        whole = steps.round()
+    else:
+        below = steps.floor()
+        drawn = torch.randint(1 << _RANDOM_BITS, values.shape, generator=generator)
+        whole = below + (drawn * 2.0**-_RANDOM_BITS < steps - below)
+    rounded = whole * scale
+    outside = torch.inf if form.has_infinities else torch.nan
+    rounded = torch.where(
+        rounded.abs() > form.largest, torch.copysign(torch.tensor(outside), values), rounded
+    )
+    return torch.copysign(rounded.float(), values)
+
+
+def _exponents(values: torch.Tensor, form: Format) -> torch.Tensor:
+    bits = values.view(torch.int32) & _MAGNITUDE
+    exponents = (bits >> _FLOAT32_MANTISSA_BITS) - _FLOAT32_BIAS
+    return exponents.clamp(form.min_exponent, form.max_exponent)
+
+
+def _power_of_two(exponent: torch.Tensor) -> torch.Tensor:
+    return (exponent.long() + _FLOAT64_BIAS << _FLOAT64_MANTISSA_BITS).view(torch.float64)

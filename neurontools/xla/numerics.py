@@ -1,0 +1,288 @@
+"""Numbers as a NeuronCore computes them: `NEURONTOOLS_NUMERICS=device`.
+
+An operator reads its tensors as float32, computes in float32 and rounds each result once, to the type that it is stored
+in. `--auto-cast` also rounds what enters the operators that it selects. Tensors stay tensors of the type that the
+program sees, whose values are those of the stored type.
+
+Sources: AWS Neuron documentation: "Trainium/Inferentia2 Architecture Guide for NKI" (engines compute in float32 and cast
+from and to it; matrix products accumulate in float32), "Neuron Compiler CLI Reference Guide" (`--auto-cast`), "Mixed
+Precision and Performance-accuracy Tuning" (inputs and outputs of a graph are not cast), "PyTorch NeuronX Environment
+Variables" (stochastic rounding of all casts from FP32). torch_xla: csrc/dtype.cpp (stored types), csrc/aten_xla_type.cpp
+and tensor_methods.cpp (a Python number takes the type of the tensor that it meets).
+"""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from neurontools.numerics.formats import FP8_E4M3, FP32
+from neurontools.numerics.rounding import decode, encode, round_number, round_to
+from neurontools.xla.cast_rules import CastRule, ValueUse, is_attention, rule_of
+from neurontools.xla.fused_attention import attention_with_casts
+from neurontools.xla.numerics_settings import CastMode
+from neurontools.xla.size_check import meta_results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from neurontools.compiler.graph import Node
+    from neurontools.numerics.formats import Format
+    from neurontools.xla.numerics_settings import NumericsSettings
+    from neurontools.xla.operators import Operator, Parameter
+
+    Types = Sequence[torch.dtype | None]
+
+
+class DeviceNumerics:
+    """The arithmetic of one core.
+
+    Args:
+        settings: what is rounded, and how. With stochastic rounding, equal programs draw equal numbers.
+    """
+
+    def __init__(self, settings: NumericsSettings) -> None:
+        self.settings = settings
+        self.generator: torch.Generator | None = None
+        if settings.is_stochastic:
+            self.generator = torch.Generator().manual_seed(settings.seed)
+
+    def bind(self, operator: Operator, call: Node | None = None) -> Callable[..., Any]:
+        """Return the function that runs an operator on host tensors.
+
+        Args:
+            operator: the operator.
+            call: its call in a graph, for the types of the results; if None, they are found out.
+        """
+        rule = rule_of(operator)
+        if rule.work is ValueUse.OUTSIDE:
+            return operator.overload._op  # type: ignore[no-any-return]
+        types = None
+        if call is not None:
+            types = tuple(None if view is None else getattr(torch, view.dtype) for view in call.results)
+        return functools.partial(self._run, operator, rule, types)
+
+    def upload(self, host: torch.Tensor) -> torch.Tensor:
+        """Return contents that arrive from the program, which converts them to the stored type, to nearest."""
+        form = self._stored(host.dtype)
+        if form is None or not _is_narrower(form, host.dtype):
+            return host
+        return self._narrow(round_to(self._widen(host), form), host.dtype)
+
+    def round_operand(self, values: torch.Tensor) -> torch.Tensor:
+        """Return float32 values as they enter an operator that `--auto-cast` selects."""
+        form = self.settings.cast_form
+        return values if form is None else round_to(values, form, self.generator)
+
+    def _run(self, operator: Operator, rule: CastRule, types: Types | None, *args: Any, **kwargs: Any) -> Any:
+        parameters = operator.parameters
+        named = {parameter.name: value for parameter, value in zip(parameters, args, strict=False)} | kwargs
+        tensors = [tensor for value in named.values() for tensor in _tensors_in(value)]
+        if not self._matters(rule, named, tensors):
+            return operator.overload(*args, **kwargs)
+        if rule.work is ValueUse.MAKES:
+            return self._make(operator, named, operator.overload(*args, **kwargs))
+        if types is None:
+            types = _result_types(operator, args, kwargs)
+        execution = _Execution(self, operator, rule, named)
+        return execution.run(args, kwargs, types)
+
+    def _matters(self, rule: CastRule, named: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call may give other values than torch's kernel."""
+        dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+        wanted = {value for value in named.values() if isinstance(value, torch.dtype)}
+        if rule.work is ValueUse.MOVES and len(dtypes | wanted) == 1 and len(dtypes) == 1:
+            return False
+        involved = {dtype for dtype in dtypes | wanted if dtype.is_floating_point}
+        if involved - self.settings.stored.keys() or any(tensor.is_complex() for tensor in tensors):
+            return False
+        if self._stored(torch.float32) != FP32 or involved - {torch.float32}:
+            return True
+        mode = self.settings.cast_mode
+        return (mode is CastMode.ALL and rule.work is ValueUse.COMPUTES) or (
+            mode is CastMode.MATMULT and bool(rule.operands)
+        )
+
+    def _make(self, operator: Operator, named: Mapping[str, Any], outcome: Any) -> Any:
+        """Store values that were created or drawn as the host's numbers are."""
+        for parameter in operator.parameters:
+            if parameter.written:
+                for tensor in _tensors_in(named.get(parameter.name)):
+                    tensor.copy_(self.upload(tensor))
+        if operator.returns_parameter >= 0:
+            return outcome
+        return tree_map(
+            lambda value: self.upload(value) if isinstance(value, torch.Tensor) else value, outcome
+        )
+
+    def _stored(self, dtype: torch.dtype) -> Format | None:
+        return self.settings.stored.get(dtype)
+
+    def _widen(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as float32, with the same strides also where it is expanded."""
+        if tensor.dtype == torch.float32:
+            return tensor
+        strides = tensor.stride()
+        if 0 in strides:
+            shape = [1 if stride == 0 else size for size, stride in zip(tensor.shape, strides, strict=True)]
+            single = torch.as_strided(tensor, shape, strides, tensor.storage_offset())
+            return self._widen_dense(single).expand(tensor.shape)
+        return self._widen_dense(tensor)
+
+    def _widen_dense(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self._stored(tensor.dtype) == FP8_E4M3:
+            return decode(tensor.view(torch.uint8), FP8_E4M3)
+        return tensor.float()
+
+    def _narrow(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return rounded values as a tensor of the type that the program sees."""
+        if self._stored(dtype) == FP8_E4M3:
+            return encode(values, FP8_E4M3).to(torch.uint8).view(dtype)
+        return values.to(dtype)
+
+    def result_form(self, dtype: torch.dtype) -> Format:
+        """Return the format that results of a type are rounded to."""
+        stored = self.settings.stored[dtype]
+        if stored == FP32 and self.settings.cast_mode is CastMode.ALL and self.settings.cast_form:
+            return self.settings.cast_form
+        return stored
+
+
+def numerics_of(settings: NumericsSettings | None) -> DeviceNumerics | None:
+    """Return the arithmetic of a core, None for that of the CPU."""
+    return None if settings is None else DeviceNumerics(settings)
+
+
+def _is_narrower(form: Format, dtype: torch.dtype) -> bool:
+    return form.bits < dtype.itemsize * 8 or form == FP8_E4M3
+
+
+class _Execution:
+    """One call of an operator that computes."""
+
+    def __init__(
+        self, numerics: DeviceNumerics, operator: Operator, rule: CastRule, named: Mapping[str, Any]
+    ) -> None:
+        self._numerics = numerics
+        self._operator = operator
+        self._rule = rule
+        self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._wide: dict[tuple[int, bool], torch.Tensor] = {}
+        self._number_form = self._form_of_numbers(named)
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], types: Types) -> Any:
+        parameters = {parameter.name: parameter for parameter in self._operator.parameters}
+        wide_args = [
+            self._read(parameter, value)
+            for parameter, value in zip(self._operator.parameters, args, strict=False)
+        ]
+        wide_kwargs = {name: self._read(parameters[name], value) for name, value in kwargs.items()}
+        outcome = self._compute(wide_args, wide_kwargs)
+        for tensor, wide in self._written:
+            tensor.copy_(self._store(wide, tensor.dtype))
+        if self._operator.returns_parameter >= 0:
+            return args[self._operator.returns_parameter]
+        if isinstance(outcome, torch.Tensor):
+            return self._store(outcome, types[0])
+        if outcome is None:
+            return None
+        return [self._store(value, dtype) for value, dtype in zip(outcome, types, strict=True)]
+
+    def _compute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        numerics = self._numerics
+        if numerics.settings.cast_form is not None and is_attention(self._operator):
+            return attention_with_casts(self._operator, numerics.round_operand, args, kwargs)
+        return self._operator.overload(*args, **kwargs)
+
+    def _read(self, parameter: Parameter, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._read_tensor(parameter, value)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+            return [None if item is None else self._read_tensor(parameter, item) for item in value]
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return torch.float32
+        if parameter.name in self._rule.numbers and self._number_form is not None:
+            return tree_map(self._round_number, value)
+        return value
+
+    def _read_tensor(self, parameter: Parameter, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        numerics = self._numerics
+        is_cast = self._is_cast(parameter, tensor)
+        key = (id(tensor), is_cast)
+        wide = self._wide.get(key)
+        if wide is None:
+            wide = numerics._widen(tensor)
+            if is_cast:
+                wide = numerics.round_operand(wide)
+            self._wide[key] = wide
+        if parameter.written and (
+            tensor.dtype != torch.float32 or numerics.result_form(tensor.dtype) != FP32
+        ):
+            if wide is tensor:
+                wide = self._wide[key] = tensor.clone()
+            self._written.append((tensor, wide))
+        return wide
+
+    def _is_cast(self, parameter: Parameter, tensor: torch.Tensor) -> bool:
+        settings = self._numerics.settings
+        if settings.stored[tensor.dtype] != FP32 or is_attention(self._operator):
+            return False
+        if settings.cast_mode is CastMode.MATMULT:
+            return parameter.name in self._rule.operands
+        return settings.cast_mode is CastMode.ALL and self._rule.work is ValueUse.COMPUTES
+
+    def _form_of_numbers(self, named: Mapping[str, Any]) -> Format | None:
+        """Return the format of the Python numbers of a call: that of its tensors, None for float32."""
+        forms = {
+            self._numerics.settings.stored[tensor.dtype]
+            for value in named.values()
+            for tensor in _tensors_in(value)
+            if tensor.is_floating_point()
+        }
+        return forms.pop() if len(forms) == 1 and forms != {FP32} else None
+
+    def _round_number(self, value: Any) -> Any:
+        if value.__class__ not in {int, float} or self._number_form is None:
+            return value
+        rounded = round_number(value, self._number_form)
+        return value if rounded == value else rounded
+
+    def _store(self, values: torch.Tensor | None, dtype: torch.dtype | None) -> Any:
+        if values is None or dtype is None or not dtype.is_floating_point:
+            return values
+        form = self._numerics.result_form(dtype)
+        rounded = round_to(values.float(), form, self._numerics.generator)
+        return self._numerics._narrow(rounded, dtype)
+
+
+def _tensors_in(value: Any) -> Sequence[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, (list, tuple)):
+        return [item for item in value if isinstance(item, torch.Tensor)]
+    return ()
+
+
+def _result_types(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Types:
+    """Return the types of an operator's results, from torch's kernel for meta tensors or, without one, for the CPU."""
+    if operator.returns_parameter >= 0 or not operator.overload._schema.returns:
+        return ()
+    results = meta_results(operator, args, kwargs)
+    if results is None:
+
+        def copy(value: Any) -> Any:
+            return value.clone() if isinstance(value, torch.Tensor) else value
+
+        copied_args, copied_kwargs = tree_map(copy, (list(args), dict(kwargs)))
+        results = operator.overload(*copied_args, **copied_kwargs)
+    if isinstance(results, torch.Tensor):
+        results = (results,)
+    return tuple(None if result is None else result.dtype for result in results)
