@@ -21,7 +21,7 @@ from neurontools.base.json_reader import load_json
 from neurontools.compiler.graph import View
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import api
-from neurontools.xla.call_capture import dtype_name
+from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_executable import NeffExecutable
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from neurontools.base.files import write_atomic
 from neurontools.compat import traced_model
 from neurontools.compat.traced_model import Signature, TracedModelError
-from neurontools.xla.call_capture import dtype_name
 from neurontools.xla.graph_export import ExportedGraph, export_graph
+from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_executable import compile_exported
 
 Function = Callable[..., Any]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
-    from neurontools.xla.engine import PythonEngine
+    from neurontools.xla.engine import DeviceEngine
 
 _lock = threading.Lock()
-_engine: PythonEngine | None = None
+_engine: DeviceEngine | None = None
 _registry: Any = None
 _EAGER_VARIABLES = ("NEURON_USE_EAGER_DEBUG_MODE", "XLA_USE_EAGER_DEBUG_MODE")
 _SHORT_COUNTERS = ("CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime")
@@ -52,18 +52,16 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         if _engine is not None:
             return
         from neurontools.xla import collectives, storages
-        from neurontools.xla.buffers import DeviceBuffer
         from neurontools.xla.device_module import make_module
-        from neurontools.xla.engine import PythonEngine
+        from neurontools.xla.python_engine import PythonEngine
         from neurontools.xla.registry import Registry
 
         device.check_torch()
         device.rename()
         device.install_guard(engine)
         device.self_test()
-        device.keep_interrupts(DeviceBuffer.__del__)
-        made = PythonEngine(open_accelerator or _open_accelerator)
-        _registry = Registry(made.recorder_for)
+        made: DeviceEngine = PythonEngine(open_accelerator or _open_accelerator)
+        _registry = Registry(made)
         collectives.define()
         _registry.install()
         device.install(make_module(made))
@@ -85,7 +83,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def engine() -> PythonEngine:
+def engine() -> DeviceEngine:
     """Return the engine of this process.
 
     Raises:

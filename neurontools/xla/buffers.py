@@ -10,60 +10,27 @@ ends with the last of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+from neurontools.xla.engine import TensorStore
 
-    from neurontools.xla.rng import DeviceGenerator
-
-META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 NEVER = object()
-Geometry = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]
-
-_layout_ids: dict[tuple[int, Geometry], int] = {}
-_layouts: list[tuple[int, Geometry]] = []
 
 
-class BufferOwner(Protocol):
-    """The interface of a device's recorder that buffers use."""
+class BufferOwner(TensorStore, Protocol):
+    """The recorder of a device, as its buffers and the calls on them use it."""
 
-    device: torch.device
     epoch: object
     slots: list[DeviceBuffer]
     scalars: list[float]
-    generator: DeviceGenerator
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Held while the recording changes."""
-        ...
 
     def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
-        ...
-
-    def adopt(self, host: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
-        ...
-
-    def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
-        """Give a buffer its contents."""
-        ...
-
-    def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
-        """Return the host view of a device tensor."""
-        ...
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Release a buffer; called from its finalizer."""
-        ...
-
-    def finish_draws(self) -> None:
-        """Run what is recorded if it draws random numbers."""
-        ...
 
 
 class DeviceBuffer:
@@ -97,41 +64,6 @@ class DeviceBuffer:
             self.recorder.forget(self)
 
 
-def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Return dtype, shape, strides and offset."""
-    return (tensor.dtype, tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset())
-
-
-def intern_layout(nbytes: int, geometry: Geometry) -> int:
-    """Return the number of a storage size with a geometry; numbers keep the keys of the trace cache short."""
-    key = (nbytes, geometry)
-    layout_id = _layout_ids.get(key)
-    if layout_id is None:
-        layout_id = _layout_ids[key] = len(_layouts)
-        _layouts.append(key)
-    return layout_id
-
-
-def layout_geometry(layout_id: int) -> Geometry:
-    """Return the geometry of a layout."""
-    return _layouts[layout_id][1]
-
-
-def layout_bytes(layout_id: int) -> int:
-    """Return the storage size of a layout, in bytes."""
-    return _layouts[layout_id][0]
-
-
-def view_of(host: torch.Tensor, geometry: Geometry) -> torch.Tensor:
-    """Return a host tensor's storage seen through a geometry."""
-    dtype, shape, strides, offset = geometry
-    if host.dtype != dtype:
-        flat = torch.empty(0, dtype=dtype)
-        flat.set_(host.untyped_storage(), offset, shape, strides)
-        return flat
-    return torch.as_strided(host, shape, strides, offset)
-
-
 def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:
     """Return the buffer behind a device tensor.
 
@@ -140,12 +72,6 @@ def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:
     """
     buffer: DeviceBuffer = tensor.untyped_storage()._neuron_buffer
     return buffer
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """Return a number that identifies the storage of a tensor."""
-    number: int = tensor.untyped_storage()._cdata
-    return number
 
 
 def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
@@ -158,20 +84,3 @@ def maybe_buffer(value: Any) -> DeviceBuffer | None:
     if isinstance(value, torch.Tensor) and value.device.type == "xla":
         return buffer_of(value)
     return None
-
-
-def default_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def restride(tensor: torch.Tensor, geometry: Geometry) -> torch.Tensor:
-    """Return a device tensor's storage seen through a geometry of the same dtype; nothing is recorded."""
-    return torch.ops.aten.as_strided.default.redispatch(
-        META, tensor, list(geometry[1]), list(geometry[2]), geometry[3]
-    )

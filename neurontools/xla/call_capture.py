@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.compiler.graph import Arg, Lifted, Node, Symbol, View
+from neurontools.compiler.graph import Arg, Lifted, Node, View
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.buffers import (
-    buffer_of,
+from neurontools.xla.buffers import buffer_of
+from neurontools.xla.compile_log import current_source
+from neurontools.xla.geometry import (
     default_strides,
     geometry_of,
     intern_layout,
@@ -17,63 +18,12 @@ from neurontools.xla.buffers import (
     storage_of,
     view_of,
 )
-from neurontools.xla.compile_log import current_source
+from neurontools.xla.graph_values import store_constant, view_from
 from neurontools.xla.operators import Kind, Operator, Parameter, is_constant
 from neurontools.xla.trie import Alias, Fresh, Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from neurontools.xla.buffers import BufferOwner, Geometry
-
-_PREFIX = "torch."
-
-
-class UnstorableError(Exception):
-    """A constant argument cannot be stored in a graph, so the operator cannot be recorded."""
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return float32 for torch.float32."""
-    return str(dtype).removeprefix(_PREFIX)
-
-
-def view_from(slot: int, geometry: Geometry) -> View:
-    """Return a geometry on a slot in the graph's terms."""
-    dtype, shape, strides, offset = geometry
-    return View(slot, dtype_name(dtype), shape, strides, offset)
-
-
-def geometry_from(view: View) -> Geometry:
-    """Return the geometry of a view."""
-    return (getattr(torch, view.dtype), view.shape, view.strides, view.offset)
-
-
-def store_constant(value: Any) -> Arg:
-    """Return a constant argument as a graph value.
-
-    Raises:
-        UnstorableError: the graph has no such value.
-    """
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case torch.dtype():
-            return Symbol("dtype", dtype_name(value))
-        case torch.memory_format():
-            return Symbol("memory_format", str(value).removeprefix(_PREFIX))
-        case torch.layout():
-            return Symbol("layout", str(value).removeprefix(_PREFIX))
-        case list() | tuple():
-            return tuple(store_constant(item) for item in value)
-    raise UnstorableError(type(value).__name__)
-
-
-def load_symbol(symbol: Symbol) -> Any:
-    """Return the torch object that a symbol names."""
-    if symbol.kind == "device":
-        return torch.device(symbol.name)
-    return getattr(torch, symbol.name)
+    from neurontools.xla.buffers import BufferOwner
 
 
 class Call:
@@ -222,18 +172,6 @@ class Call:
         if parameter.written:
             self.written.append(buffer.slot)
         return view_from(buffer.slot, geometry), host
-
-
-def call_arguments(operator: Operator, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return values, one per parameter, as positional and keyword arguments."""
-    args = []
-    kwargs = {}
-    for parameter, value in zip(operator.parameters, values, strict=True):
-        if parameter.keyword_only:
-            kwargs[parameter.name] = value
-        else:
-            args.append(value)
-    return args, kwargs
 
 
 def _last_positional(operator: Operator, values: tuple[Any, ...]) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import TypeAlias
 
-    from neurontools.xla.engine import CurrentDevice, PythonEngine
+    from neurontools.xla.engine import CurrentDevice, DeviceEngine
 
     Device: TypeAlias = torch.device | str | int | None
 
@@ -156,7 +156,7 @@ class Event:
 class DeviceFunctions:
     """The functions of `torch.xla`. A `device` may be a torch.device, a name or an index; by default the current one."""
 
-    def __init__(self, engine: PythonEngine) -> None:
+    def __init__(self, engine: DeviceEngine) -> None:
         self._engine = engine
         self.current = engine.current
 
@@ -173,7 +173,7 @@ class DeviceFunctions:
 
     def recording(self, index: int) -> object:
         """Return what identifies the work recorded on a device, None if there is none."""
-        return None if self.is_idle(index) else self._engine.recorder(index).epoch
+        return self._engine.recording(index)
 
     # Devices
 
@@ -189,7 +189,7 @@ class DeviceFunctions:
         """Make a device the current one of this thread; a negative index changes nothing."""
         index = self.index_of(device)
         if index >= 0:
-            self._engine.recorder(index)
+            self._engine.check_device(index)
             self.current.set(index)
 
     def device(self, device: Device) -> DeviceContext:
@@ -317,7 +317,7 @@ class DeviceFunctions:
         return False
 
 
-def make_module(engine: PythonEngine) -> types.ModuleType:
+def make_module(engine: DeviceEngine) -> types.ModuleType:
     """Return the module `torch.xla` of an engine."""
     module = types.ModuleType(f"torch.{NAME}", __doc__)
     functions = Stream._functions = Event._functions = DeviceFunctions(engine)

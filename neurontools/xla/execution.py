@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.xla.buffers import Geometry, layout_geometry, view_of
-from neurontools.xla.call_capture import geometry_from, load_symbol
+from neurontools.xla.geometry import Geometry, layout_geometry, view_of
+from neurontools.xla.graph_values import geometry_from, load_symbol
 from neurontools.xla.operators import Operator, find_overload, operator_of
 
 if TYPE_CHECKING:

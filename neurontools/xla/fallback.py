@@ -14,16 +14,15 @@ from torch.utils._pytree import tree_map
 
 from neurontools.cache.extraction import RecordKind, record
 from neurontools.xla import metrics
-from neurontools.xla.buffers import buffer_of, maybe_buffer, storage_of
-from neurontools.xla.call_capture import call_arguments
 from neurontools.xla.compile_log import current_source
 from neurontools.xla.execution import host_execution
-from neurontools.xla.operators import Kind, Operator, Parameter
+from neurontools.xla.geometry import storage_of
+from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.buffers import BufferOwner
+    from neurontools.xla.engine import TensorStore, TensorStores
 
 _log = logging.getLogger("neurontools.xla")
 _warned: set[str] = set()
@@ -32,18 +31,16 @@ _EXPECTED = {"aten::_local_scalar_dense", "aten::equal"}
 _TAKES_CPU_TENSORS = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
-def kernel_for(operator: Operator, recorder_for: Callable[[Any], BufferOwner]) -> Callable[..., Any]:
-    """Return a dispatcher kernel that runs an operator on the CPU; `recorder_for` finds the recorder of a device."""
+def kernel_for(stores: TensorStores, operator: Operator) -> Callable[..., Any]:
+    """Return a dispatcher kernel that runs an operator on the CPU."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        return run_on_cpu(operator, args, kwargs, recorder_for)
+        return run_on_cpu(stores, operator, args, kwargs)
 
     return kernel
 
 
-def record_slowly(
-    recorder_for: Callable[[Any], BufferOwner], operator: Operator, values: tuple[Any, ...]
-) -> Any:
+def record_slowly(stores: TensorStores, operator: Operator, values: tuple[Any, ...]) -> Any:
     """Record a call some of whose arguments (one per parameter) are not device tensors, or run it on the CPU.
 
     CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
@@ -53,10 +50,10 @@ def record_slowly(
     """
     if operator.pending_bits and any(map(has_pending_bits, _tensors(values))):
         return _record_resolved(operator, values)
-    recorder = _recorder_in(values)
-    if recorder is None or not _can_move(operator, values):
-        return run_on_cpu(operator, *call_arguments(operator, values), recorder_for)
-    upload = _Upload(operator, recorder, values)
+    store = _store_in(stores, values)
+    if store is None or not _can_move(operator, values):
+        return run_on_cpu(stores, operator, *call_arguments(operator, values))
+    upload = _Upload(operator, store, values)
     moved = [upload(parameter, value) for parameter, value in zip(operator.parameters, values, strict=True)]
     args, kwargs = call_arguments(operator, moved)
     return operator.overload(*args, **kwargs)
@@ -86,46 +83,41 @@ def _record_resolved(operator: Operator, values: tuple[Any, ...]) -> Any:
 
 
 def run_on_cpu(
-    operator: Operator,
-    args: Sequence[Any],
-    kwargs: dict[str, Any] | None = None,
-    recorder_for: Callable[[Any], BufferOwner] | None = None,
+    stores: TensorStores, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> Any:
-    """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for.
-
-    `recorder_for` finds the recorder of a device argument, for operators without tensors.
-    """
+    """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for."""
     _count(operator)
     values = (*args, *(kwargs or {}).values())
-    recorder = _recorder_in(values)
+    store = _store_in(stores, values)
     device = next((v for v in values if isinstance(v, torch.device) and v.type == "xla"), None)
-    if recorder is None and recorder_for is not None and device is not None:
-        recorder = recorder_for(device)
+    if store is None and device is not None:
+        store = stores.store(device)
     handles: dict[int, torch.Tensor] = {}
 
     def down(value: Any) -> Any:
         if isinstance(value, torch.device) and value.type == "xla":
             return torch.device("cpu")
-        if maybe_buffer(value) is None:
+        holder = stores.store_of(value)
+        if holder is None:
             return value
-        host = buffer_of(value).recorder.read(value, operator.name)
+        host = holder.read(value, operator.name)
         handles[storage_of(host)] = value
         return host
 
     def up(value: Any) -> Any:
-        if recorder is None or not isinstance(value, torch.Tensor):
+        if store is None or not isinstance(value, torch.Tensor):
             return value
         same = handles.get(storage_of(value))
         if same is not None and same.shape == value.shape:
             return same
-        return recorder.adopt(value if same is None else value.clone())
+        return store.adopt(value if same is None else value.clone())
 
-    draws = recorder is not None and operator.random
-    with recorder.lock if recorder is not None else nullcontext():
-        if draws and recorder is not None:
-            recorder.finish_draws()
+    with store.lock if store is not None else nullcontext():
         host_args, host_kwargs = tree_map(down, (list(args), kwargs or {}))
-        with host_execution(), recorder.generator.scope() if draws and recorder else nullcontext():
+        with (
+            host_execution(),
+            store.drawing() if store is not None and operator.random else nullcontext(),
+        ):
             outcome = operator.overload(*host_args, **host_kwargs)
         return tree_map(up, outcome)
 
@@ -139,9 +131,9 @@ def _count(operator: Operator) -> None:
 
 
 class _Upload:
-    def __init__(self, operator: Operator, recorder: BufferOwner, values: Sequence[Any]) -> None:
+    def __init__(self, operator: Operator, store: TensorStore, values: Sequence[Any]) -> None:
         self._operator = operator
-        self._recorder = recorder
+        self._store = store
         self._first = next(_tensors(values))
 
     def __call__(self, parameter: Parameter, value: Any) -> Any:
@@ -156,16 +148,16 @@ class _Upload:
             return None
         if not isinstance(value, torch.Tensor):
             with host_execution():
-                return self._recorder.adopt(torch.tensor(value, dtype=torch.result_type(self._first, value)))
+                return self._store.adopt(torch.tensor(value, dtype=torch.result_type(self._first, value)))
         if value.device.type == "xla":
             return value
         if parameter.written or (value.dim() and self._operator.name not in _TAKES_CPU_TENSORS):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{self._recorder.device} and {value.device}!"
+                f"{self._store.device} and {value.device}!"
             )
         with host_execution():
-            return self._recorder.adopt(value.clone())
+            return self._store.adopt(value.clone())
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
@@ -176,10 +168,10 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _recorder_in(values: Sequence[Any]) -> BufferOwner | None:
+def _store_in(stores: TensorStores, values: Sequence[Any]) -> TensorStore | None:
     for tensor in _tensors(values):
-        if (buffer := maybe_buffer(tensor)) is not None:
-            return buffer.recorder
+        if (store := stores.store_of(tensor)) is not None:
+            return store
     return None
 
 

@@ -6,15 +6,11 @@ inputs and results, and carries its weights.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.buffers import buffer_of, geometry_of, layout_geometry
-from neurontools.xla.call_capture import view_from
-from neurontools.xla.custom_op_graph import libraries_of
 from neurontools.xla.program import build_graph
 
 if TYPE_CHECKING:
@@ -23,25 +19,9 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.compiler.graph import Graph, View
+    from neurontools.xla.recorded_trace import RecordedInput
 
 _PASSES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class GraphInput:
-    """An input of an exported graph.
-
-    Args:
-        argument: position among the function's arguments; -1 for a weight.
-        value: the contents of a weight, None for an argument.
-        origin: the device tensor that a weight was read from.
-        geometry: what the graph expects.
-    """
-
-    argument: int
-    value: torch.Tensor | None
-    origin: torch.Tensor | None
-    geometry: View
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +36,7 @@ class ExportedGraph:
     """
 
     graph: Graph
-    inputs: tuple[GraphInput, ...]
+    inputs: tuple[RecordedInput, ...]
     scalars: tuple[float, ...]
     results: tuple[View, ...]
 
@@ -81,61 +61,13 @@ def export_graph(
     Raises:
         DeviceError: an operator needs values while the function is recorded, or the function differs between calls.
     """
-    recorder = api.engine().recorder(index)
-    with recorder.lock:
-        recorder.sync("trace")
-        limit = recorder.graph_limit
-        recorder.graph_limit = sys.maxsize  # a traced model is one graph
-        try:
-            for _ in range(_PASSES):
-                try:
-                    made = _record(recorder, function, arguments, weights)
-                finally:
-                    recorder.reset()
-                if made is not None:
-                    return made
-        finally:
-            recorder.graph_limit = limit
+    for _ in range(_PASSES):
+        recorded = api.engine().record_function(index, function, arguments, weights)
+        if recorded is not None:
+            live = tuple(sorted({view.slot for view in recorded.results}))
+            graph = build_graph(recorded.trace, live, "trace")
+            return ExportedGraph(graph, recorded.inputs, recorded.scalars, recorded.results)
     raise DeviceError(
         "the traced function records other operators at each call",
         "remove random choices from its Python code",
     )
-
-
-def _record(
-    recorder: Any,
-    function: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
-    arguments: Sequence[torch.Tensor],
-    weights: Sequence[torch.Tensor],
-) -> ExportedGraph | None:
-    epoch = recorder.epoch
-    taken = [recorder.adopt(argument.detach().clone()) for argument in arguments]
-    known = {id(buffer_of(weight)): weight for weight in weights}
-    results = [_recorded(recorder, result) for result in function(taken)]
-    if recorder.epoch is not epoch:
-        raise DeviceError(
-            "the traced function has a tensor whose shape depends on values: a traced graph has fixed shapes",
-            "move that part out of the function",
-        )
-    if recorder.learning:
-        return None
-    leaf = recorder.node
-    positions = {id(buffer_of(tensor)): position for position, tensor in enumerate(taken)}
-    views = tuple(view_from(buffer_of(result).slot, geometry_of(result)) for result in results)
-    libraries = libraries_of(node.call.op for node in leaf.path() if node.call)
-    graph = build_graph(leaf, tuple(sorted({view.slot for view in views})), libraries, "trace")
-    inputs = []
-    for slot in graph.inputs:
-        buffer = recorder.slots[slot]
-        geometry = view_from(slot, layout_geometry(buffer.layout_id))
-        position = positions.get(id(buffer), -1)
-        value = recorder.host_of(buffer) if position < 0 else None
-        inputs.append(GraphInput(position, value, known.get(id(buffer)), geometry))
-    return ExportedGraph(graph, tuple(inputs), tuple(recorder.scalars), views)
-
-
-def _recorded(recorder: Any, result: torch.Tensor) -> torch.Tensor:
-    """Return a result as a tensor of the recording: what the function only passes on is copied by the graph."""
-    if result.device.type != "xla":
-        result = result.to(recorder.device)
-    return result if buffer_of(result).epoch is recorder.epoch else result.clone()

@@ -10,14 +10,17 @@ anything, on a miss it hands over to the recorder, which learns the call by exec
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.xla import fallback
 from neurontools.xla.buffers import DeviceBuffer
 from neurontools.xla.operators import Kind, Operator, find_overload, is_constant, operator_of
 
-Kernel = Callable[..., Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.xla.engine import Kernel, TensorStores
+
 SOURCE_NAME = "<neurontools kernel>"
 _GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"
 
@@ -32,14 +35,14 @@ class _Field(NamedTuple):
     omits_default: bool
 
 
-def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel:
+def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
     """Return the kernel that records an operator, or that runs it on the CPU if it cannot be recorded.
 
-    `recorder_for` finds the recorder of a device argument, for operators without tensor arguments.
+    `stores` are the recorders of the engine.
     """
     kinds = {parameter.kind for parameter in operator.parameters}
     if not operator.recordable or not kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.DEVICE}:
-        return fallback.kernel_for(operator, recorder_for)
+        return fallback.kernel_for(stores, operator)
     fields = tuple(
         _Field(
             p.name if p.keyword_only else f"a{position}",
@@ -56,9 +59,9 @@ def kernel_for(operator: Operator, recorder_for: Callable[[Any], Any]) -> Kernel
         None if scalar_overload is None else tuple(p.keyword_only for p in scalar_overload.parameters)
     )
     make = _factory(fields, operator.returns_parameter, overload_keywords, operator.pending_bits)
-    overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, recorder_for)
-    slowly = functools.partial(fallback.record_slowly, recorder_for)
-    kernel: Kernel = make(operator, defaults, slowly, recorder_for, DeviceBuffer, overload_kernel)
+    overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, stores)
+    slowly = functools.partial(fallback.record_slowly, stores)
+    kernel: Kernel = make(operator, defaults, slowly, stores.store, DeviceBuffer, overload_kernel)
     return kernel
 
 

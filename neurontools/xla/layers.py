@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.xla import fallback
-from neurontools.xla.operators import Operator, operator_of
+from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from neurontools.xla.kernels import Kernel
+    from neurontools.xla.engine import DeviceEngine, Kernel
 
 _FLASH = 1
 _choices: dict[Any, int] = {}
 
 
-def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
-    """Return the kernels by operator name; `record` makes the kernel that records an operator."""
+def layer_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
+    """Return the kernels by operator name."""
     aten = torch.ops.aten
-    convolution = record(operator_of(aten.convolution.default))
-    convolution_backward = record(operator_of(aten.convolution_backward.default))
-    index = record(operator_of(aten.index.Tensor))
-    histc = record(operator_of(aten.histc.default))
+    convolution = engine.kernel(operator_of(aten.convolution.default))
+    convolution_backward = engine.kernel(operator_of(aten.convolution_backward.default))
+    index = engine.kernel(operator_of(aten.index.Tensor))
+    histc = engine.kernel(operator_of(aten.histc.default))
     index_operator = operator_of(aten.index.Tensor)
 
     def convolution_overrideable(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +42,9 @@ def layer_kernels(record: Callable[[Operator], Kernel]) -> dict[str, Kernel]:
 
     def index_tensor(self: torch.Tensor, indices: Any) -> Any:
         masked = any(i is not None and i.dtype in {torch.bool, torch.uint8} for i in indices)
-        return fallback.run_on_cpu(index_operator, (self, indices)) if masked else index(self, indices)
+        return (
+            fallback.run_on_cpu(engine, index_operator, (self, indices)) if masked else index(self, indices)
+        )
 
     # torch's device dropout scales after masking; the CPU's multiplies with a scaled mask. The CPU's is done here, so
     # that a model gives the same bits on both.

@@ -18,9 +18,9 @@ from torch.utils._pytree import tree_leaves
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.call_capture import load_symbol
 from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
+from neurontools.xla.graph_values import load_symbol
 from neurontools.xla.memory import host_limit
 from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of

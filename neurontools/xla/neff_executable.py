@@ -11,9 +11,9 @@ from neurontools.compiler.neff import parse
 from neurontools.compiler.work import written
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.buffers import intern_layout, view_of
-from neurontools.xla.call_capture import geometry_from
 from neurontools.xla.execution import generate, host_execution
+from neurontools.xla.geometry import intern_layout, view_of
+from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view
 from neurontools.xla.numerics import numerics_of
 

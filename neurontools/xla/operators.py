@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _operators: dict[Any, Operator] = {}
 
@@ -124,6 +127,18 @@ def operator_of(overload: Any) -> Operator:
     if known is None:
         known = _operators[overload] = _read(overload, len(_operators))
     return known
+
+
+def call_arguments(operator: Operator, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return values, one per parameter, as positional and keyword arguments."""
+    args = []
+    kwargs = {}
+    for parameter, value in zip(operator.parameters, values, strict=True):
+        if parameter.keyword_only:
+            kwargs[parameter.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
 
 
 def find_overload(qualified_name: str) -> Any:

@@ -12,18 +12,19 @@ import logging
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.xla import fallback, metrics
 from neurontools.xla.accelerator import Accelerator, LostValueError
-from neurontools.xla.buffers import (
-    NEVER,
-    DeviceBuffer,
-    attach,
-    buffer_of,
+from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
+from neurontools.xla.call_capture import Call, fast_result, shape_results
+from neurontools.xla.custom_op_graph import in_machine_memory
+from neurontools.xla.debug_analysis import execution_observers
+from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
+from neurontools.xla.geometry import (
     default_strides,
     geometry_of,
     intern_layout,
@@ -31,22 +32,20 @@ from neurontools.xla.buffers import (
     restride,
     view_of,
 )
-from neurontools.xla.call_capture import Call, UnstorableError, call_arguments, fast_result, shape_results
-from neurontools.xla.custom_op_graph import in_machine_memory
-from neurontools.xla.debug_analysis import execution_observers
-from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
+from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.numerics import numerics_of
-from neurontools.xla.operators import is_constant
+from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from neurontools.xla.accelerator import Program
+    from neurontools.xla.engine import TensorStores
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
@@ -66,9 +65,12 @@ class Recorder:
         accelerator: the cores of this process.
         make: creates an empty contiguous handle.
         host: what device contents may take of this computer's memory, shared by all devices.
+        stores: all devices of the engine.
     """
 
-    def __init__(self, index: int, accelerator: Accelerator, make: Any, host: HostBudget) -> None:
+    def __init__(
+        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: TensorStores
+    ) -> None:
         self.index = index
         self.make = make
         self.device = torch.device("xla", index)
@@ -89,6 +91,7 @@ class Recorder:
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
         self._accelerator = accelerator
+        self._stores = stores
         self._known_nodes = 0
         self._observers = execution_observers(index)
 
@@ -195,6 +198,17 @@ class Recorder:
             host = self.host_of(buffer)
             return host if layout_geometry(buffer.layout_id) == geometry else view_of(host, geometry)
 
+    def replace(self, tensor: torch.Tensor, host: torch.Tensor) -> bool:
+        """Replace the contents of a device tensor, if nothing is recorded on it and it views all of its storage."""
+        buffer = buffer_of(tensor)
+        geometry = geometry_of(tensor)
+        if buffer.epoch is self.epoch or layout_geometry(buffer.layout_id) != geometry:
+            return False
+        fresh = torch.empty_strided(geometry[1], geometry[2], dtype=geometry[0])
+        fresh.copy_(host)
+        self.fill(buffer, fresh)
+        return True
+
     # Hits
 
     def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None]) -> Any:
@@ -248,7 +262,7 @@ class Recorder:
             call.read()
         except UnstorableError:
             self.rollback()
-            return fallback.run_on_cpu(operator, *call_arguments(operator, values))
+            return fallback.run_on_cpu(self._stores, operator, *call_arguments(operator, values))
         bound = len(self.slots) - self.node.slots
         outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
@@ -353,6 +367,13 @@ class Recorder:
 
     # Execution
 
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Continue the device's stream of random numbers in torch's default generator; runs recorded draws first."""
+        self.finish_draws()
+        with self.generator.scope():
+            yield
+
     def finish_draws(self) -> None:
         """Run what is recorded if it draws random numbers: their state is needed now."""
         if self.node.draws:
@@ -405,7 +426,7 @@ class Recorder:
         live = tuple([slot for slot in node.visible() if count(slots[slot]) > held])
         program = node.programs.get(live)
         if program is None:
-            program = node.programs[live] = self.programs.build(node, live, cause)
+            program = node.programs[live] = self.programs.build(node.trace(), live, cause)
         else:
             metrics.count("CachedCompile")
         if self._observers and cause != EAGER:

@@ -13,8 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.buffers import META
-from neurontools.xla.kernels import Kernel, kernel_for
+from neurontools.xla.geometry import META
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.size_check import to_meta
@@ -23,7 +22,7 @@ from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.engine import DeviceEngine, Kernel
 
 _KEY = "PrivateUse1"
 # These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
@@ -67,8 +66,8 @@ _COMPOSITE_KEYS = (
 class Registry:
     """The kernels of the device, kept alive for as long as the process runs."""
 
-    def __init__(self, recorder_for: Callable[[Any], Recorder]) -> None:
-        self._recorder_for = recorder_for
+    def __init__(self, engine: DeviceEngine) -> None:
+        self._engine = engine
         self._everything = torch.library.Library("_", "IMPL")
         self._aten = torch.library.Library("aten", "IMPL")
         self._others: dict[str, Any] = {}
@@ -77,11 +76,7 @@ class Registry:
 
     def install(self) -> None:
         """Register every kernel but those that can wait for the first call."""
-        specials = (
-            storage_kernels(self._recorder_for)
-            | copy_kernels(self.record, self._recorder_for)
-            | layer_kernels(self.record)
-        )
+        specials = storage_kernels(self._engine) | copy_kernels(self._engine) | layer_kernels(self._engine)
         for name, kernel in specials.items():
             self._aten.impl(name, kernel, _KEY)
         for qualified in torch._C._dispatch_get_all_op_names():
@@ -101,14 +96,10 @@ class Registry:
             for name, kernel in _COMPOSITES.items():
                 self._aten.impl(name, kernel, key)
 
-    def record(self, operator: Operator) -> Kernel:
-        """Return the kernel that records an operator."""
-        return kernel_for(operator, self._recorder_for)
-
     def _kernel(self, overload: Any) -> Kernel:
         if any(argument.is_out for argument in overload._schema.arguments):
-            return out_kernel(overload, self.record)
-        return self.record(operator_of(overload))
+            return out_kernel(overload, self._engine.kernel)
+        return self._engine.kernel(operator_of(overload))
 
     def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
         """Register a kernel for an operator that has none yet, such as a custom operator, and call it."""

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from neurontools.xla import metrics
-from neurontools.xla.buffers import META, buffer_of, default_strides, geometry_of, layout_geometry, restride
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.geometry import META, default_strides, restride
+from neurontools.xla.operators import find_overload, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from neurontools.xla.kernels import Kernel
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.engine import DeviceEngine, Kernel, TensorStore, TensorStores
 
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
 _METADATA = (
@@ -48,8 +45,8 @@ def _redispatch(overload: Any) -> Kernel:
     return kernel
 
 
-def storage_kernels(recorder_for: Callable[[Any], Recorder]) -> dict[str, Kernel]:
-    """Return the kernels by operator name; `recorder_for` finds the recorder of a device argument."""
+def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
+    """Return the kernels by operator name."""
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in (*VIEWS, *_METADATA)}
 
     def empty(
@@ -60,12 +57,12 @@ def storage_kernels(recorder_for: Callable[[Any], Recorder]) -> dict[str, Kernel
         strides = default_strides(shape)
         if memory_format not in {None, torch.contiguous_format}:
             strides = torch.empty(shape, device="meta", memory_format=memory_format).stride()
-        return recorder_for(device).empty(shape, strides, dtype or torch.get_default_dtype())
+        return stores.store(device).empty(shape, strides, dtype or torch.get_default_dtype())
 
     def empty_strided(
         size: Any, stride: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
     ) -> torch.Tensor:  # fmt: skip
-        return recorder_for(device).empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
+        return stores.store(device).empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
 
     def resize_(self: torch.Tensor, size: Any, memory_format: Any = None) -> torch.Tensor:
         if tuple(size) != tuple(self.size()):
@@ -153,28 +150,23 @@ def _code(dtype: torch.dtype) -> tuple[int, int]:
     return (_INT if dtype.is_signed else _UINT), bits
 
 
-def copy_kernels(
-    record: Callable[[Operator], Kernel], recorder_for: Callable[[Any], Recorder]
-) -> dict[str, Kernel]:
-    """Return the kernels by operator name.
-
-    `record` makes the kernel that records an operator, `recorder_for` finds the recorder of a device argument.
-    """
-    copy_on_device = record(operator_of(torch.ops.aten.copy_.default))
-    convert_on_device = record(operator_of(torch.ops.aten._to_copy.default))
+def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
+    """Return the kernels by operator name."""
+    copy_on_device = engine.kernel(operator_of(torch.ops.aten.copy_.default))
+    convert_on_device = engine.kernel(operator_of(torch.ops.aten._to_copy.default))
 
     def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         if has_pending_bits(self) or has_pending_bits(src):
             return _copy_resolved(self, src)
         if self.device == src.device:
             return copy_on_device(self, src)
-        if src.device.type == "xla":
-            host = _download(src)
-            if self.device.type == "xla":
-                return _upload_into(self, host, copy_on_device)
-            with host_execution():
-                return self.copy_(host)
-        return _upload_into(self, src, copy_on_device)
+        source = engine.store_of(src)
+        host = src if source is None else _download(source, src)
+        target = engine.store_of(self)
+        if target is not None:
+            return _upload_into(target, self, host, copy_on_device)
+        with host_execution():
+            return self.copy_(host)
 
     def _copy_from(self: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         return copy_(dst, self)
@@ -183,12 +175,12 @@ def copy_kernels(
         self: torch.Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
         non_blocking: bool = False, memory_format: Any = None,
     ) -> torch.Tensor:  # fmt: skip
-        if self.device.type != "xla":
+        source = engine.store_of(self)
+        if source is None:
             return _to_device(self, dtype, device, memory_format)
-        source = buffer_of(self).recorder
-        if device is None or (device.type == "xla" and recorder_for(device) is source):
+        if device is None or (device.type == "xla" and engine.store(device) is source):
             return convert_on_device(self, dtype=dtype, memory_format=memory_format)
-        host = _download(self)
+        host = _download(source, self)
         if device.type == "xla":
             return _to_device(host, dtype, device, memory_format)
         with host_execution():
@@ -201,7 +193,13 @@ def copy_kernels(
             copied = host.to(
                 dtype=dtype or host.dtype, memory_format=memory_format or torch.preserve_format, copy=True
             )
-        return _uploaded(recorder_for(device), copied)
+        return _uploaded(engine.store(device), copied)
+
+    def _local_scalar_dense(self: torch.Tensor) -> Any:
+        metrics.count("aten::_local_scalar_dense")
+        store = engine.store_of(self)
+        assert store is not None
+        return _download(store, self).item()
 
     return {
         "copy_": copy_,
@@ -223,44 +221,34 @@ def _copy_resolved(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     return target
 
 
-def _local_scalar_dense(self: torch.Tensor) -> Any:
-    metrics.count("aten::_local_scalar_dense")
-    return _download(self).item()
-
-
 def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
     return self.copy_(self.conj().clone()) if self.is_complex() else self
 
 
-def _download(tensor: torch.Tensor) -> torch.Tensor:
+def _download(store: TensorStore, tensor: torch.Tensor) -> torch.Tensor:
     start_ns = time.perf_counter_ns()
-    host = buffer_of(tensor).recorder.read(tensor, "copy to the CPU")
+    host = store.read(tensor, "copy to the CPU")
     metrics.sample("TransferFromDeviceTime", time.perf_counter_ns() - start_ns)
     metrics.sample("InboundData", host.numel() * host.itemsize, "")
     return host
 
 
-def _uploaded(recorder: Recorder, host: torch.Tensor) -> torch.Tensor:
+def _uploaded(store: TensorStore, host: torch.Tensor) -> torch.Tensor:
     start_ns = time.perf_counter_ns()
-    tensor = recorder.adopt(host)
+    tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
     metrics.sample("OutboundData", host.numel() * host.itemsize, "")
     return tensor
 
 
-def _upload_into(target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel) -> torch.Tensor:
+def _upload_into(
+    store: TensorStore, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
+) -> torch.Tensor:
     start_ns = time.perf_counter_ns()
-    buffer = buffer_of(target)
-    recorder = buffer.recorder
-    with recorder.lock, host_execution():
-        geometry = geometry_of(target)
-        whole = buffer.epoch is not recorder.epoch and layout_geometry(buffer.layout_id) == geometry
-        if whole:
-            fresh = torch.empty_strided(geometry[1], geometry[2], dtype=geometry[0])
-            fresh.copy_(host)
-            recorder.fill(buffer, fresh)
-        else:
-            uploaded = recorder.adopt(host.to(target.dtype, copy=True))
+    with store.lock, host_execution():
+        is_whole = store.replace(target, host)
+        if not is_whole:
+            uploaded = store.adopt(host.to(target.dtype, copy=True))
     metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
     metrics.sample("OutboundData", host.numel() * host.itemsize, "")
-    return target if whole else copy_on_device(target, uploaded)
+    return target if is_whole else copy_on_device(target, uploaded)

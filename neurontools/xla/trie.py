@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from neurontools.xla.recorded_trace import RecordedTrace
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
-    from neurontools.xla.buffers import Geometry
+    from neurontools.xla.geometry import Geometry
     from neurontools.xla.operators import Operator
 
 
@@ -85,6 +87,16 @@ class TrieNode:
     def path(self) -> tuple[TrieNode, ...]:
         """Return the recorded calls from the first to this one."""
         return tuple(reversed(tuple(self._up())))
+
+    def trace(self) -> RecordedTrace:
+        """Return the recording up to this call."""
+        path = self.path()
+        return RecordedTrace(
+            calls=tuple(node.call for node in path if node.call is not None),
+            added=tuple(node.added for node in path),
+            bound=tuple(node.bound for node in path),
+            lifted=self.lifted,
+        )
 
     def visible(self) -> tuple[int, ...]:
         """Return the slots that the calls up to this one make or change."""

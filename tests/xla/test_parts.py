@@ -14,8 +14,8 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import metrics
-from neurontools.xla.buffers import default_strides, intern_layout, view_of
 from neurontools.xla.execution import generate
+from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.program_size import graph_sizes, scratch_bytes
 from neurontools.xla.rng import DeviceGenerator, state_at

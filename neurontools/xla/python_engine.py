@@ -1,0 +1,240 @@
+"""The engine in Python: one recorder per core, opened on first use."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.customop.signal_takeover import before_takeover
+from neurontools.xla import metrics
+from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.buffers import DeviceBuffer, buffer_of
+from neurontools.xla.device import keep_interrupts
+from neurontools.xla.device_guard import set_device_count
+from neurontools.xla.engine import CurrentDevice
+from neurontools.xla.function_recording import record_function
+from neurontools.xla.kernels import kernel_for
+from neurontools.xla.memory import HostBudget, host_limit
+from neurontools.xla.operators import operator_of
+from neurontools.xla.recorder import Recorder
+from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
+from neurontools.xla.tensor_kernels import handle_maker
+from neurontools.xla.trie import new_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.runtime.memory import MemoryInfo
+    from neurontools.xla.engine import Function, Kernel, TensorStore
+    from neurontools.xla.operators import Operator
+    from neurontools.xla.recorded_trace import RecordedFunction
+
+
+class PythonEngine:
+    """Records operators per device and runs them at syncs.
+
+    Args:
+        open_accelerator: opens the cores at the first use of the device.
+    """
+
+    def __init__(self, open_accelerator: Callable[[], Accelerator]) -> None:
+        self._open_accelerator = open_accelerator
+        self.current = CurrentDevice()
+        self._accelerator: Accelerator | None = None
+        self._recorders: dict[int, Recorder] = {}
+        self._lock = threading.RLock()
+        self._seed: int | None = None
+        self._eager = False
+        self._host = HostBudget(host_limit())
+        self._rng_library = define_operators()
+        operators = torch.ops.neurontools
+        self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
+        self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
+        keep_interrupts(DeviceBuffer.__del__)
+        metrics.add_source(self._tensor_counters)
+        before_takeover(self.forget_programs)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The cores of this process; opens them."""
+        with self._lock:
+            if self._accelerator is None:
+                self._accelerator = self._open_accelerator()
+                set_device_count(self._accelerator.core_count())
+            return self._accelerator
+
+    def recorder(self, index: int) -> Recorder:
+        """Return the recorder of a device.
+
+        Raises:
+            DeviceError: this process has no such core.
+        """
+        found = self._recorders.get(index)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._recorders.get(index)  # another thread may have been faster
+            if found is not None:
+                return found
+            count = self.accelerator.core_count()
+            if not 0 <= index < count:
+                raise DeviceError(
+                    f"device xla:{index} does not exist: this process has {count} NeuronCore(s)",
+                    "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
+                )
+            made = self._recorders[index] = Recorder(
+                index, self.accelerator, handle_maker(index), self._host, self
+            )
+            made.eager = self._eager
+            if self._seed is not None:
+                made.generator.seed(self._seed)
+            return made
+
+    def kernel(self, operator: Operator) -> Kernel:
+        """Return the dispatcher kernel that records an operator, or runs it on the CPU if it cannot be recorded."""
+        return kernel_for(operator, self)
+
+    def store(self, device: Any) -> Recorder:
+        """Return the recorder of a torch device; without an index that is the current device."""
+        if isinstance(device, str):
+            device = torch.device(device)
+        index = self.current.index if device.index is None else device.index
+        return self._recorders.get(index) or self.recorder(index)
+
+    def store_of(self, value: Any) -> TensorStore | None:
+        """Return the recorder that a value is on, None for values that are not tensors of the lazy device."""
+        if isinstance(value, torch.Tensor) and value.device.type == "xla":
+            return buffer_of(value).recorder
+        return None
+
+    def check_device(self, index: int) -> None:
+        """Check that a device exists; opens it.
+
+        Raises:
+            DeviceError: this process has no such core.
+        """
+        self.recorder(index)
+
+    def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
+        """Run what is recorded on one device, or on all."""
+        for recorder in tuple(self._recorders.values()):
+            if index is None or recorder.index == index:
+                recorder.sync(cause)
+
+    @property
+    def eager(self) -> bool:
+        """Whether each operator runs at once, as a graph of its own."""
+        return self._eager
+
+    def set_eager(self, enabled: bool) -> None:
+        """Turn eager mode on or off; runs what is recorded first."""
+        if enabled == self._eager:
+            return
+        self._eager = enabled
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.sync("change of the execution mode")
+                recorder.eager = enabled
+                recorder.reset()
+
+    def pending(self, index: int) -> int:
+        """Return the number of recorded operators that have not run."""
+        found = self._recorders.get(index)
+        return len(found.node.path()) if found is not None else 0
+
+    def recording(self, index: int) -> object:
+        """Return what identifies the recording of a device, None while nothing is recorded."""
+        return self.recorder(index).epoch if self.pending(index) else None
+
+    def record_function(
+        self,
+        index: int,
+        function: Function,
+        arguments: Sequence[torch.Tensor],
+        weights: Sequence[torch.Tensor],
+    ) -> RecordedFunction | None:
+        """Record a function on a device, see `DeviceEngine.record_function`."""
+        return record_function(self.recorder(index), function, arguments, weights)
+
+    def memory(self, index: int) -> MemoryInfo:
+        """Return the device memory of a core."""
+        return self.recorder(index).account.read()
+
+    def seed(self, seed: int, index: int | None = None) -> None:
+        """Seed the random numbers of one device, or of all: those drawn from here on, not those already recorded."""
+        if index is None:
+            self._seed = seed
+        for number in tuple(self._recorders) if index is None else (index,):
+            self.set_rng_state(number, seeded_state(seed))
+
+    def initial_seed(self, index: int) -> int:
+        """Return the seed of a device's random numbers; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.initial_seed()
+
+    def rng_state(self, index: int) -> torch.Tensor:
+        """Return the state of a device's random numbers at this point of the program, as bytes on the device.
+
+        Recorded draws come before it, so its value may only be recorded, too.
+        """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            if not recorder.node.draws:
+                return recorder.adopt(recorder.generator.state())
+            state: torch.Tensor = self._get_state(device=recorder.device)
+            return state
+
+    def set_rng_state(self, index: int, state: torch.Tensor) -> None:
+        """Continue a device's random numbers at a value of `rng_state`, from this point of the program on.
+
+        Raises:
+            RuntimeError: it is not a state.
+        """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            on_device = state.device == recorder.device
+            if not on_device or not recorder.node.draws:
+                state = checked_state(state.cpu())
+            if not recorder.node.draws:
+                recorder.generator.restore(state)
+            else:
+                self._set_state(state if on_device else recorder.adopt(state.clone()))
+
+    def rng_value(self, index: int) -> int:
+        """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.value()
+
+    def set_rng_value(self, index: int, value: int) -> None:
+        """Continue a device's random numbers at a value of `rng_value`, or start them at a seed."""
+        self.set_rng_state(index, state_at(value))
+
+    def forget_programs(self) -> None:
+        """Run what is recorded and forget all programs: custom operators are about to be replaced."""
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.sync("custom operators replaced")
+                recorder.root = recorder.node = new_root()
+
+    def shutdown(self) -> None:
+        """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
+        with self._lock:
+            accelerator, self._accelerator = self._accelerator, None
+            for recorder in self._recorders.values():
+                recorder.close()
+            self._recorders.clear()
+            if accelerator is not None:
+                accelerator.close()
+
+    def _tensor_counters(self) -> dict[str, int]:
+        recorders = tuple(self._recorders.values())
+        return {
+            "CreateXlaTensor": sum(recorder.created for recorder in recorders),
+            "DestroyXlaTensor": sum(recorder.destroyed for recorder in recorders),
+        }

@@ -1,0 +1,74 @@
+"""What an engine has recorded, in no engine's own terms: graphs, programs and traced models are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from neurontools.compiler.graph import Node, View
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrace:
+    """A recording.
+
+    Args:
+        calls: the operator calls in order.
+        added: layout ids (see `geometry`) of the slots that each call adds, its new inputs first.
+        bound: how many of those are inputs, per call.
+        lifted: number of scalars that are inputs.
+    """
+
+    calls: tuple[Node, ...]
+    added: tuple[tuple[int, ...], ...]
+    bound: tuple[int, ...]
+    lifted: int
+
+    def inputs(self) -> tuple[int, ...]:
+        """Return the slots that hold data when the recording starts, in binding order."""
+        starts = accumulate((len(layouts) for layouts in self.added), initial=0)
+        pairs = zip(starts, self.bound, strict=False)
+        return tuple(slot for start, count in pairs for slot in range(start, start + count))
+
+    def input_layouts(self) -> tuple[int, ...]:
+        """Return the layout id of every input, in the order of `inputs`."""
+        pairs = zip(self.added, self.bound, strict=True)
+        return tuple(layout_id for layouts, count in pairs for layout_id in layouts[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedInput:
+    """An input of a recorded function.
+
+    Args:
+        argument: position among the function's arguments; -1 for a weight.
+        value: the contents of a weight, None for an argument.
+        origin: the device tensor that a weight was read from, None if the caller has not named it.
+        geometry: what the graph expects.
+    """
+
+    argument: int
+    value: torch.Tensor | None
+    origin: torch.Tensor | None
+    geometry: View
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFunction:
+    """A recorded function with its border.
+
+    Args:
+        trace: what it recorded.
+        inputs: what the input slots hold, in the order of the trace.
+        scalars: values of the scalar inputs.
+        results: where its results are.
+    """
+
+    trace: RecordedTrace
+    inputs: tuple[RecordedInput, ...]
+    scalars: tuple[float, ...]
+    results: tuple[View, ...]

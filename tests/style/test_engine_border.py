@@ -1,0 +1,53 @@
+"""Only the engine in Python knows how it records: everything else uses the interfaces of `xla/engine.py`."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from tests.style.prose import ROOT, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PACKAGE = "neurontools.xla."
+INSIDE = {
+    "buffers",
+    "call_capture",
+    "function_recording",
+    "kernels",
+    "python_engine",
+    "recorder",
+    "trie",
+}
+"""The modules of the engine."""
+
+CHOOSER = "neurontools/xla/api.py"
+"""The module that decides which engine a process has."""
+
+
+def reaches_inside(path: Path) -> Iterator[str]:
+    """Yield what a module uses of the engine's inside."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [module, *(f"{module}.{alias.name}" for alias in names)]
+                yield from (name for name in found if name.removeprefix(_PACKAGE) in INSIDE)
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names if alias.name.removeprefix(_PACKAGE) in INSIDE)
+            case ast.Attribute(attr="recorder" | "buffer_of" as name) if "xla" in str(path):
+                yield name
+
+
+def test_only_the_engine_knows_its_inside():
+    found = {}
+    for path in modules():
+        name = str(path.relative_to(ROOT))
+        if not (name.startswith("neurontools/xla/") and path.stem in INSIDE):
+            found[name] = sorted(set(reaches_inside(path)))
+    assert {name: names for name, names in found.items() if names} == {CHOOSER: [f"{_PACKAGE}python_engine"]}
+
+
+def test_the_modules_of_the_engine_exist():
+    assert {path.stem for path in (ROOT / "neurontools" / "xla").glob("*.py")} >= INSIDE
