@@ -25,6 +25,8 @@ sigterm = true
 context = ${{PYTEST_CURRENT_TEST-}}
 """
 _TIMEOUT_S = 3600
+_ATTEMPTS = 3
+_DATA, _OUTCOMES = ".coverage-data", ".outcomes.json"
 Lines = dict[str, set[int]]
 
 
@@ -48,29 +50,40 @@ class TestFile:
 
 
 def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Path) -> None:
-    """Run the tests of some folders once under coverage and store what they execute."""
-    data, outcomes = worker.tree / ".coverage-data", worker.tree / ".outcomes.json"
+    """Run the tests of each folder once under coverage and store what they execute.
+
+    A folder is run again where coverage lost the data of a pytest process, which programs that fork can do to it.
+    """
+    measured = []
+    for folder in folders:
+        print(f"measuring which lines {folder} executes, {processes} files at a time ...", flush=True)
+        outcome, duration_s = "", 0.0
+        for _ in range(_ATTEMPTS):
+            outcome, duration_s = _run(worker, folder, processes)
+            if "INTERNALERROR" not in worker.log.read_text(errors="replace"):
+                break
+        print(f"{outcome} in {duration_s:.0f} s", flush=True)
+        lines = _lines(worker, worker.tree / _DATA)
+        files: dict[str, tuple[float, list[str]]] = json.loads((worker.tree / _OUTCOMES).read_text())
+        measured += [
+            [name, seconds, failing, {file: sorted(found) for file, found in lines[name].items()}]
+            for name, (seconds, failing) in files.items()
+        ]
+    store.write_text(json.dumps(measured))
+
+
+def _run(worker: Worker, folder: str, processes: int) -> tuple[str, float]:
+    for left in worker.tree.glob(f"{_DATA}*"):
+        left.unlink()
     config = worker.tree / ".coveragerc"
-    config.write_text(_CONFIG.format(data=data))
+    config.write_text(_CONFIG.format(data=worker.tree / _DATA))
     variables = {
         "COVERAGE_PROCESS_START": str(config),
-        "MUTATION_OUTCOMES": str(outcomes),
+        "MUTATION_OUTCOMES": str(worker.tree / _OUTCOMES),
         "PYTHONPATH": str(Path(__file__).parent),
     }
     options = ("-p", "coverage_plugin", "-n", str(processes), "--dist", "loadfile")
-    print(f"measuring which tests execute which lines, {processes} files at a time ...", flush=True)
-    outcome, duration_s = worker.run(folders, _TIMEOUT_S, *options, variables=variables)
-    print(f"{outcome} in {duration_s:.0f} s", flush=True)
-    lines = _lines(worker, data)
-    files: dict[str, tuple[float, list[str]]] = json.loads(outcomes.read_text())
-    store.write_text(
-        json.dumps(
-            [
-                [name, seconds, failing, {file: sorted(found) for file, found in lines[name].items()}]
-                for name, (seconds, failing) in files.items()
-            ]
-        )
-    )
+    return worker.run([folder], _TIMEOUT_S, *options, variables=variables)
 
 
 def load(store: Path) -> list[TestFile]:

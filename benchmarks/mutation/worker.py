@@ -26,7 +26,7 @@ class Worker:
     """An environment of its own: a virtual environment whose package is a copy, and a copy of the tracked files."""
 
     def __init__(self, directory: Path, repository: Path) -> None:
-        self._directory = directory
+        self.log = directory / "log"
         self.tree = directory / "tree"
         self._venv = directory / "venv"
         self._python = self._venv / "bin" / "python"
@@ -98,7 +98,7 @@ class Worker:
             **variables,
         }
         start_s = time.monotonic()
-        with (self._directory / "log").open("wb") as log:
+        with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [*command, *tests],
                 cwd=self.tree,
