@@ -13,28 +13,20 @@ import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-import torch.distributed as dist
 
 from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.xla import communicator
+from neurontools.xla.worker_group import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.communicator import WorkerGroup
+    from neurontools.xla.worker_group import WorkerGroup
 
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
 _BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"
 _DEFAULT_BUCKET_MB = 50
-REDUCTIONS = {
-    "sum": dist.ReduceOp.SUM,
-    "mul": dist.ReduceOp.PRODUCT,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "and": dist.ReduceOp.BAND,
-    "or": dist.ReduceOp.BOR,
-}
-# gloo does not reduce these.
+# These are not reduced as they are: gloo, or torch's operators, cannot.
 _WIDER = {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
@@ -238,7 +230,9 @@ def group_size(groups: Groups = None) -> int:
 def _replica_groups(groups: Groups) -> tuple[str, int]:
     """Return groups in the graph's form, and the size of this worker's group."""
     own = communicator.current()
-    chosen = [tuple(group) for group in groups] if groups else [own.world]
+    if not groups:
+        return own.world_groups, own.size
+    chosen = [tuple(group) for group in groups]
     if any(not 0 <= rank < own.size for group in chosen for rank in group):
         raise ValueError(f"groups {groups} name processes that do not exist: the run has {own.size}")
     size = next((len(group) for group in chosen if own.rank in group), 0)
@@ -262,49 +256,39 @@ def _pair(other: int) -> WorkerGroup:
 def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, replica_groups: str) -> None:
     group = _group(replica_groups)
     for same_type in _by_dtype(tensors):
-        flat = _flatten(same_type)
-        reduced = _reduced(flat, reduce_type, scale, group)
-        if reduced is not same_type[0]:
-            _unflatten(reduced, same_type)
-
-
-def _reduced(flat: torch.Tensor, reduce_type: str, scale: float, group: WorkerGroup) -> torch.Tensor:
-    wider = _WIDER.get(flat.dtype)
-    work = flat if wider is None else flat.to(wider)
-    group.all_reduce(work, REDUCTIONS[reduce_type])
-    if scale != 1.0:
-        work = work.mul_(scale) if work.is_floating_point() or work.is_complex() else work * scale
-    return work if work.dtype == flat.dtype else work.to(flat.dtype)
+        flat = [_reducible(tensor).contiguous().view(-1) for tensor in same_type]
+        group.all_reduce(flat, reduce_type, scale)
+        _write_back(flat, same_type)
 
 
 def _broadcast(tensors: list[torch.Tensor], root: int, replica_groups: str) -> None:
     group = _group(replica_groups)
     for same_type in _by_dtype(tensors):
-        flat = _flatten(same_type)
-        group.broadcast(flat.view(-1).view(torch.uint8), group.ranks.index(root))
-        if flat is not same_type[0]:
-            _unflatten(flat, same_type)
+        flat = [_bytes(tensor) for tensor in same_type]
+        group.broadcast(flat, group.ranks.index(root))
+        _write_back([part.view(same_type[0].dtype) for part in flat], same_type)
 
 
 def _all_gather(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
-    parts = _group(replica_groups).all_gather(_bytes(tensor))
-    shape = tensor.shape if tensor.dim() else (1,)
-    return torch.cat([part.view(tensor.dtype).view(shape) for part in parts])
+    gathered = _group(replica_groups).all_gather(_bytes(tensor)).view(tensor.dtype)
+    rows, *others = tensor.shape or (1,)
+    return gathered.view(gathered.size(0) * rows, *others)
 
 
 def _reduce_scatter(
     tensor: torch.Tensor, reduce_type: str, scale: float, replica_groups: str
 ) -> torch.Tensor:
     group = _group(replica_groups)
-    reduced = _reduced(tensor.clone(memory_format=torch.contiguous_format), reduce_type, scale, group)
-    return reduced.chunk(group.size)[group.position].clone()
+    rows, *others = tensor.shape
+    matrix = _reducible(tensor).contiguous().view(group.size, -1)
+    reduced = group.reduce_scatter(matrix, reduce_type, scale)
+    return reduced.to(tensor.dtype).view(rows // group.size, *others)
 
 
 def _all_to_all(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
-    sent = _bytes(tensor)
-    received = torch.empty_like(sent)
-    _group(replica_groups).all_to_all(received, sent)
-    return received.view(tensor.dtype).view(tensor.shape)
+    group = _group(replica_groups)
+    received = group.all_to_all(_bytes(tensor).view(group.size, -1))
+    return received.view(-1).view(tensor.dtype).view(tensor.shape)
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
@@ -346,14 +330,12 @@ def _by_dtype(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     yield from by_dtype.values()
 
 
-def _flatten(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return one flat tensor; the only tensor itself where it is dense, which then is changed in place."""
-    if len(tensors) == 1 and tensors[0].is_contiguous():
-        return tensors[0]
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+def _reducible(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
 
 
-def _unflatten(flat: torch.Tensor, tensors: list[torch.Tensor]) -> None:
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    for tensor, part in zip(tensors, parts, strict=True):
-        tensor.copy_(part.view(tensor.shape))
+def _write_back(flat: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
+    """Copy contents back into the tensors that `flat` had to copy."""
+    for part, tensor in zip(flat, tensors, strict=True):
+        if part.data_ptr() != tensor.data_ptr():
+            tensor.copy_(part.view(tensor.shape))

@@ -15,11 +15,12 @@ import torch.distributed as dist
 
 from neurontools.xla import api, collectives, communicator
 from neurontools.xla.communicator import Communicator
+from neurontools.xla.worker_group import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.xla.communicator import Ranks
+    from neurontools.xla.worker_roster import Ranks
 
 NAME = "xla"
 
@@ -70,7 +71,7 @@ def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     """Return the reduce type of a `ReduceOp`, and the scale of its result."""
     if operation == dist.ReduceOp.AVG:
         return "sum", 1 / size
-    for name, known in collectives.REDUCTIONS.items():
+    for name, known in REDUCTIONS.items():
         if operation == known:
             return name, 1.0
     raise NotImplementedError(f"reduce op {operation} is not supported by the backend xla")

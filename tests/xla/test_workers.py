@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.torch
 
 CHECKS = Path(__file__).parent / "worker_checks.py"
 SPAWNS = Path(__file__).parent / "worker_spawns.py"
+NODES = Path(__file__).parent / "worker_nodes.py"
 X = [[1.0, 2.0], [2.0, 2.0]]
 """A tensor of each rank; MATRIX is another one."""
 MATRIX = [[[0.0, 1.0], [2.0, 3.0]], [[10.0, 11.0], [12.0, 13.0]]]
@@ -133,6 +136,40 @@ def check_dist(seen: dict[str, Any], rank: int) -> None:
         "around": X[1 - rank],
         "alone": X[rank],
     }
+
+
+@pytest.mark.slow
+def test_two_machines_with_two_workers_each(home: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+
+    def node(number: int) -> subprocess.CompletedProcess[str]:
+        start(StartOptions(machine=f"node{number}", instance_type="trn1.2xlarge"))
+        where = f"--nnodes=2 --nproc_per_node=2 --master_addr=127.0.0.1 --master_port={port}".split()
+        return program(
+            *("torchrun", *where, f"--node_rank={number}", str(NODES), str(home)),
+            NEURONTOOLS_MACHINE=f"node{number}",
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(node, range(2)))
+    assert [result.returncode for result in results] == [0, 0], results
+    for rank in range(4):
+        assert json.loads((home / f"rank{rank}.json").read_text()) == {
+            "local rank": rank % 2,
+            "cores": [rank % 2],
+            "sum": [10, 8],
+            "scaled": [[5, 4], [5, 4]],
+            "node": [3, 4] if rank < 2 else [7, 4],
+            "gather": [1, 2, 2, 2, 3, 2, 4, 2],
+            "scatter": [[4 * number for number in range(4 * rank, 4 * rank + 4)]],
+            "all to all": [rank, rank + 10, rank + 20, rank + 30],
+            "permute": [(rank - 1) % 4 + 1, 2],
+            "around": [(rank - 1) % 4 + 1, 2],
+            "broadcast": [[3, 3], [3]],
+            "rendezvous": ["0", "1", "2", "3"],
+        }
 
 
 @pytest.mark.slow

@@ -1,0 +1,123 @@
+"""A wait of one worker for the others of its group: how it ends when one of them has ended or does not come."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.runtime.status import NrtError, NrtStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.xla.worker_roster import Ranks, WorkerProcess, WorkerRoster
+
+_LOOK_S = 0.2
+_NOTICE_S = 1.0
+_POLL_S = 0.02
+
+
+class CollectiveWait:
+    """One wait for the members of a group; makes the error that names who is missing.
+
+    Args:
+        roster: the workers, from this one's side.
+        ranks: of the group.
+        what: the collective.
+    """
+
+    def __init__(self, roster: WorkerRoster, ranks: Ranks, what: str) -> None:
+        self._roster = roster
+        self._ranks = ranks
+        self._what = what
+        self._start_s = time.monotonic()
+        self._looked_s = self._start_s
+        self._missing: list[WorkerProcess] = []
+
+    def elapsed_s(self) -> float:
+        """Return how long it has lasted."""
+        return time.monotonic() - self._start_s
+
+    def check(self, takes_part: Callable[[int], bool]) -> None:
+        """Check that the others live and that time is left; `takes_part` tells which positions have come.
+
+        Raises:
+            NrtError: NRT_EXEC_HW_ERR_COLLECTIVES when a worker has ended, NRT_TIMEOUT when the time is over.
+        """
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            ended = self._ended()
+            if ended and ended == self._missing:  # what a worker sent before its end may still arrive
+                raise self._lost(ended)
+            self._missing = ended
+        limit_s = self._roster.timeout.total_seconds()
+        if self.elapsed_s() > limit_s:
+            absent = [rank for position, rank in enumerate(self._ranks) if not takes_part(position)]
+            names = ", ".join(self._name(rank) for rank in self._others(absent) or self._others(self._ranks))
+            raise NrtError(
+                "nrt_execute",
+                NrtStatus.NRT_TIMEOUT,
+                "see where it is with `py-spy dump --pid PID`, or raise the timeout of init_process_group",
+                detail=f"{self}: no answer in {limit_s:g} s from {names}",
+            )
+
+    def failure(self, error: Exception, position: int | None = None) -> NrtError:
+        """Return the error for a connection that broke, to the member at a position if that is known.
+
+        Names workers that have ended; the end of a process may show a little later than that of its connections.
+        """
+        deadline_s = time.monotonic() + _NOTICE_S
+        while time.monotonic() < deadline_s:
+            ended = self._ended()
+            if ended:
+                return self._lost(ended)
+            time.sleep(_POLL_S)
+        text = str(error).splitlines()[0]
+        whose = "" if position is None else f"{self._name(self._ranks[position])}: "
+        return NrtError(
+            "nrt_execute",
+            NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES,
+            "see the first error among the output of the other workers",
+            detail=f"{self}: {whose}{text}",
+        )
+
+    def mismatch(self, position: int, other: str) -> NrtError:
+        """Return the error for a member that runs another collective."""
+        return NrtError(
+            "nrt_execute",
+            NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES,
+            "all workers have to run the same collectives in the same order",
+            detail=f"{self}: {self._name(self._ranks[position])} runs {other}",
+        )
+
+    def __str__(self) -> str:
+        return f"{self._what} of ranks {_listed(self._ranks)}"
+
+    def _others(self, ranks: list[int] | Ranks) -> list[int]:
+        return [rank for rank in ranks if rank != self._roster.rank]
+
+    def _ended(self) -> list[WorkerProcess]:
+        try:
+            peers = [self._roster.peer(rank) for rank in self._others(self._ranks)]
+        except RuntimeError:  # the store has ended with its process
+            return []
+        return [peer for peer in peers if peer is not None and peer.has_ended()]
+
+    def _lost(self, ended: list[WorkerProcess]) -> NrtError:
+        verb = "has" if len(ended) == 1 else "have"
+        return NrtError(
+            "nrt_execute",
+            NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES,
+            "see the output of that worker",
+            detail=f"{self}: {', '.join(map(str, ended))} {verb} ended",
+        )
+
+    def _name(self, rank: int) -> str:
+        return str(self._roster.peer(rank) or f"rank {rank}")
+
+
+def _listed(ranks: Ranks) -> str:
+    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]}-{ranks[-1]}"
+    return ",".join(map(str, ranks))

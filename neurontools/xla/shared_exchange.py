@@ -1,0 +1,301 @@
+"""Exchange between workers of one machine through shared memory.
+
+Every member of a group has two areas in one anonymous file. It writes to its own and reads those of the others. A
+message to every member, over a socket, says that an area is ready; it names the collective, so that members that run
+different ones are found out. The two areas are used in turn: a member with all messages of a step knows that the areas
+of the step before are free.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import socket
+import struct
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import torch
+
+from neurontools.machine.processes import peer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+T = TypeVar("T", bytes, list[int])
+_AREA_BYTES = 1 << 22
+_TOTAL_BYTES = 1 << 26
+_SLICE_S = 0.2
+_RECEIVE_TIMEOUT = struct.pack("ll", 0, int(_SLICE_S * 1e6))
+_MESSAGE_BYTES = 256
+_REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.add,
+    "mul": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+}
+
+
+class Waiting(Protocol):
+    """What an exchange asks while a member does not answer."""
+
+    def check(self, takes_part: Callable[[int], bool]) -> None:
+        """Raise an error if a member has ended or the time is over; `takes_part` tells which positions answered."""
+
+    def failure(self, error: Exception, position: int) -> Exception:
+        """Return the error for the connection to a member that broke."""
+
+    def mismatch(self, position: int, other: str) -> Exception:
+        """Return the error for a member that runs another collective."""
+
+
+def listen() -> socket.socket:
+    """Return a socket with an address of its own, which the members with higher positions connect to."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind("")  # Linux chooses an abstract address
+    listener.listen(socket.SOMAXCONN)
+    return listener
+
+
+def connect(
+    listener: socket.socket, position: int, pids: Sequence[int], addresses: Sequence[bytes], waiting: Waiting
+) -> SharedExchange:
+    """Connect to the other members.
+
+    Args:
+        listener: of this member.
+        position: of this member.
+        pids: of all members, whom alone a connection is accepted from.
+        addresses: of the listeners of all members.
+        waiting: asked while a member does not answer.
+    """
+    connections: dict[int, socket.socket] = {}
+    for other in range(position):
+        connection = connections[other] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            connection.connect(addresses[other])
+        except OSError as error:
+            raise waiting.failure(error, other) from error
+        if peer_of(connection).pid != pids[other]:
+            raise waiting.failure(ConnectionError("another process has its address"), other)
+    listener.settimeout(_SLICE_S)
+    while len(connections) < len(pids) - 1:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            waiting.check(connections.__contains__)
+            continue
+        pid = peer_of(connection).pid
+        if pid in pids:
+            connections[pids.index(pid)] = connection
+    for connection in connections.values():
+        connection.setblocking(True)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_TIMEOUT)
+    exchange = SharedExchange(position, connections)
+    exchange.share_memory(waiting)
+    return exchange
+
+
+class SharedExchange:
+    """One member's side of an exchange. Tensors are flat or matrices, dense, and of the same sizes on all members.
+
+    Args:
+        position: of this member.
+        connections: to the other members, by their positions.
+    """
+
+    def __init__(self, position: int, connections: Mapping[int, socket.socket]) -> None:
+        self._position = position
+        self._size = len(connections) + 1
+        self._connections = dict(sorted(connections.items()))
+        self._step = 0
+        self._turn = 0
+        self._area_bytes = min(_AREA_BYTES, _TOTAL_BYTES // (2 * self._size) & -4096)
+        self._areas: dict[torch.dtype, tuple[tuple[torch.Tensor, ...], ...]] = {}
+
+    def share_memory(self, waiting: Waiting) -> None:
+        """Map the areas: the first member makes them, the others get them from it."""
+        nbytes = 2 * self._size * self._area_bytes
+        if self._position == 0:
+            descriptor = os.memfd_create("neurontools-workers", os.MFD_CLOEXEC)
+            os.ftruncate(descriptor, nbytes)
+            for connection in self._connections.values():
+                socket.send_fds(connection, [b"areas"], [descriptor])
+        else:
+            descriptor = self._receive_descriptor(waiting)
+        try:
+            memory = torch.frombuffer(mmap.mmap(descriptor, nbytes), dtype=torch.uint8)
+        finally:
+            os.close(descriptor)
+        self._areas[torch.uint8] = tuple(
+            tuple(half.unbind()) for half in memory.view(2, self._size, self._area_bytes).unbind()
+        )
+
+    def all_reduce(
+        self, tensors: Sequence[torch.Tensor], reduce_type: str, scale: float, waiting: Waiting
+    ) -> None:
+        """Reduce tensors of one data type in place, in the order of the members, and multiply them by `scale`."""
+        dtype = tensors[0].dtype
+        reduce = _REDUCTIONS[reduce_type]
+        for piece in _pieces(tensors, self._area_bytes // dtype.itemsize):
+            sizes = [part.numel() for part in piece]
+            count = sum(sizes)
+            what = f"all_reduce {reduce_type} of {count} {dtype}"
+            areas = self._next_areas(dtype)
+            _join(piece, areas[self._position][:count])
+            self._meet(what, waiting)
+            own = slice(count * self._position // self._size, count * (self._position + 1) // self._size)
+            reduced = areas[0][own]
+            for area in areas[1:]:
+                reduce(reduced, area[own], out=reduced)
+            _scale(reduced, scale)
+            self._meet(what, waiting)
+            _copy(piece, areas[0][:count].split(sizes))
+
+    def reduce_scatter(
+        self, output: torch.Tensor, rows: torch.Tensor, reduce_type: str, scale: float, waiting: Waiting
+    ) -> None:
+        """Reduce a matrix with one row per member, in the order of the members; each gets its row."""
+        reduce = _REDUCTIONS[reduce_type]
+        for columns, matrices in self._rows(f"reduce_scatter {reduce_type}", rows, waiting):
+            part = output[columns]
+            part.copy_(matrices[0][self._position])
+            for matrix in matrices[1:]:
+                reduce(part, matrix[self._position], out=part)
+            _scale(part, scale)
+
+    def all_to_all(self, output: torch.Tensor, rows: torch.Tensor, waiting: Waiting) -> None:
+        """Send each member its row of a matrix; the rows of `output` are those received."""
+        for columns, matrices in self._rows("all_to_all", rows, waiting):
+            for row, matrix in zip(output, matrices, strict=True):
+                row[columns].copy_(matrix[self._position])
+
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, waiting: Waiting) -> None:
+        """Put the tensors of all members into the rows of a matrix."""
+        limit = self._area_bytes // tensor.element_size()
+        for start in range(0, tensor.numel(), limit):
+            part = tensor[start : start + limit]
+            areas = self._next_areas(tensor.dtype)
+            areas[self._position][: part.numel()].copy_(part)
+            self._meet(f"all_gather of {part.numel()} {part.dtype}", waiting)
+            for row, area in zip(output, areas, strict=True):
+                row[start : start + part.numel()].copy_(area[: part.numel()])
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], root: int, waiting: Waiting) -> None:
+        """Copy tensors of one data type from the member at a position to all others."""
+        dtype = tensors[0].dtype
+        for piece in _pieces(tensors, self._area_bytes // dtype.itemsize):
+            sizes = [part.numel() for part in piece]
+            count = sum(sizes)
+            area = self._next_areas(dtype)[root][:count]
+            if root == self._position:
+                _join(piece, area)
+            self._meet(f"broadcast of {count} {dtype} from {root}", waiting)
+            if root != self._position:
+                _copy(piece, area.split(sizes))
+
+    def barrier(self, waiting: Waiting) -> None:
+        """Wait for all members."""
+        self._meet("barrier", waiting)
+
+    def _rows(
+        self, what: str, rows: torch.Tensor, waiting: Waiting
+    ) -> Iterator[tuple[slice, list[torch.Tensor]]]:
+        """Write some columns of a matrix at a time; yields them and the matrices of all members, with these columns."""
+        height, width = rows.shape
+        limit = self._area_bytes // rows.element_size() // height
+        for start in range(0, width, limit):
+            part = rows[:, start : start + limit]
+            areas = self._next_areas(rows.dtype)
+            matrices = [area[: part.numel()].view(part.shape) for area in areas]
+            matrices[self._position].copy_(part)
+            self._meet(f"{what} of {part.numel()} {part.dtype}", waiting)
+            yield slice(start, start + part.size(1)), matrices
+
+    def _next_areas(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        self._turn ^= 1
+        found = self._areas.get(dtype)
+        if found is None:
+            halves = self._areas[torch.uint8]
+            found = self._areas[dtype] = tuple(tuple(area.view(dtype) for area in half) for half in halves)
+        return found[self._turn]
+
+    def _meet(self, what: str, waiting: Waiting) -> None:
+        """Tell all members that this one has come here, and wait for them."""
+        self._step += 1
+        message = f"{self._step} {what}".encode()
+        for position, connection in self._connections.items():
+            try:
+                connection.send(message)
+            except OSError as error:
+                raise waiting.failure(error, position) from error
+        for position, connection in self._connections.items():
+            received = self._receive(position, connection.recv, waiting)
+            if received != message:
+                raise waiting.mismatch(position, received.decode().partition(" ")[2])
+
+    def _receive(self, position: int, receive: Callable[[int], T], waiting: Waiting) -> T:
+        while True:
+            try:
+                received = receive(_MESSAGE_BYTES)
+            except BlockingIOError:
+                waiting.check(lambda other: other < position or self._has_answered(other))
+            except OSError as error:
+                raise waiting.failure(error, position) from error
+            else:
+                if received:
+                    return received
+                raise waiting.failure(ConnectionError("it has closed its connection"), position)
+
+    def _receive_descriptor(self, waiting: Waiting) -> int:
+        connection = self._connections[0]
+        descriptors = self._receive(0, lambda nbytes: socket.recv_fds(connection, nbytes, 1)[1], waiting)
+        return descriptors[0]
+
+    def _has_answered(self, position: int) -> bool:
+        connection = self._connections.get(position)
+        return connection is not None and bool(select.select([connection], [], [], 0)[0])
+
+
+def _pieces(tensors: Sequence[torch.Tensor], limit: int) -> Iterator[list[torch.Tensor]]:
+    """Divide flat tensors into lists of at most `limit` elements, in order."""
+    piece: list[torch.Tensor] = []
+    room = limit
+    for tensor in tensors:
+        rest = tensor
+        while rest.numel() > room:
+            if room:
+                piece.append(rest[:room])
+                rest = rest[room:]
+            yield piece
+            piece, room = [], limit
+        if rest.numel():
+            piece.append(rest)
+            room -= rest.numel()
+    if piece:
+        yield piece
+
+
+def _join(parts: list[torch.Tensor], area: torch.Tensor) -> None:
+    if len(parts) == 1:
+        area.copy_(parts[0])
+    else:
+        torch.cat(parts, out=area)
+
+
+def _copy(targets: list[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    else:
+        torch._foreach_copy_(targets, sources)
+
+
+def _scale(tensor: torch.Tensor, scale: float) -> None:
+    if scale == 1.0:
+        return
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.mul_(scale)
+    else:
+        tensor.copy_(tensor * scale)

@@ -1,0 +1,231 @@
+"""The workers of one group, as one of them reaches them: through shared memory on one machine, over gloo between machines.
+
+Both are connected at their first use, by the members alone. Waits are divided into short ones: Ctrl-C ends them, a
+member that has ended is named within a second, and a member that does not take part when the timeout is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from neurontools.xla import shared_exchange, workers
+from neurontools.xla.collective_wait import CollectiveWait
+from neurontools.xla.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.xla.shared_exchange import SharedExchange
+    from neurontools.xla.worker_roster import Ranks, WorkerRoster
+
+_SLICE_S = 0.2
+_ANNOUNCE_S = 1.0
+_POLL_S = 0.005
+_GRACE_S = 60.0
+_LOOPBACK = "127.0.0.1"
+REDUCTIONS = {
+    "sum": dist.ReduceOp.SUM,
+    "mul": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "and": dist.ReduceOp.BAND,
+    "or": dist.ReduceOp.BOR,
+}
+
+
+class WorkerGroup:
+    """The workers of one group. Positions count within `ranks`; tensors are on the host and dense."""
+
+    def __init__(self, roster: WorkerRoster, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.size = len(ranks)
+        self.position = ranks.index(roster.rank)
+        self._roster = roster
+        self._name = "group/" + "-".join(map(str, ranks))
+        self._sequence = 0
+        self._outbox = Outbox(self._over_gloo)
+        self._gloo_lock = threading.Lock()  # the outbox connects too
+        self._gloo: Any = None
+        self._shared: SharedExchange | None = None
+        self._connected = False
+
+    def all_reduce(self, tensors: Sequence[torch.Tensor], reduce_type: str, scale: float = 1.0) -> None:
+        """Reduce flat tensors of one data type in place, and multiply them by `scale`."""
+        shared = self._exchange()
+        if shared is not None:
+            shared.all_reduce(tensors, reduce_type, scale, self._wait("all_reduce"))
+            return
+        flat = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+        options = dist.AllreduceOptions()
+        options.reduceOp = REDUCTIONS[reduce_type]
+        self._run("all_reduce", lambda gloo: gloo.allreduce([flat], options))
+        if scale != 1.0:
+            flat = flat.mul_(scale) if flat.is_floating_point() or flat.is_complex() else flat * scale
+        _divide(flat, tensors)
+
+    def reduce_scatter(self, rows: torch.Tensor, reduce_type: str, scale: float = 1.0) -> torch.Tensor:
+        """Reduce a matrix with one row per member, and return the row of this one."""
+        shared = self._exchange()
+        if shared is None:
+            reduced = rows.clone()
+            self.all_reduce([reduced.view(-1)], reduce_type, scale)
+            return reduced[self.position].clone()
+        output = torch.empty_like(rows[self.position])
+        shared.reduce_scatter(output, rows, reduce_type, scale, self._wait("reduce_scatter"))
+        return output
+
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a matrix with the flat tensors of all members as rows."""
+        gathered = torch.empty((self.size, tensor.numel()), dtype=tensor.dtype)
+        shared = self._exchange()
+        if shared is not None:
+            shared.all_gather(gathered, tensor, self._wait("all_gather"))
+        elif self.size == 1:
+            gathered[0] = tensor
+        else:
+            self._run("all_gather", lambda gloo: gloo.allgather([list(gathered.unbind())], [tensor]))
+        return gathered
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> None:
+        """Copy flat tensors of one data type from the member at a position to all others."""
+        shared = self._exchange()
+        if shared is not None:
+            shared.broadcast(tensors, root, self._wait("broadcast"))
+            return
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        flat = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+        self._run("broadcast", lambda gloo: gloo.broadcast([flat], options))
+        _divide(flat, tensors)
+
+    def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
+        """Send each member its row of a matrix; return the matrix of the rows that come for this one."""
+        received = torch.empty_like(rows)
+        shared = self._exchange()
+        if shared is not None:
+            shared.all_to_all(received, rows, self._wait("all_to_all"))
+        elif self.size == 1:
+            received.copy_(rows)
+        else:
+            self._run("all_to_all", lambda gloo: gloo.alltoall_base(received, rows, [], []))
+        return received
+
+    def send(self, tensor: torch.Tensor, target: int, tag: int) -> None:
+        """Send a copy of a tensor to the member at a position; does not wait for it."""
+        self._outbox.send(tensor, target, tag)
+
+    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
+        """Wait for a tensor from the member at a position."""
+        self._run(f"recv from rank {self.ranks[source]}", lambda gloo: gloo.recv([tensor], source, tag))
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until everything that this worker sends has arrived, or the time is over."""
+        self._outbox.finish(timeout_s)
+
+    def barrier(self) -> None:
+        """Wait for all members."""
+        shared = self._exchange()
+        if shared is not None:
+            shared.barrier(self._wait("barrier"))
+        else:
+            self.all_reduce([torch.zeros(1)], "sum")
+
+    def gather_bytes(self, payload: bytes) -> list[bytes]:
+        """Return the bytes of all members, in their order."""
+        sizes = [int(size) for size in self.all_gather(torch.tensor([len(payload)]))]
+        own = torch.zeros(max(*sizes, 1), dtype=torch.uint8)
+        if payload:
+            own[: len(payload)] = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+        gathered = self.all_gather(own)
+        return [part[:size].numpy().tobytes() for part, size in zip(gathered, sizes, strict=True)]
+
+    def _wait(self, what: str) -> CollectiveWait:
+        return CollectiveWait(self._roster, self.ranks, what)
+
+    def _exchange(self) -> SharedExchange | None:
+        """Return the exchange through shared memory; None between machines, and in a group of one."""
+        if not self._connected:
+            if self.size > 1:
+                self._shared = self._connect_shared()
+            self._connected = True
+        return self._shared
+
+    def _connect_shared(self) -> SharedExchange | None:
+        with shared_exchange.listen() as listener:
+            addresses = self._join("members", listener.getsockname())
+            members = self._roster.on_one_machine(self.ranks)
+            if not members:
+                return None
+            pids = [member.pid for member in members]
+            waiting = self._wait("first collective")
+            return shared_exchange.connect(listener, self.position, pids, addresses, waiting)
+
+    def _over_gloo(self) -> Any:
+        with self._gloo_lock:
+            if self._gloo is None:
+                self._gloo = self._connect_gloo()
+            return self._gloo
+
+    def _connect_gloo(self) -> Any:
+        self._join("gloo", b"1")
+        options = dist.ProcessGroupGloo._Options()  # noqa: SLF001
+        # Workers of one machine need no host name that resolves.
+        if workers.local_world_size() == self._roster.size:
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK)]  # noqa: SLF001
+        else:
+            options._devices = [dist.ProcessGroupGloo.create_default_device()]  # noqa: SLF001
+        options._timeout = self._roster.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
+        store = dist.PrefixStore(self._name, self._roster.store)
+        return dist.ProcessGroupGloo(store, self.position, self.size, options)
+
+    def _join(self, way: str, own: bytes) -> list[bytes]:
+        """Publish what the others need to reach this worker, wait for all of them and return what they published."""
+        store = self._roster.store
+        keys = [f"{self._name}/{way}/{rank}" for rank in self.ranks]
+        store.set(keys[self.position], own)
+        waiting = self._wait("first collective")
+        while not store.check(keys):
+            time.sleep(_POLL_S)
+            waiting.check(lambda position: bool(store.check([keys[position]])))
+        return [store.get(key) for key in keys]
+
+    def _run(self, what: str, start: Callable[[Any], Any]) -> None:
+        """Start an operation of gloo and wait for it; in a group of one there is none."""
+        if self.size == 1:
+            return
+        gloo = self._over_gloo()
+        self._sequence += 1
+        waiting = self._wait(what)
+        try:
+            work = start(gloo)
+        except RuntimeError as error:
+            raise waiting.failure(error) from error
+        keys = [f"{self._name}/waits/{self._sequence}/{rank}" for rank in self.ranks]
+        store = self._roster.store
+        announced = False
+        while True:
+            try:
+                work.wait(timedelta(seconds=_SLICE_S))
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise waiting.failure(error) from error
+            else:
+                return
+            if not announced and waiting.elapsed_s() > _ANNOUNCE_S:
+                announced = True
+                store.set(keys[self.position], b"1")
+            waiting.check(lambda position: bool(store.check([keys[position]])))
+
+
+def _divide(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Copy the contents of a tensor into those that were joined to it."""
+    if flat is tensors[0]:
+        return
+    for tensor, part in zip(tensors, flat.split([part.numel() for part in tensors]), strict=True):
+        tensor.copy_(part)

@@ -1,0 +1,97 @@
+"""The workers of a run: who they are, and how long one of them waits for the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from neurontools import env
+from neurontools.base.json_reader import load_json
+from neurontools.base.procfs import read_boot_id, read_pid_namespace, read_start_ticks
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """A worker as the others know it.
+
+    Args:
+        rank: in the run.
+        pid: its process id.
+        start_ticks: its start time.
+        place: distinguishes hosts and pid namespaces.
+        node: distinguishes network namespaces and simulated machines too.
+        host: name of the host.
+    """
+
+    rank: int
+    pid: int
+    start_ticks: int
+    place: str
+    node: str
+    host: str
+
+    def has_ended(self) -> bool:
+        """Return whether the process is gone; False where it cannot be seen from here."""
+        return self.place == _place() and read_start_ticks(self.pid) != self.start_ticks
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (pid {self.pid} on {self.host})"
+
+
+class WorkerRoster:
+    """The workers of a run, from the side of one of them.
+
+    Args:
+        store: where the workers find each other; None for a run of one.
+        rank: this worker's.
+        size: number of workers.
+        timeout: how long a collective waits for the others.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self._peers: dict[int, WorkerProcess] = {}
+        if store is not None:
+            place = _place()
+            node = f"{place} {_network()} {env.machine()}"
+            own = [os.getpid(), read_start_ticks(os.getpid()) or 0, place, node, os.uname().nodename]
+            store.set(f"worker/{rank}", json.dumps(own))
+
+    def peer(self, rank: int) -> WorkerProcess | None:
+        """Return what is known of a worker, None before it has connected."""
+        found = self._peers.get(rank)
+        if found is None:
+            key = f"worker/{rank}"
+            if not self.store.check([key]):
+                return None
+            found = self._peers[rank] = WorkerProcess(rank, *load_json(self.store.get(key)))
+        return found
+
+    def on_one_machine(self, ranks: Ranks) -> tuple[WorkerProcess, ...]:
+        """Return the workers with these ranks, all of which have connected, or nothing if they are on several machines."""
+        peers = tuple(peer for peer in map(self.peer, ranks) if peer is not None)
+        return peers if len({peer.node for peer in peers}) == 1 else ()
+
+
+@cache
+def _place() -> str:
+    boot_id, pid_namespace = read_boot_id(), read_pid_namespace()
+    return f"{boot_id} {pid_namespace}" if boot_id and pid_namespace else f"pid {os.getpid()}"
+
+
+def _network() -> str:
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
