@@ -19,7 +19,7 @@ table.
 `ToTensor`. Installed libraries that look for torchvision do not find it.
 """
 
-PACKAGES = ("torch_xla", "torch_neuronx")
+PACKAGES = ("torch_xla", "torch_neuronx", "libneuronxla")
 
 
 def torch_names_page() -> str:
@@ -40,7 +40,7 @@ def torch_names_page() -> str:
         "".join(
             f"| `{module}` | {_code(nearest)} |\n"
             for module, nearest in sorted(UNSUPPORTED_MODULES.items())
-            if module.partition(".")[0] in PACKAGES
+            if module.partition(".")[0] != "torchvision"
         )
     )
     return "\n".join(parts)

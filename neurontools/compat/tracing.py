@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from neurontools.base.files import write_atomic
-from neurontools.compat import traced_model
+from neurontools.compat import traced_model, traced_results
 from neurontools.compat.traced_model import Signature, TracedModelError
 from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.graph_values import dtype_name
@@ -134,7 +135,7 @@ class _Recording:
         for tensor in self.sources.values():
             moved.setdefault(id(tensor), tensor.detach().to("xla"))
         self.weights = {name: moved[id(tensor)] for name, tensor in self.sources.items()}
-        self._spec: Any = None
+        self._structure: Any = None
         self._values: list[Any] | None = None
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -149,13 +150,8 @@ class _Recording:
         except _ValueNeeded:
             self._values = self._read_on_cpu()
             return self.run([tensor.clone() for tensor in tensors])
-        leaves: list[Any]
-        leaves, self._spec = tree_flatten(outcome)
-        if any(not isinstance(leaf, torch.Tensor) for leaf in leaves):
-            raise TracedModelError(
-                "the traced function returns something other than tensors", "return tensors alone"
-            )
-        return leaves
+        results, self._structure = traced_results.take_apart(outcome)
+        return results
 
     def _read_on_cpu(self) -> list[Any]:
         reading = _ReadValues()
@@ -202,14 +198,21 @@ class _Recording:
         )
         aliased = {result for _, result in signature.aliases}
         kept = [position for position in range(len(exported.results)) if position not in aliased]
-        module = NeuronModule(neff, signature, weights, not inline, self._rebuild(aliased))
+        structure = self._structure
+        if aliased:
+            leaves = [traced_results.Leaf(position) for position in range(len(kept))]
+            structure = leaves[0] if len(leaves) == 1 else tuple(leaves)
+        is_traceable = traced_results.is_traceable(structure)
+        rebuild = partial(traced_results.put_together, structure) if is_traceable else list
+        module = NeuronModule(neff, signature, weights, not inline, rebuild)
         examples = [
             torch.zeros(
                 exported.results[position].shape, dtype=getattr(torch, exported.results[position].dtype)
             )
             for position in kept
         ]
-        return _script(module, self._examples, examples)
+        script = _script(module, self._examples, examples)
+        return script if is_traceable else traced_results.with_structure(script, structure)
 
     def _aliases(
         self, aliases: Mapping[torch.Tensor, int], names: Sequence[str]
@@ -224,12 +227,6 @@ class _Recording:
                 )
             found.append((next(i for i, name in enumerate(names) if name in matching), int(result)))
         return tuple(found)
-
-    def _rebuild(self, aliased: set[int]) -> Callable[[list[torch.Tensor]], Any]:
-        spec = self._spec
-        if not aliased:
-            return lambda results: _plain(tree_unflatten(results, spec))
-        return lambda results: results[0] if len(results) == 1 else tuple(results)
 
 
 _READS = frozenset(
@@ -327,11 +324,6 @@ def _named_tensors(func: Function) -> dict[str, torch.Tensor]:
         **dict(func.named_parameters(remove_duplicate=False)),
         **dict(func.named_buffers(remove_duplicate=False)),
     }
-
-
-def _plain(outcome: Any) -> Any:
-    # TorchScript has no subclasses of dict, such as the outputs of transformers' models.
-    return dict(outcome) if isinstance(outcome, Mapping) else outcome
 
 
 def _script(

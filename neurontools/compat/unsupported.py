@@ -6,6 +6,8 @@ _TORCHVISION = "pip install torchvision"
 _PROFILE = "neuron-run --profile DIR"
 _STABLEHLO = "neuron-packager info, which shows the graph of a NEFF"
 _DEVICE = "torch_xla.device"
+_PROFILER = "torch_neuronx.experimental.profiler"
+_CUSTOM_OPERATORS = "torch_neuronx.xla_impl.custom_op"
 
 _ACCEPTED = "accepted, without effect"
 
@@ -16,6 +18,12 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "save_torch_model_as_stablehlo": _STABLEHLO,
         "tpu": "torch_xla.runtime",
     },
+    "libneuronxla": {
+        "neuron_xla_compile": "torch_neuronx.trace",
+        "register_hlo_snapshot_callback": "XLA_SAVE_TENSORS_FILE",
+        "supported_clients": "torch_xla.runtime",
+    },
+    "torch_xla.core.functions": {"SyncBatchNorm": "all_reduce"},
     "torch_xla.core.xla_model": {
         "CoalescingBuckets": "all_gather_bucketized, reduce_scatter_bucketized",
         "DeviceContext": _DEVICE,
@@ -29,11 +37,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
     "torch_xla.debug.profiler": {
         "get_tracer_marked_step": "torch_xla.debug.metrics.counter_value('MarkStep')",
         "set_tracer_marked_step": "torch_xla.sync",
-        "start_server": _PROFILE,
-        "start_trace": _PROFILE,
-        "stop_trace": _PROFILE,
-        "trace": _PROFILE,
-        "trace_detached": _PROFILE,
+        "start_server": "start_trace",
+        "trace": "start_trace",
+        "trace_detached": "start_trace",
     },
     "torch_xla.distributed.parallel_loader": {
         "PerDeviceLoader": "MpDeviceLoader",
@@ -65,13 +71,12 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
     },
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
-        "BucketModelConfig": "trace, once per shape",
         "PartitionerConfig": "trace: all supported operators run on the device",
         "Stream": "torch_xla.sync",
-        "bucket_model_trace": "trace, once per shape",
+        "nki_jit": _CUSTOM_OPERATORS,
         "parallel_compile": "neuron_parallel_compile",
-        "profiling": _PROFILE,
-        "profiler": _PROFILE,
+        "profiling": _PROFILER,
+        "profiler": _PROFILER,
         "synchronize": "torch_xla.sync",
     },
     "torchvision": dict.fromkeys(("io", "models", "ops", "utils"), _TORCHVISION),
@@ -82,11 +87,18 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
 
 UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_neuronx.parallel_compile": "neuron_parallel_compile",
-    "torch_neuronx.profiling": _PROFILE,
+    "torch_neuronx.distributed": "torch_xla.distributed",
+    "torch_neuronx.profiling": _PROFILER,
     "torch_neuronx.pyhlo": _STABLEHLO,
+    "torch_neuronx.testing": "torch.testing.assert_close",
+    "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,
+    "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
+    "torch_neuronx.xla_impl.ops": _CUSTOM_OPERATORS,
+    "libneuronxla.neuron_cc_wrapper": "neuron_parallel_compile",
+    "neuronxcc": _CUSTOM_OPERATORS,
+    "nki": _CUSTOM_OPERATORS,
     "torch_xla._internal": "torch_xla.runtime",
     "torch_xla.core.dynamo_bridge": "torch_xla.compile",
-    "torch_xla.core.functions": "torch_xla.core.xla_model",
     "torch_xla.core.xla_builder": "torch_xla.compile",
     "torch_xla.core.xla_op_registry": "torch_neuronx.xla_impl.custom_op",
     "torch_xla.debug.graph_saver": _STABLEHLO,
@@ -116,6 +128,7 @@ UNSUPPORTED_MODULES: dict[str, str] = {
 
 LIMITS: dict[str, dict[str, str]] = {
     "torch_neuronx": {
+        "BucketModelConfig": "without `shared_state_buffer`",
         "trace": "without `partitioner_config`",
     },
     "torch_xla.distributed.zero_redundancy_optimizer": {

@@ -242,6 +242,13 @@ class Runtime:
                         self._dump(model, inputs)
             return value
 
+    def add_observer(self, observer: ExecutionObserver) -> None:
+        """Add an observer and report the models to it that are loaded already."""
+        now_ns = time.monotonic_ns()
+        for model in self._models.models():
+            observer.on_load(model, now_ns, now_ns)
+        self.observers.append(observer)
+
     def close(self) -> None:
         """Unload everything and give the cores back; closing twice is fine."""
         if self._ended is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["machine"]
-PACKAGES = ("torch_xla", "torch_neuronx", "torchvision")
+PACKAGES = ("libneuronxla", "torch_xla", "torch_neuronx", "torchvision")
 
 
 @pytest.fixture(scope="module")

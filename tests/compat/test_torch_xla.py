@@ -138,6 +138,47 @@ def test_compile_is_a_function_a_decorator_and_a_block(shims, device):
     torch_xla.sync(wait=True, reset_scope=False)
 
 
+def test_collectives_with_gradients(device):
+    import torch_xla.core.functions as xf
+
+    x = torch.arange(1.0, 5.0).to(device).requires_grad_()
+    for reduction in ("sum", "mul", "max"):
+        x.grad = None
+        (xf.all_reduce(reduction, x) * x).sum().backward()
+        assert torch.equal(x.grad.cpu(), 2 * torch.arange(1.0, 5.0))
+    x.grad = None
+    xf.all_gather(x.reshape(2, 2), 1).square().sum().backward()
+    assert torch.equal(x.grad.cpu(), 2 * torch.arange(1.0, 5.0))
+    with pytest.raises(RuntimeError, match="Unsupported reduce type: and"):
+        xf.all_reduce("and", x).sum().backward()
+    weight, columns = torch.rand(3, 2), torch.rand(2, 4)
+    result = xf.distributed_mm(weight.to(device), columns.to(device), split=2)
+    torch.testing.assert_close(result.cpu(), weight @ columns)
+    with pytest.raises(ValueError, match="x needs 2 rows"):
+        xf.distributed_mm(weight.to(device), weight.to(device))
+
+
+def test_eager_mode_ends_where_a_function_is_compiled(shims, device):
+    import torch_xla
+    from torch_xla.experimental import eager_mode, eager_mode_context, is_eager_mode
+
+    x = torch.ones(2, device=device)
+    torch_xla.sync()
+    eager_mode(True)
+    try:
+        executions = shims.executions
+        y = x + 1 + 1
+        assert shims.executions == executions + 2
+        assert torch_xla.compile(lambda t: t * 2 + 1)(y).tolist() == [7, 7]
+        assert shims.executions == executions + 3
+        with eager_mode_context(False) as before:
+            assert before
+            assert not is_eager_mode()
+        assert is_eager_mode()
+    finally:
+        eager_mode(False)
+
+
 def test_launch_and_spawn_run_one_worker_in_this_process(shims, monkeypatch):
     import torch_xla
     import torch_xla.distributed.xla_multiprocessing as xmp

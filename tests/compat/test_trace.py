@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import threading
 from dataclasses import replace
@@ -98,6 +99,121 @@ def test_results_keep_their_structure(neuronx):
     assert torch.equal(neuronx.trace(lambda t: (constant, t), x)(x)[0], constant)
 
 
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    parts: dict
+    pair: object = None
+
+
+Pair = collections.namedtuple("Pair", "left right")  # noqa: PYI024
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (
+            lambda x: Output(x + 1, {"k": x * 2, "l": (x, [x - 1])}),
+            {"logits": 1, "parts": {"k": 0, "l": (0, [-1])}},
+        ),
+        (
+            lambda x: {"a": {"b": x, "c": None}, "n": 3, "s": "it's"},
+            {"a": {"b": 0, "c": None}, "n": 3, "s": "it's"},
+        ),
+        (lambda x: [x, (x + 1, None), Pair(x, x + 2)], [0, (1, None), (0, 2)]),
+        (lambda x: (x, True, {"q": [x + 1]}), (0, True, {"q": [1]})),
+    ],
+)
+def test_nested_results_keep_their_structure(neuronx, home, function, expected):
+    def numbers(value):
+        """The structure with the first number of each tensor."""
+        if isinstance(value, torch.Tensor):
+            return int(value[0])
+        if isinstance(value, dict):
+            return {key: numbers(item) for key, item in value.items()}
+        return type(value)(map(numbers, value)) if isinstance(value, list | tuple) else value
+
+    module = neuronx.trace(function, torch.zeros(3))
+    assert numbers(module(torch.zeros(3))) == expected
+    assert numbers(saved(module, home)(torch.zeros(3))) == expected
+
+
+def choose_bucket(tensors: list[torch.Tensor]):
+    length = tensors[0].shape[1]
+    number = 0
+    size = 4
+    if length > 4:
+        number = 1
+        size = 8
+    padded: list[torch.Tensor] = []
+    for tensor in tensors:
+        zeros = torch.zeros([tensor.shape[0], size - length], dtype=tensor.dtype)
+        padded.append(torch.cat([tensor, zeros], dim=1))
+    return padded, torch.tensor([number])
+
+
+def scripted_choice():
+    return torch.jit.script(choose_bucket)
+
+
+def test_a_bucket_is_chosen_by_the_inputs(neuronx, home, shims):
+    made = []
+
+    def make(factor=1.0):
+        made.append(factor)
+        return (lambda x, y: {"sum": (x * factor + y).sum(1), "x": [x]}), {}
+
+    examples = [(torch.zeros(2, size), torch.zeros(2, size)) for size in (4, 8)]
+    config = neuronx.BucketModelConfig(scripted_choice, func_kwargs=[{"factor": 2.0}, {"factor": 3.0}])
+    model = neuronx.bucket_model_trace(make, examples, config, compiler_workdir=str(home / "work"))
+    assert made == [2.0, 3.0]
+    assert (home / "work" / "bucket_1" / "graph.neff").exists()
+    for module in (model, saved(model, home)):
+        short, long = (module(torch.ones(2, size), torch.ones(2, size)) for size in (3, 6))
+        assert short["sum"].tolist() == [9.0, 9.0]
+        assert long["sum"].tolist() == [24.0, 24.0]
+        assert [tuple(result["x"][0].shape) for result in (short, long)] == [(2, 4), (2, 8)]
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda n, c: n.bucket_model_trace(lambda: (torch.neg, {}), [], c), "one example for each bucket"),
+        (
+            lambda n, c: n.bucket_model_trace(lambda: torch.neg, [torch.zeros(2)], c),
+            "returns a model and its",
+        ),
+        (
+            lambda n, c: n.bucket_model_trace(
+                lambda: (torch.neg, {}), [torch.zeros(2)], n.BucketModelConfig(lambda: choose_bucket)
+            ),
+            "no TorchScript function",
+        ),
+        (
+            lambda n, c: n.bucket_model_trace(
+                lambda: (lambda *x: x[0], {}), [torch.zeros(2), (torch.zeros(2), torch.zeros(2))], c
+            ),
+            "different structures",
+        ),
+        (
+            lambda n, c: n.bucket_model_trace(
+                lambda: (torch.neg, {}),
+                [torch.zeros(2)],
+                n.BucketModelConfig(scripted_choice, func_kwargs=[{}, {}]),
+            ),
+            "2 entries for 1 buckets",
+        ),
+        (
+            lambda n, c: n.BucketModelConfig(scripted_choice, shared_state_buffer=[torch.zeros(2)]),
+            "shared_state_buffer is not simulated",
+        ),
+    ],
+)
+def test_buckets_that_do_not_fit_are_refused(neuronx, run, message):
+    with pytest.raises(RuntimeError, match=message):
+        run(neuronx, neuronx.BucketModelConfig(scripted_choice))
+
+
 def test_a_call_changes_neither_inputs_nor_weights(neuronx, home):
     class Counter(torch.nn.Module):
         def __init__(self):
@@ -158,7 +274,9 @@ def test_inputs_that_do_not_fit_are_refused(traced, inputs, message):
     ("function", "options", "message"),
     [
         (lambda x: x[x > 0.5], {}, "shape depends on values"),
-        (lambda x: (x, 3), {}, "something other than tensors"),
+        (lambda x: (x, object()), {}, "returns a value of type object"),
+        (lambda x: {3: x}, {}, "keys other than texts"),
+        (lambda x: None, {}, "returns no tensor"),
         (lambda x: x.to(torch.complex64), {}, "Complex data types"),
         (lambda x: x, {"compiler_args": "--optlevel=9"}, "optlevel"),
         (lambda x: x, {"cpu_backend": True}, "cpu_backend needs a --target"),

@@ -115,6 +115,11 @@ def test_a_name_that_the_shims_lack_names_the_nearest(shims):
     ):
         import torch_xla.experimental.scan
     assert importlib.util.find_spec("torch_xla.experimental.scan") is None
+    with pytest.raises(ImportError, match=r"'torch_neuronx.xla_impl.ops': not simulated; .*custom_op$"):
+        from torch_neuronx.xla_impl.ops import nki_jit  # noqa: F401
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'nki': not simulated; .*custom_op$"):
+        import nki  # noqa: F401
+    assert importlib.util.find_spec("nki") is None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         torch_xla.nothing()
 
@@ -122,4 +127,4 @@ def test_a_name_that_the_shims_lack_names_the_nearest(shims):
 def test_the_metadata_is_shipped():
     from neurontools import compat
 
-    assert len(list((Path(compat.__path__[0]) / "metadata").glob("*.dist-info/METADATA"))) == 3
+    assert len(list((Path(compat.__path__[0]) / "metadata").glob("*.dist-info/METADATA"))) == 4

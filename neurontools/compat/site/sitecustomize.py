@@ -8,9 +8,10 @@ import sys
 from importlib.machinery import PathFinder
 from os.path import dirname, join
 
-SHIMS = frozenset({"torch_neuronx", "torch_xla"})
+SHIMS = frozenset({"libneuronxla", "torch_neuronx", "torch_xla"})
 FOR_SCRIPTS = frozenset({"torchvision"})
 """Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
+NOT_SIMULATED = frozenset({"neuronxcc", "nki"})
 INSTALLED = ("/site-packages/", "/dist-packages/")
 IMPORT_MACHINERY = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external"})
 PROBES = frozenset({"importlib.util", "pkgutil"})
@@ -26,12 +27,10 @@ class ShimFinder:
         """Return the spec of a shim, None for everything else; say what to use instead of a part that shims lack."""
         if name in SHIMS or (name in FOR_SCRIPTS and is_imported_by_script()):
             return PathFinder.find_spec(name, [SHIM_HOME])
-        if (
-            path
-            and name.partition(".")[0] in SHIMS | FOR_SCRIPTS
-            and next(iter(path)).startswith(SHIM_HOME)
-            and not is_probe()
-        ):
+        is_part = (
+            path and name.partition(".")[0] in SHIMS | FOR_SCRIPTS and next(iter(path)).startswith(SHIM_HOME)
+        )
+        if (is_part or name in NOT_SIMULATED) and not is_probe():
             from neurontools.compat.missing import explain_module
 
             explain_module(name)

@@ -11,6 +11,7 @@ from neurontools.xla import api
 
 api.activate()
 
+from neurontools.compat.bucketing import BucketModelConfig, bucket_model_trace  # noqa: E402
 from neurontools.compat.core_placement import (  # noqa: E402
     async_load,
     dynamic_batch,
@@ -27,9 +28,11 @@ from neurontools.compat.operator_support import VERSION, analyze  # noqa: E402
 from neurontools.compat.tracing import trace  # noqa: E402
 
 __all__ = [
+    "BucketModelConfig",
     "DataParallel",
     "analyze",
     "async_load",
+    "bucket_model_trace",
     "dynamic_batch",
     "lazy_load",
     "move_trace_to_device",
@@ -45,6 +48,6 @@ __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"experimental", "xla_impl"}:
+    if name in {"experimental", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
     return missing_name(__name__, name)

@@ -8,7 +8,10 @@ from typing import Any, NoReturn, Self
 import torch
 
 from neurontools.compat.missing import missing_name
+from neurontools.compat.profiling import start_trace, stop_trace
 from neurontools.xla import api
+
+__all__ = ["StepTrace", "Trace", "start_trace", "stop_trace", "trace_me"]
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -1,8 +1,9 @@
-"""torch_neuronx.experimental: the older home of the placement functions."""
+"""torch_neuronx.experimental: the older home of the placement functions, and the profiler."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from importlib import import_module
+from typing import Any
 
 from neurontools.compat.core_placement import (
     multicore_context,
@@ -15,5 +16,7 @@ from neurontools.compat.missing import missing_name
 __all__ = ["multicore_context", "neuron_cores_context", "set_multicore", "set_neuron_cores"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+def __getattr__(name: str) -> Any:
+    if name == "profiler":
+        return import_module("torch_neuronx.experimental.profiler")
+    return missing_name(__name__, name)
