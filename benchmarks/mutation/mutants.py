@@ -22,6 +22,7 @@ _ARITHMETIC = (
     "Add_Sub", "Sub_Add", "Mul_FloorDiv", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv", "BitAnd_BitOr", "BitOr_BitAnd",
     "LShift_RShift", "RShift_LShift",
 )  # fmt: skip
+_NUMBER = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
 OPERATORS = (
     *(f"core/ReplaceComparisonOperator_{name}" for name in _COMPARISONS),
     *(f"core/ReplaceBinaryOperator_{name}" for name in _ARITHMETIC),
@@ -96,9 +97,17 @@ def _mutants(path: Path, package: Path) -> list[Mutant]:
 
 
 def _lines_without_behaviour(source: str) -> set[int]:
-    """Return the lines of annotations and imports for type checkers: a fault there changes nothing."""
+    """Return the lines where a fault changes nothing, or nothing that is right or wrong.
+
+    These are annotations, imports for type checkers, and constants of a module that are only numbers: limits, periods
+    and sizes for which one more or less is as good.
+    """
     ignored: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
+    module = ast.parse(source)
+    for node in module.body:
+        if isinstance(node, ast.Assign) and all(isinstance(part, _NUMBER) for part in ast.walk(node.value)):
+            ignored.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for node in ast.walk(module):
         parts: list[ast.AST | None] = []
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
