@@ -98,7 +98,6 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "neuronxcc": _CUSTOM_OPERATORS,
     "nki": _CUSTOM_OPERATORS,
     "torch_xla._internal": "torch_xla.runtime",
-    "torch_xla.core.dynamo_bridge": "torch_xla.compile",
     "torch_xla.core.xla_builder": "torch_xla.compile",
     "torch_xla.core.xla_op_registry": "torch_neuronx.xla_impl.custom_op",
     "torch_xla.debug.graph_saver": _STABLEHLO,

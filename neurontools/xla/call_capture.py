@@ -122,9 +122,10 @@ class Call:
             self.tensors += value or ()
 
     def _recipe(self, host: torch.Tensor, own: dict[int, int], slot: int) -> Recipe:
-        if host.layout is not torch.strided:
+        if host.layout is not torch.strided or host.is_quantized:
+            kind = "quantized tensor" if host.is_quantized else f"tensor of layout {host.layout}"
             raise DeviceError(
-                f"{self.operator} returns a tensor of layout {host.layout}, which the xla device does not support",
+                f"{self.operator} returns a {kind}, which the xla device does not support",
                 "move its arguments to the CPU first",
             )
         geometry = geometry_of(host)

@@ -29,10 +29,18 @@ _COMPILATIONS, _EXECUTIONS = 1, 2
 _MAX_FRAMES = 8
 _RULE = "=" * 80
 _STEP_CAUSES = frozenset({"mark_step"})
+DYNAMO_INPUTS = "inputs of torch.compile(backend='openxla')"
+DYNAMO_GRAPH = "torch.compile(backend='openxla')"
 
 _READ = "most likely user code trying to access tensor value before torch_xla.sync"
 _IN_LOADER = "torch_xla.sync in parallel loader at step end"
 _IN_TRACE = "torch_xla.sync when exiting a profiler StepTrace region"
+_DYNAMO = {
+    ("Compilation", DYNAMO_INPUTS): "torch_xla.sync when dynamo processing input graphs",
+    ("Execution", DYNAMO_INPUTS): "torch_xla.sync when dynamo processing input graphs",
+    ("Compilation", DYNAMO_GRAPH): "dynamo is compiling a FX graph to HLO",
+    ("Execution", DYNAMO_GRAPH): "dynamo is executing a compiled program",
+}
 _BEFORE_REGION = "torch_xla.compile clear the pending graph prior calling the target function"
 _CALLERS = (
     ("__iter__", "parallel_loader.py", _IN_LOADER),
@@ -135,7 +143,7 @@ def _graph_lines(what: str, graph: Graph, digest: str, cause: str, frames: Seque
     limit = os.environ.get("PT_XLA_DEBUG_MAX_FRAME", "")
     shown = int(limit) if limit.isdecimal() else _MAX_FRAMES
     yield f"{what} Cause"
-    yield f"  {cause_text(cause, frames)}"
+    yield f"  {_DYNAMO.get((what, cause)) or cause_text(cause, frames)}"
     yield "Graph Info: "
     yield f"  Graph Hash: {digest[:32]}"
     yield f"  Number of Graph Inputs: {len(graph.inputs) + graph.lifted}"

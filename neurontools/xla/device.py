@@ -36,6 +36,8 @@ _NEEDED = (
 _UNNAMED = "privateuseone"
 NAME = "xla"
 _BEFORE_TORCHS_OWN = 19  # its own function for PrivateUse1, 23, makes bare storages
+_FRAMES = torch._C._dynamo.eval_frame
+_LEAVE_ALONE = _FRAMES._FrameExecStrategy(_FRAMES._FrameAction.SKIP, _FRAMES._FrameAction.SKIP)
 _log = logging.getLogger("neurontools.xla")
 
 
@@ -128,6 +130,14 @@ def keep_interrupts(finalizer: object) -> None:
             previous(unraisable)
 
     sys.unraisablehook = hook
+
+
+def keep_from_compiler(function: Any) -> None:
+    """Keep `torch.compile` away from a function that torch calls, and from all that this function calls.
+
+    TorchDynamo compiles every Python frame that runs while compiled code does, kernels of this device included.
+    """
+    _FRAMES.set_code_exec_strategy(function.__code__, _LEAVE_ALONE)
 
 
 def self_test() -> None:

@@ -11,7 +11,7 @@ from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import DeviceBuffer, buffer_of
-from neurontools.xla.device import keep_interrupts
+from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.engine import CurrentDevice
 from neurontools.xla.function_recording import record_function
@@ -53,6 +53,7 @@ class PythonEngine:
         self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
         self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
         keep_interrupts(DeviceBuffer.__del__)
+        keep_from_compiler(DeviceBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)
 

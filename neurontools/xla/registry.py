@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.geometry import META
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
@@ -78,23 +79,30 @@ class Registry:
         """Register every kernel but those that can wait for the first call."""
         specials = storage_kernels(self._engine) | copy_kernels(self._engine) | layer_kernels(self._engine)
         for name, kernel in specials.items():
-            self._aten.impl(name, kernel, _KEY)
+            self._register(self._aten, name, kernel)
         for qualified in torch._C._dispatch_get_all_op_names():
             name = qualified.removeprefix("aten::")
             if name == qualified or name in specials or _can_wait(qualified) or not _wanted(qualified, name):
                 continue
             overload = find_overload(qualified)
             if overload is not None:
-                self._aten.impl(name, self._kernel(overload), _KEY)
+                self._register(self._aten, name, self._kernel(overload))
         self._aten.impl("is_pinned", _is_pinned, "CPU")
         self._aten.impl("_pin_memory", _pin_memory, "CPU")
+        keep_from_compiler(self._first_sight)
         self._everything.fallback(self._first_sight, _KEY)
+        self._everything.fallback(_refuse_quantized, "QuantizedPrivateUse1")
         self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
         for name, kernel in autocast_kernels().items():
-            self._aten.impl(name, kernel, "AutocastPrivateUse1")
+            self._register(self._aten, name, kernel, "AutocastPrivateUse1")
         for key in ("AutogradPrivateUse1", _KEY):
             for name, kernel in _COMPOSITES.items():
-                self._aten.impl(name, kernel, key)
+                self._register(self._aten, name, kernel, key)
+
+    @staticmethod
+    def _register(library: Any, name: Any, kernel: Kernel, key: str = _KEY) -> None:
+        keep_from_compiler(kernel)
+        library.impl(name, kernel, key)
 
     def _kernel(self, overload: Any) -> Kernel:
         if any(argument.is_out for argument in overload._schema.arguments):
@@ -111,7 +119,7 @@ class Registry:
                 library = self._others.get(namespace)
                 if library is None:
                     library = self._others[namespace] = torch.library.Library(namespace, "IMPL")
-                library.impl(overload, kernel, _KEY)
+                self._register(library, overload, kernel)
         return kernel(*args, **kwargs)
 
 
@@ -127,6 +135,13 @@ def _wanted(qualified: str, name: str) -> bool:
     if plain.startswith("_foreach_") or plain in _WHOLE:
         return True
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(qualified, "CPU"))
+
+
+def _refuse_quantized(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    raise DeviceError(
+        "the xla device does not support quantized tensors",
+        "keep them on the CPU, or call dequantize() before",
+    )
 
 
 def _is_pinned(self: torch.Tensor, device: Any = None) -> bool:

@@ -442,3 +442,26 @@ def test_a_mesh_has_one_device(shims, device, monkeypatch):
         xs.mark_sharding(x, mesh, ("rows", None))
     with pytest.raises(ValueError, match="not equal to tensor rank"):
         xs.mark_sharding(x, mesh, ("data",))
+
+
+def test_a_graph_of_torchdynamo_is_one_execution_after_that_of_its_inputs(shims, device, monkeypatch, capfd):
+    from torch_xla.core.dynamo_bridge import extract_compiled_graph
+
+    monkeypatch.setenv("PT_XLA_DEBUG", "1")
+    graph = torch.fx.symbolic_trace(lambda x, y: (x @ y).relu() + 2)
+    x, y = torch.randn(2, 3).to(device), torch.randn(3, 2).to(device)
+    run = extract_compiled_graph(graph, (x, y))
+    assert shims.executions == 0
+    first = run(x * 3, y)
+    assert shims.executions == 2
+    assert torch.equal(first.cpu(), graph(x.cpu() * 3, y.cpu()))
+    shown = capfd.readouterr().err.splitlines()
+    assert [line.partition(":   ")[2] for line in shown if "dynamo " in line] == [
+        *["torch_xla.sync when dynamo processing input graphs"] * 2,
+        "dynamo is compiling a FX graph to HLO",
+        "dynamo is executing a compiled program",
+    ]
+    compiled = len(shims.graphs)
+    assert torch.equal(run(x, y).cpu(), graph(x.cpu(), y.cpu()))
+    assert shims.executions == 3
+    assert len(shims.graphs) == compiled

@@ -1,4 +1,4 @@
-"""Limits: device memory before the host's, memory of the learning pass, and the length of a graph."""
+"""Limits: device memory before the host's, memory of the learning pass, the length of a graph, kinds of tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from neurontools.xla import api, recorder
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.memory import HostMemoryError
 
 if TYPE_CHECKING:
@@ -115,3 +116,13 @@ def test_a_program_without_a_cut_is_cut_and_goes_on(
     assert machine.executions == 3 * 10
     assert len(machine.graphs) == 3  # the first one, those in the middle, the last one
     assert "cut a graph of 50 operators on xla:0" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
+def test_quantized_tensors_stay_on_the_cpu(machine: InMemoryAccelerator) -> None:
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    with pytest.raises(DeviceError, match="does not support quantized tensors"):
+        quantized.to("xla")
+    with pytest.raises(DeviceError, match=r"quantize_per_tensor\.default returns a quantized tensor"):
+        torch.quantize_per_tensor(torch.ones(3, device="xla"), 0.1, 0, torch.qint8)
+    assert (torch.ones(3, device="xla") + 1).sum().item() == 6
