@@ -95,8 +95,7 @@ def bucket_model_trace(
 
     Raises:
         TracedModelError: there are no examples, or the models take or return different structures.
-        DeviceError: the shape of a tensor depends on values.
-        CompileError: the compiler refuses a graph or a flag.
+        CompileError: the shape of a tensor depends on values, or the compiler refuses a graph or a flag.
     """
     if isinstance(example_inputs, torch.Tensor) or not example_inputs:
         raise TracedModelError("example_inputs is a list with one example for each bucket", "[example, ...]")

@@ -54,8 +54,7 @@ def trace(
 
     Raises:
         TracedModelError: positional extra arguments, or a partitioner, were given.
-        DeviceError: the shape of a tensor depends on values.
-        CompileError: the compiler refuses the graph or a flag.
+        CompileError: the shape of a tensor depends on values, or the compiler refuses the graph or a flag.
     """
     if _ or partitioner_config is not None:
         raise TracedModelError(

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.cost import estimate
-from neurontools.compiler.graph import reads
+from neurontools.compiler.limits import check_instructions, check_memory, check_types
 from neurontools.compiler.neff import NativePart, pack
 from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags
-from neurontools.compiler.work import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.compiler.graph import Graph, Node
+    from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
 
 __all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "compile_graph"]
@@ -36,13 +35,15 @@ def compile_graph(
         libraries: native libraries to include.
 
     Raises:
-        CompileError: a flag has an invalid value, or the device does not support a data type.
+        CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
     options = read_flags(flags, device)
     for node in graph.nodes:
-        check_supported(node)
+        check_types(node, device, flags)
+    check_memory(graph, device, options.lnc)
     calls = dict(call for library in libraries for call in library.call_ns)
     cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=calls)
+    check_instructions(graph, cost.total_ns)
     return pack(
         graph,
         cost,
@@ -52,19 +53,3 @@ def compile_graph(
         libraries=libraries,
         lnc=options.lnc,
     )
-
-
-def check_supported(node: Node) -> None:
-    """Check that the device supports an operator call.
-
-    Raises:
-        CompileError: NCC_EVRF004 for complex data types.
-    """
-    for view in (*reads(node), *written(node)):
-        if view.dtype.startswith("complex"):
-            raise CompileError(
-                "NCC_EVRF004",
-                f"Complex data types are not supported: {view.dtype} in {node.op}"
-                + (f" ({node.source})" if node.source else ""),
-                "use two real tensors",
-            )

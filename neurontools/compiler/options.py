@@ -39,8 +39,11 @@ _DOWNCASTS = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 _CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
 
 
-class CompileError(NeuronToolsError):
-    """The compiler rejects a graph or its flags. `code` is the documented error code, such as NCC_EVRF004."""
+class CompileError(NeuronToolsError, RuntimeError):
+    """The compiler rejects a graph or its flags. `code` is the documented error code, such as NCC_EVRF004.
+
+    A RuntimeError too: torch_xla raises that for a failed compile.
+    """
 
     def __init__(self, code: str, text: str, remedy: str = "") -> None:
         super().__init__(f"[{code}] {text}", remedy)

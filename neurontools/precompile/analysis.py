@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__
 from neurontools.cache import layouts
+from neurontools.cache.entries import read_stored_flags
 from neurontools.cache.entry_io import read_failure
-from neurontools.compiler.compile import check_supported
 from neurontools.compiler.graph import GraphError, graph_from_bytes
-from neurontools.compiler.options import COMPILER_VERSION, CompileError
+from neurontools.compiler.limits import check_types
+from neurontools.compiler.options import COMPILER_VERSION, CompileError, device_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from neurontools.compiler.graph import Graph, Node
+    from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.precompile.trial_run import TrialRun
 
 RESULT = "result.json"
@@ -156,10 +158,12 @@ def _read(entry: str) -> Graph:
 
 
 def _find_unsupported(entry: str, graph: Graph) -> list[UnsupportedOperator]:
+    flags = read_stored_flags(entry) or ()
+    device = device_of(flags)
     found = [
         UnsupportedOperator(_kind(node.op), COMPILER, reason, graph.to_text())
         for node in graph.nodes
-        if (reason := _rejection_reason(node))
+        if (reason := _rejection_reason(node, device, flags))
     ]
     failure = read_failure(entry)
     if failure is None or found:
@@ -167,9 +171,9 @@ def _find_unsupported(entry: str, graph: Graph) -> list[UnsupportedOperator]:
     return [UnsupportedOperator(f"{_ATEN}::graph", COMPILER, failure.message, graph.to_text())]
 
 
-def _rejection_reason(node: Node) -> str:
+def _rejection_reason(node: Node, device: DeviceType, flags: Sequence[str]) -> str:
     try:
-        check_supported(node)
+        check_types(node, device, flags)
     except CompileError as error:
         return error.message
     return ""

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from neurontools.compiler.graph_memory import graph_sizes
 from neurontools.xla import metrics
 from neurontools.xla.compile_log import is_first_process, python_frames
-from neurontools.xla.program_size import graph_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

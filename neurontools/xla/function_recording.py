@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from neurontools.xla.accelerator import DeviceError
+from neurontools.compiler.options import CompileError
 from neurontools.xla.buffers import buffer_of
 from neurontools.xla.geometry import geometry_of, layout_geometry
 from neurontools.xla.graph_values import view_from
@@ -47,9 +47,10 @@ def _record(
     taken = [recorder.adopt(argument.detach().clone()) for argument in arguments]
     results = [_recorded(recorder, result) for result in function(taken)]
     if recorder.epoch is not epoch:
-        raise DeviceError(
-            "the traced function has a tensor whose shape depends on values: a traced graph has fixed shapes",
-            "move that part out of the function",
+        raise CompileError(
+            "NCC_EMOD025",
+            "Dynamic shape is not supported: the traced function has a tensor whose shape depends on values",
+            "move that part out of the function, or pad the tensor to a fixed size",
         )
     if recorder.learning:
         return None

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
+from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
@@ -24,7 +25,6 @@ from neurontools.xla.graph_values import load_symbol
 from neurontools.xla.memory import host_limit
 from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
-from neurontools.xla.program_size import scratch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

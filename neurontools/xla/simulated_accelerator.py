@@ -13,6 +13,7 @@ from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines import COLLECTIVE_OPCODE
+from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.neff import network_name, parse
 from neurontools.compiler.options import names_flag, target_of
 from neurontools.profiler.capture import capture_from_environ
@@ -21,7 +22,6 @@ from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.numerics_settings import read_numerics
-from neurontools.xla.program_size import scratch_bytes
 from neurontools.xla.workers import check_worker_count
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
+from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import metrics
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
-from neurontools.xla.program_size import graph_sizes, scratch_bytes
 from neurontools.xla.rng import DeviceGenerator, state_at
 
 if TYPE_CHECKING:

@@ -1,0 +1,117 @@
+"""What the compiler refuses: data types that a device lacks, graphs that need too much memory or too many instructions.
+
+Sources: AWS Neuron documentation, "Neuron Compiler Error Code Documentation", for codes and texts; issue 819 of
+aws-neuron/aws-neuron-sdk for the threshold of 5,000,000 instructions. The number of instructions is modelled: one for
+each tile of a matrix product (128 x 128 weights, 512 columns), one for 128 x 512 elements of other operators.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.base.units import format_binary_size
+from neurontools.compiler.graph import reads
+from neurontools.compiler.graph_memory import graph_sizes
+from neurontools.compiler.options import CompileError, target_of
+from neurontools.compiler.work import PARTITIONS, elements, products, written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.graph import Graph, Node
+    from neurontools.machine.instances.catalogue import DeviceType
+
+MAX_INSTRUCTIONS = 5_000_000
+AS_E4M3 = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
+_TILE = 512
+_WITH_E4M3FN = frozenset({"trn3"})
+_FEWEST_NS_OF_MANY = 50_000_000
+"""No graph with a shorter modelled time has nearly as many instructions as the limit: each takes 64 cycles or more."""
+_SMALLER = "use a smaller batch, or split the model (tensor or pipeline parallelism)"
+
+
+def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> None:
+    """Check that a device has the data types of an operator call.
+
+    Raises:
+        CompileError: NCC_EVRF004 for complex types, NCC_EVRF005 and NCC_EVRF051 for formats of eight bits.
+    """
+    for view in (*reads(node), *written(node)):
+        dtype = view.dtype
+        if not dtype.startswith(("complex", "float8")):
+            continue
+        place = f": {dtype} in {node.op}" + (f" ({node.source})" if node.source else "")
+        if dtype.startswith("complex"):
+            raise CompileError(
+                "NCC_EVRF004", f"Complex data types are not supported{place}", "use two real tensors"
+            )
+        if dtype.endswith("fnuz"):
+            raise CompileError(
+                "NCC_EVRF005",
+                f"The compiler found usage of a data type which is not supported{place}",
+                "convert it to a supported type, such as torch.float8_e5m2 or torch.float16",
+            )
+        target = target_of(device)
+        if dtype == "float8_e4m3fn" and target not in _WITH_E4M3FN and AS_E4M3 not in flags:
+            raise CompileError(
+                "NCC_EVRF051",
+                f"Data type F8E4M3FN is not supported on {target.upper()}{place}",
+                f"NEURON_CC_FLAGS={AS_E4M3} uses the device's own E4M3, whose largest number is 240",
+            )
+
+
+def check_memory(graph: Graph, device: DeviceType, lnc: int) -> None:
+    """Check that a graph fits into the memory of a logical core.
+
+    Raises:
+        CompileError: NCC_EOOM001.
+    """
+    limit = device.memory_bytes * lnc // device.physical_cores
+    if sum(slot.nbytes for slot in graph.slots) <= limit:
+        return
+    sizes = graph_sizes(graph)
+    borders = sizes.inputs + sizes.outputs - sizes.aliased
+    if borders + sizes.temporaries > limit:
+        raise CompileError(
+            "NCC_EOOM001",
+            "The combined memory needed for the model tensors exceeds the high-bandwidth memory limit: "
+            f"{format_binary_size(borders)} of inputs and outputs and {format_binary_size(sizes.temporaries)} of temporaries, "
+            f"but a core of {device.name} has {format_binary_size(limit)}",
+            _SMALLER,
+        )
+
+
+def check_instructions(graph: Graph, total_ns: int) -> None:
+    """Check that a graph has no more instructions than the compiler makes.
+
+    Args:
+        graph: the graph.
+        total_ns: its modelled time.
+
+    Raises:
+        CompileError: NCC_EVRF007.
+    """
+    if total_ns < _FEWEST_NS_OF_MANY:
+        return
+    count = sum(map(instructions, graph.nodes))
+    if count > MAX_INSTRUCTIONS:
+        raise CompileError(
+            "NCC_EVRF007",
+            f"The number of instructions generated exceeds the limit: about {count:,} of {MAX_INSTRUCTIONS:,}",
+            _SMALLER,
+        )
+
+
+def instructions(node: Node) -> int:
+    """Return the modelled number of instructions of an operator call."""
+    found = products(node)
+    if not found:
+        return _parts(elements(node), PARTITIONS * _TILE)
+    return sum(
+        one.batch * _parts(one.m, PARTITIONS) * _parts(one.k, PARTITIONS) * _parts(one.n, _TILE)
+        for one in found
+    )
+
+
+def _parts(size: int, part: int) -> int:
+    return max(1, -(-size // part))
