@@ -24,6 +24,7 @@ _GZIP = 31
 _LEVEL = 6
 _NAME = 100
 _USTAR = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12s")
+_CHECKSUM = slice(148, 156)
 
 
 class ArchiveError(NeuronToolsError):
@@ -167,14 +168,15 @@ def _read_header(header: bytes) -> tuple[str, int]:
     fields = _USTAR.unpack(header)
     if fields[9][:5] != b"ustar" or fields[15].rstrip(b"\0"):
         raise ArchiveError("the archive is not in the plain ustar format")
-    unsigned = header[:148] + b" " * 8 + header[156:]
     try:
         name = fields[0].rstrip(b"\0").decode()
         size = int(fields[4].rstrip(b"\0 ") or b"0", 8)
         stored_sum = int(fields[6].rstrip(b"\0 ") or b"0", 8)
     except ValueError as error:
         raise ArchiveError(f"a header of the archive is damaged: {error}") from error
-    if stored_sum != sum(unsigned) or size < 0:
+    # The checksum is that of the header with blanks in its own place. Most bytes of a header are zero.
+    checksum = sum(header.translate(None, b"\0")) - sum(header[_CHECKSUM]) + 8 * ord(" ")
+    if stored_sum != checksum or size < 0:
         raise ArchiveError("a header of the archive is damaged: wrong checksum")
     if fields[7] not in {b"0", b"\0"}:
         raise ArchiveError(f"the archive holds {name!r}, which is not a plain file")
