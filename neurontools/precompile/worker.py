@@ -115,7 +115,16 @@ def _libraries(entry: str, graph: Graph) -> tuple[NativePart, ...]:
 
 def main(root: str) -> None:
     """Serve stdin and stdout; SIGTERM and the end of the parent release the locks."""
-    signal.signal(signal.SIGTERM, _end)
+    is_ending = False
+
+    def end(number: int, _: object) -> None:
+        nonlocal is_ending
+        # A second signal must not interrupt the exit. Python reports one that arrives while its handler is replaced.
+        if not is_ending:
+            is_ending = True
+            raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
     show_cache_lines()
     apply_level(parse_environment_flags(os.environ).log_level)
     try:
@@ -123,13 +132,7 @@ def main(root: str) -> None:
     except BrokenPipeError:
         # Flushing the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _end(number: int, _: object) -> None:
-    # A second signal must not interrupt the exit.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(128 + number)
+    is_ending = True
 
 
 if __name__ == "__main__":

@@ -137,6 +137,29 @@ def test_a_signal_while_a_lock_is_taken_or_released_leaves_no_lock(
     assert list_locks(walk(str(root)).places) == ()
 
 
+def test_a_second_signal_does_not_interrupt_the_exit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def serve(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            cleaned.append(True)
+
+    monkeypatch.setattr(worker, "serve", serve)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as exited:
+            worker.main(str(home))
+        # Python writes a traceback for a signal that arrives while its handler is replaced by SIG_IGN or SIG_DFL.
+        assert callable(signal.getsignal(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)  # while Python ends
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (exited.value.code, cleaned) == (128 + signal.SIGTERM, [True])
+
+
 def test_a_compile_process_loads_no_torch() -> None:
     code = "import sys, neurontools.precompile.worker; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
