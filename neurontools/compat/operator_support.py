@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.compiler.complex_types import runs_on_complex64
 from neurontools.compiler.options import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -83,10 +84,11 @@ def analyze(
 
 
 def _is_supported(node: Any) -> bool:
-    """Return whether no tensor of a call is complex, the one thing that the compiler refuses."""
-    return not any(_is_complex(value.type()) for value in (*node.inputs(), *node.outputs()))
+    """Return whether the compiler takes the types of a call: it refuses some complex tensors, and nothing else."""
+    types = {_dtype(value.type()) for value in (*node.inputs(), *node.outputs())}
+    found = {dtype for dtype in types if dtype is not None and dtype.is_complex}
+    return not found or (found == {torch.complex64} and runs_on_complex64(node.kind().replace("::", ".")))
 
 
-def _is_complex(kind: Any) -> bool:
-    dtype = kind.dtype() if isinstance(kind, torch._C.TensorType) else None  # noqa: SLF001
-    return dtype is not None and bool(dtype.is_complex)
+def _dtype(kind: Any) -> torch.dtype | None:
+    return kind.dtype() if isinstance(kind, torch._C.TensorType) else None  # noqa: SLF001

@@ -363,7 +363,9 @@ def _check_format(found: Any) -> None:
         raise ValueError(f"format {found!r}")
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> Any:  # int, float or complex
+    if text.endswith(("j", "j)")):
+        return complex(text)
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 

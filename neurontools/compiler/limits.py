@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_binary_size
+from neurontools.compiler.complex_types import runs_on_complex64
 from neurontools.compiler.graph import reads
 from neurontools.compiler.graph_memory import graph_sizes
 from neurontools.compiler.options import CompileError, target_of
@@ -34,7 +35,7 @@ def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> No
     """Check that a device has the data types of an operator call.
 
     Raises:
-        CompileError: NCC_EVRF004 for complex types, NCC_EVRF005 and NCC_EVRF051 for formats of eight bits.
+        CompileError: NCC_EVRF004 for most complex types, NCC_EVRF005 and NCC_EVRF051 for formats of eight bits.
     """
     for view in (*reads(node), *written(node)):
         dtype = view.dtype
@@ -42,6 +43,8 @@ def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> No
             continue
         place = f": {dtype} in {node.op}" + (f" ({node.source})" if node.source else "")
         if dtype.startswith("complex"):
+            if dtype == "complex64" and runs_on_complex64(node.op):
+                continue
             raise CompileError(
                 "NCC_EVRF004", f"Complex data types are not supported{place}", "use two real tensors"
             )

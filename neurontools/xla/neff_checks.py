@@ -191,7 +191,7 @@ def _extent_bytes(view: View) -> int:
 @cache
 def _dtypes() -> frozenset[str]:
     named = {name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)}
-    return frozenset(name for name in named if not re.match(r"q|complex|c|bits", name))
+    return frozenset(name for name in named if name == "complex64" or not re.match(r"q|c|bits", name))
 
 
 def _check_arguments(operator: Operator, node: Node) -> None:

@@ -22,11 +22,13 @@ def is_constant(value: Any) -> bool:
     """Return whether a scalar is a constant of the graph: None, 0, 1 and -1; all other numbers become its inputs.
 
     torch_xla's rule (IsSpecialScalar in torch/csrc/lazy/core/tensor_util.cpp), for ints and floats alike. -0.0 becomes
-    an input here: as part of a key it would be equal to 0. Complex numbers are not recorded.
+    an input here: as part of a key it would be equal to 0.
     """
+    if value.__class__ is complex:
+        return False
     if value in _CONSTANTS:
         return bool(value) or math.copysign(1, value.real) > 0
-    return value is None or value.__class__ is complex
+    return value is None
 
 
 class Kind(Enum):

@@ -45,7 +45,7 @@ TRN1 = instance_type("trn1.2xlarge").device
 KEPT = mlp(rows=2)
 PINNED = mlp(rows=3)
 WANTED = mlp(rows=5)
-REFUSED = mlp(dtype="complex64")
+REFUSED = mlp(dtype="complex128")
 MOST_CHANGES = 400
 MODULE = "tests.cache.test_every_write"
 

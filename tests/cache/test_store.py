@@ -27,7 +27,7 @@ from tests.compiler.graphs import custom_graph, mlp
 TRN1 = instance_type("trn1.2xlarge").device
 TRN2 = instance_type("trn2.48xlarge").device
 Opener = Callable[..., CompileCache]
-BROKEN = mlp(dtype="complex64")
+BROKEN = mlp(dtype="complex128")
 
 
 def state_of(cache: CompileCache, path: str) -> State:

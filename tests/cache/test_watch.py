@@ -77,7 +77,7 @@ def test_compiles_hits_and_failures_are_reported_once(open_cache: Opener) -> Non
     (hit,) = watch.poll()
     assert (hit.kind, hit.path, hit.seconds) == (WatchEventKind.HIT, compiled.path, compiled.seconds)
     with pytest.raises(CompileError):
-        cache.get_or_compile(mlp(dtype="complex64"), TRN1, "mlp")
+        cache.get_or_compile(mlp(dtype="complex128"), TRN1, "mlp")
     (failed,) = watch.poll()
     assert failed.kind is WatchEventKind.FAILED
     assert failed.words.startswith("[NCC_EVRF004]")

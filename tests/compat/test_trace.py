@@ -277,7 +277,7 @@ def test_inputs_that_do_not_fit_are_refused(traced, inputs, message):
         (lambda x: (x, object()), {}, "returns a value of type object"),
         (lambda x: {3: x}, {}, "keys other than texts"),
         (lambda x: None, {}, "returns no tensor"),
-        (lambda x: x.to(torch.complex64), {}, "Complex data types"),
+        (lambda x: x.to(torch.complex128), {}, "Complex data types"),
         (lambda x: x, {"compiler_args": "--optlevel=9"}, "optlevel"),
         (lambda x: x, {"cpu_backend": True}, "cpu_backend needs a --target"),
         (lambda x: x, {"partitioner_config": object()}, "no partitioner_config"),

@@ -59,5 +59,5 @@ def test_flags_that_we_do_not_know_are_kept_and_ignored() -> None:
 
 
 def test_complex_numbers_are_refused_with_the_source_line() -> None:
-    with pytest.raises(CompileError, match=r"\[NCC_EVRF004\].*complex64.*train\.py:7"):
-        compile_graph(mlp(dtype="complex64"), TRN1, (), "mlp")
+    with pytest.raises(CompileError, match=r"\[NCC_EVRF004\].*complex128.*train\.py:7"):
+        compile_graph(mlp(dtype="complex128"), TRN1, (), "mlp")

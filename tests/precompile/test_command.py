@@ -46,7 +46,7 @@ TRAIN = """
 # Its first graph needs a data type that the device lacks; torch.unique runs on the CPU.
 DOUBTFUL = """
     import torch, torch_xla.core.xla_model as xm
-    a = torch.ones(4).to(xm.xla_device())
+    a = torch.ones(4, dtype=torch.float64).to(xm.xla_device())
     c = torch.complex(a, a) * 2
     xm.mark_step()
     b = (a + 5).sum()
@@ -175,7 +175,7 @@ def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool) -> No
         ("aten::mul", "neuronx-cc"),
     ]
     assert unsupported[0]["call"] == f"aten::_unique2 ({script}:8)"
-    assert "complex64[4]" in unsupported[1]["opGraph"]
+    assert "complex128[4]" in unsupported[1]["opGraph"]
     brief = tool(TOOL, "--command", "analyze", "--analyze-verbosity", "1", "--json", "python", script)
     assert all("opGraph" not in item for item in json.loads(brief.stdout)["unsupported_operators"]["aten"])
 

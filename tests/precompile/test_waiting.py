@@ -214,7 +214,7 @@ def test_a_damaged_entry_fails_with_its_reason(
 
 
 def test_a_failure_is_logged_with_the_number_of_its_retries(home: Path, tool: Tool) -> None:
-    graph = mlp(dtype="complex64")
+    graph = mlp(dtype="complex128")
     (entry,) = waiting(home, 1)
     (entry / layouts.GRAPH).write_bytes(graph.to_bytes())
     done = tool(TOOL, "--command", "compile", env={**os.environ, "NEURON_PARALLEL_COMPILE_MAX_RETRIES": "2"})

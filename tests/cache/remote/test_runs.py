@@ -29,7 +29,7 @@ from tests.compiler.graphs import mlp
 if TYPE_CHECKING:
     from tests.conftest import Tool
 
-BROKEN = mlp(dtype="complex64")
+BROKEN = mlp(dtype="complex128")
 Opener = Callable[..., CompileCache]
 
 

@@ -107,7 +107,7 @@ def test_states_and_filters_choose(bucket: str, home: Path, run: Run) -> None:
     here = fill(home / "here", 2)
     cache = CompileCache.open({}, str(here))
     with pytest.raises(CompileError):
-        cache.get_or_compile(mlp(dtype="complex64"), TRN1, "bad")
+        cache.get_or_compile(mlp(dtype="complex128"), TRN1, "bad")
     cache.close()
     fill(here, 1, first=7)
     todo = next(path.parent for path in here.rglob(layouts.NEFF) if scan(str(here)))
