@@ -51,12 +51,12 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     with _lock, _without_collection():
         if _engine is not None:
             return
+        device.check_torch()  # before modules that another version cannot import
         from neurontools.xla import collectives, storages
         from neurontools.xla.device_module import make_module
         from neurontools.xla.python_engine import PythonEngine
         from neurontools.xla.registry import Registry
 
-        device.check_torch()
         device.rename()
         device.install_guard(engine)
         device.self_test()

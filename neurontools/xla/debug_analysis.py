@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from neurontools.compiler.graph_memory import graph_sizes
 from neurontools.xla import metrics
 from neurontools.xla.compile_log import is_first_process, python_frames
+from neurontools.xla.debug_files import append_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -176,5 +177,4 @@ def _write(text: str) -> None:
     if not path:
         sys.stderr.write(text)
         return
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(text)
+    append_text("PT_XLA_DEBUG_FILE", path, text)

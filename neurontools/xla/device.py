@@ -47,7 +47,9 @@ def check_torch() -> None:
     Raises:
         DeviceError: a private function is missing, or PrivateUse1 has another name.
     """
-    missing = [name for name in _NEEDED if not hasattr(getattr(torch._C, "_acc", None), name)]
+    missing = [
+        name for name in _NEEDED if not hasattr(getattr(getattr(torch, "_C", None), "_acc", None), name)
+    ]
     if missing:
         raise DeviceError(
             f"torch {torch.__version__} lacks {', '.join(missing)}, which the xla device is built on",

@@ -14,6 +14,7 @@ from neurontools.cache.graph_facts import SCALAR_INPUT
 from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.errors import UsageError
 from neurontools.xla.compile_log import python_frames
+from neurontools.xla.debug_files import append_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,8 +58,9 @@ def save_graph(loaded: LoadedGraph, index: int) -> None:
         f"[ScheduleSyncTensorsGraph]\nTensorsGraphInfo:\n{frames}\nRoot Hashes: ({loaded.digest[:32]})\n\n"
         f"## BEGIN_GRAPH\n{graph}\nGraph Hash: {loaded.digest[:32]}\n\n## END_GRAPH\n\n"
     )
-    with _lock, open(f"{os.environ['XLA_SAVE_TENSORS_FILE']}.{index}", "a", encoding="utf-8") as file:
-        file.write(text)
+    variable = "XLA_SAVE_TENSORS_FILE"
+    with _lock:
+        append_text(variable, f"{os.environ[variable]}.{index}", text)
 
 
 def to_text(facts: GraphFacts) -> str:

@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neurontools.xla.debug_files import append_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
@@ -120,8 +122,7 @@ def append_to_file() -> None:
         return
     if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
         path += ".0"
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(text)
+    append_text("XLA_METRICS_FILE", path, text)
 
 
 def duration_text(nanoseconds: float) -> str:

@@ -92,6 +92,8 @@ class Registry:
         keep_from_compiler(self._first_sight)
         self._everything.fallback(self._first_sight, _KEY)
         self._everything.fallback(_refuse_quantized, "QuantizedPrivateUse1")
+        for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
+            self._everything.fallback(_refuse_sparse, key)
         self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
         for name, kernel in autocast_kernels().items():
             self._register(self._aten, name, kernel, "AutocastPrivateUse1")
@@ -141,6 +143,13 @@ def _refuse_quantized(overload: Any, *args: Any, **kwargs: Any) -> Any:
     raise DeviceError(
         "the xla device does not support quantized tensors",
         "keep them on the CPU, or call dequantize() before",
+    )
+
+
+def _refuse_sparse(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    raise DeviceError(
+        "the xla device does not support sparse tensors",
+        "keep them on the CPU, call to_dense() before, or set sparse=False",
     )
 
 

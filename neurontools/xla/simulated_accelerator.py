@@ -15,9 +15,10 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.neff import network_name, parse
-from neurontools.compiler.options import names_flag, target_of
+from neurontools.compiler.options import device_of, names_flag, target_of
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
+from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.compile_log import report_at_exit
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
+    from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.runtime.models import Model
     from neurontools.xla.live_explanation import CompileExplainer
     from neurontools.xla.numerics_settings import NumericsSettings
@@ -111,6 +113,7 @@ class SimulatedAccelerator:
     def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
         """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""
         parsed = parse(neff)
+        check_target(parsed.flags, self.runtime.instance.device)
         model = self._load(index, parsed, neff, network_name(parsed.graph), constant_bytes)
         return LoadedGraph(parsed.graph, parsed.graph.digest(), hit=True, compile_s=0.0, handle=model)
 
@@ -143,6 +146,28 @@ class SimulatedAccelerator:
     def close(self) -> None:
         """Unload everything and give the cores back."""
         self.runtime.close()
+
+
+def check_target(flags: Sequence[str], device: DeviceType) -> None:
+    """Check that a device runs NEFFs that were compiled with some flags.
+
+    Raises:
+        NrtError: NRT_UNSUPPORTED_NEFF_VERSION, for NeuronCores of another generation.
+    """
+    if not names_flag(flags, "--target"):
+        return
+    wanted = device_of(flags)
+    cores, found = wanted.sysfs.core_arch, device.sysfs.core_arch
+    legacy = os.environ.get("NEURON_RT_ALLOW_LEGACY_NEFF", "").lower() in {"1", "true"}
+    if cores == found or (legacy and cores < found):
+        return
+    target = target_of(device)
+    raise NrtError(
+        "nrt_load",
+        NrtStatus.NRT_UNSUPPORTED_NEFF_VERSION,
+        f"compile it with --target={target}, or use neuron-run --instance with a type of {target_of(wanted)}",
+        detail=f"Unsupported NEFF version: compiled for {target_of(wanted)}, but the device is {target}",
+    )
 
 
 def _compile_explainer(cache: CompileCache) -> CompileExplainer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,27 @@ def test_a_real_package_wins_over_a_shim(tool, home):
     (home / "torch_xla" / "__init__.py").write_text("real = True\n")
     run = tool("neuron-run", "--", "python", "-c", "import torch_xla; print(torch_xla.real)", cwd=home)
     assert run.stdout == "True\n"
+
+
+@pytest.mark.torch
+def test_an_installed_torch_xla_is_not_mixed_with_the_simulated_torch_neuronx(tool, home):
+    (home / "torch_xla").mkdir()
+    (home / "torch_xla" / "__init__.py").write_text("")
+    run = tool("neuron-run", "--", "python", "-c", "import torch_neuronx", cwd=home)
+    assert re.search(
+        r"^ImportError: torch_xla is installed in .*/torch_xla, .*pip uninstall torch_xla",
+        run.stderr,
+        re.MULTILINE,
+    )
+
+
+@pytest.mark.torch
+def test_another_torch_is_refused_in_one_line(tool):
+    script = "import torch; del torch._C._acc; torch.__version__ = '2.9.1'; import torch_xla"
+    run = tool("neuron-run", "--", "python", "-c", script)
+    assert re.search(
+        r"DeviceError: torch 2.9.1 lacks create_empty_tensor, .*\nhint: install torch 2.13\n$", run.stderr
+    )
 
 
 def test_the_users_own_sitecustomize_still_runs(tool, home, monkeypatch):

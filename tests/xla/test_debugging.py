@@ -189,6 +189,23 @@ def test_the_metrics_report_is_appended_at_each_step(
     assert sorted(os.listdir(tmp_path)) == ["metrics", "ranks.0"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "others"),
+    [
+        ("XLA_METRICS_FILE", {}),
+        ("XLA_SAVE_TENSORS_FILE", {}),
+        ("PT_XLA_DEBUG_FILE", {"PT_XLA_DEBUG": "1"}),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named(
+    machine: InMemoryAccelerator, monkeypatch: Patch, variable: str, others: dict[str, str], tmp_path: Path
+) -> None:
+    for name, value in {variable: str(tmp_path / "none" / "file"), **others}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=rf"cannot write .*/none/file.* \({variable}\): No such file"):
+        step()
+
+
 def test_eager_mode_runs_each_operator_as_a_graph(machine: InMemoryAccelerator) -> None:
     x = torch.arange(4.0).to("xla")
     api.set_eager(True)

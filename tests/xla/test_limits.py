@@ -118,6 +118,18 @@ def test_a_program_without_a_cut_is_cut_and_goes_on(
     assert "cut a graph of 50 operators on xla:0" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_tensors_stay_on_the_cpu(machine: InMemoryAccelerator) -> None:
+    with pytest.raises(DeviceError, match="does not support sparse tensors"):
+        torch.eye(3).to_sparse().to("xla")
+    with pytest.raises(DeviceError, match="does not support sparse tensors"):
+        torch.eye(3).to_sparse_csr().to("xla") @ torch.eye(3).to("xla")
+    table = torch.nn.Embedding(5, 3, sparse=True).to("xla")
+    with pytest.raises(DeviceError) as caught:
+        table(torch.tensor([1, 2]).to("xla")).sum().backward()
+    assert "sparse=False" in caught.value.remedy
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
 def test_quantized_tensors_stay_on_the_cpu(machine: InMemoryAccelerator) -> None:
     quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
