@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,15 @@ def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Pat
     (objects / ("e" * 32)).mkdir()
     with pytest.raises(NotACacheError, match="it contains other files"):
         scan(str(objects))
+
+
+def test_a_copy_of_a_cache_of_2022_under_another_name_is_not_part_of_a_cache(old: Path) -> None:
+    before = scan(str(old))
+    folder = next(path for path in old.rglob("*") if layouts.is_oldest_compiler_dir(path.name)).parent
+    shutil.copytree(folder, old / "backup")
+    after = scan(str(old))
+    assert [entry.path for entry in after.entries] == [entry.path for entry in before.entries]
+    assert after.skipped > before.skipped
 
 
 def test_a_path_that_is_not_a_cache_says_what_it_found(

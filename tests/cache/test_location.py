@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache.location import resolve
+from neurontools.cache import location
+from neurontools.cache.location import open_root, resolve
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +52,40 @@ def test_a_tilde_is_the_home(home: Path) -> None:
 def test_what_is_not_a_local_directory_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="compile cache"):
         resolve({URL: url})
+
+
+@pytest.mark.parametrize("owner", ["this user", "root"])
+def test_the_default_root_of_this_user_or_root_is_written_to(
+    monkeypatch: pytest.MonkeyPatch, home: Path, owner: str
+) -> None:
+    chosen = own_root(monkeypatch, home, 0 if owner == "root" else 54320)
+    monkeypatch.setattr(os, "geteuid", lambda: 54320)
+    with open_root(chosen) as opened:
+        assert os.path.samestat(os.fstat(opened.descriptor), os.stat(chosen))
+
+
+def test_the_default_root_of_another_user_is_not_written_to(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    chosen = own_root(monkeypatch, home, 54321)
+    with pytest.raises(PermissionError, match="it belongs to uid 54321; use another with --cache-dir"):
+        open_root(chosen)
+    monkeypatch.setattr(location, "DEFAULT_ROOT", str(home / "other"))
+    open_root(chosen).close()  # chosen by name: its user knows whose it is
+
+
+def own_root(monkeypatch: pytest.MonkeyPatch, home: Path, owner: int) -> str:
+    """Make a default root that belongs to a user; this one is not root."""
+    root = home / "default"
+    root.mkdir()
+    status = list(os.stat(root))
+    status[4] = owner
+    real = os.lstat
+    monkeypatch.setattr(location, "DEFAULT_ROOT", str(root))
+    monkeypatch.setattr(
+        os, "lstat", lambda path, **k: os.stat_result(status) if path == str(root) else real(path, **k)
+    )
+    return str(root)
 
 
 def test_path_says_which_setting_won(

@@ -54,6 +54,19 @@ def halted(tree: Tree, home: Path) -> Iterator[tuple[subprocess.Popen[str], str]
         process.kill()
 
 
+def test_what_a_link_leads_to_is_not_counted(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "file").write_bytes(b"x" * (1 << 20))
+    path = tree.root / "left"
+    path.mkdir()
+    (path / "file").write_bytes(b"x" * 5000)
+    before = orphans._size_bytes(str(path))
+    (path / "link").symlink_to(tmp_path / "large")
+    assert 5000 <= before <= orphans._size_bytes(str(path)) < before + (1 << 16)
+    assert orphans._size_bytes(str(tmp_path / "large")) > 1 << 20
+    assert orphans._size_bytes(str(tmp_path / "none")) == 0
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     capsys.readouterr()
     code = main(list(arguments))

@@ -449,6 +449,18 @@ def test_a_prune_that_is_killed_in_the_middle_leaves_a_sound_cache(
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
 
 
+def test_a_root_is_local_where_the_mounts_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = open
+    monkeypatch.setattr(
+        "builtins.open",
+        lambda path, *a, **k: real(tmp_path / "none" if "mountinfo" in str(path) else path, *a, **k),
+    )
+    assert removal.is_network_root("/shared/cache") is False
+    assert removal.is_network_root("s3://bucket/cache")
+
+
 def test_network_file_systems_are_recognized_by_their_type(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

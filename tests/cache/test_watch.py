@@ -22,7 +22,15 @@ from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.walk import NotACacheError
-from neurontools.cache.watch import CacheWatcher, WatchEvent, WatchEventKind, event_json, format_event
+from neurontools.cache.watch import (
+    CacheWatcher,
+    WatchEvent,
+    WatchEventKind,
+    WatchSummary,
+    event_json,
+    format_event,
+    format_summary,
+)
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
@@ -179,6 +187,20 @@ def test_a_happening_is_a_line(item: WatchEvent, text: str) -> None:
     line = format_event(item)
     assert line.partition("  ")[2] == text
     assert json.loads(event_json(item))["event"] == item.kind.value
+
+
+@pytest.mark.parametrize(
+    ("summary", "text"),
+    [
+        (WatchSummary(), "0 compiling, 0 compiled, 0 failed, 0 hits saved 0.00 s, 0 entries"),
+        (
+            WatchSummary(5, 2, 600.0, 1, 4, 3, 1, 1.5),
+            "2 compiling (longest 10m), 1 waiting, 4 compiled, 3 failed, 1 hit saved 1.50 s, 5 entries",
+        ),
+    ],
+)
+def test_a_summary_is_a_line(summary: WatchSummary, text: str) -> None:
+    assert format_summary(summary) == text
 
 
 def test_the_command_follows_a_cache_in_a_pipe_until_it_is_idle(home: Path, open_cache: Opener) -> None:

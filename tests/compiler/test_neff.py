@@ -66,6 +66,16 @@ def test_the_header_has_the_documented_layout() -> None:
     assert fields[9].rstrip(b"\0") == b"mlp"
 
 
+def test_the_statistics_are_those_of_the_cost_model() -> None:
+    cost = estimate(mlp(), TRN1)
+    statistics = json.loads(members_of(SOUND)["hlo_stats.json"])
+    assert statistics["operations"] == len(mlp().nodes)
+    assert statistics["flops"] == cost.flops
+    assert statistics["mac_count"] * 2 == cost.matmul_flops
+    read, written = sum(op.read_bytes for op in cost.ops), sum(op.write_bytes for op in cost.ops)
+    assert statistics["traffic_bytes"] == read + written > read > 0
+
+
 def test_the_build_version_says_who_made_it() -> None:
     assert "neurontools" in parse(SOUND).header.build_version
     assert COMPILER_VERSION in parse(SOUND).header.build_version

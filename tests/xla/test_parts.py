@@ -113,6 +113,19 @@ def test_durations_read_as_in_torch_xla(nanoseconds: int, text: str) -> None:
     assert metrics.duration_text(nanoseconds) == text
 
 
+def test_rates_are_those_of_the_samples_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics.clear()
+    ticks = iter([5_000_000_000, 6_000_000_000, 7_500_000_000])
+    monkeypatch.setattr(metrics.time, "monotonic_ns", lambda: next(ticks))
+    for value in (1_000, 2_000, 7_000):
+        metrics.sample("ExecuteTime", value)
+    shown = metrics.report()
+    metrics.clear()
+    assert "\n  ValueRate: 004.000us / second\n  Rate: 1.2 / second\n" in shown
+    assert "  Percentiles: 1%=001.000us; 5%=001.000us; 10%=001.000us; 20%=001.000us; 50%=002.000us; " in shown
+    assert shown.endswith("80%=007.000us; 90%=007.000us; 95%=007.000us; 99%=007.000us\n")
+
+
 def test_clearing_metrics_starts_every_counter_at_zero() -> None:
     metrics.clear()
     metrics.count("MarkStep", 3)

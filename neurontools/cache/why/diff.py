@@ -382,19 +382,19 @@ def _search(
 
 def _path(history: list[list[int]], edits: int, x: int, y: int, from_a: int, from_b: int) -> list[Pair]:
     pairs: list[Pair] = []
-    for count in range(edits, -1, -1):
+    # Without an edit there is no pair: the first names differ.
+    for count in range(edits, 0, -1):
         before = history[count]
         diagonal = x - y
         down = diagonal == -count or (diagonal != count and before[diagonal - 1] < before[diagonal + 1])
         previous = diagonal + 1 if down else diagonal - 1
-        start_x = before[previous] if count else 0
-        start_y = start_x - previous if count else 0
+        start_x = before[previous]
+        start_y = start_x - previous
         while x > start_x and y > start_y and x > 0 and y > 0:
             x -= 1
             y -= 1
             pairs.append((from_a + x, from_b + y))
-        if count:
-            x, y = start_x, start_y
+        x, y = start_x, start_y
     pairs.reverse()
     return pairs
 

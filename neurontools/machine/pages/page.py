@@ -108,14 +108,14 @@ def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
         PageError: no memory is available.
     """
     content = _initial_content(identity, cores)
-    fd = -1
+    fd = None
     try:
         fd = os.memfd_create("neurontools-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         with _any_file_size():
             _fill(fd, content)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     except OSError as error:
-        if fd >= 0:
+        if fd is not None:
             os.close(fd)
         raise PageError(f"no memory for a telemetry page ({len(content)} bytes): {error.strerror}") from error
     return fd

@@ -207,6 +207,15 @@ def test_a_forged_archive_imports_nothing(
     assert not (home / "other" / layouts.IMPORTING).exists()
 
 
+def test_a_long_path_in_an_archive_is_cut_in_the_message() -> None:
+    path = "x" * 119 + "\x1b" + "y" * 1000
+    with pytest.raises(ExportError) as refused:
+        archive.parse_entry(archive.StoredEntry(path, ()).to_bytes(), "/cache")
+    assert refused.value.message == (
+        f"the archive names '{'x' * 119}\\x1b', which is not the path of an entry"
+    )
+
+
 def test_an_unsound_neff_with_right_checksums_is_refused(packed: Path, home: Path) -> None:
     import hashlib
 

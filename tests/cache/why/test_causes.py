@@ -12,8 +12,10 @@ import pytest
 
 from neurontools.cache import events, layouts
 from neurontools.cache.graph_reader import facts_of_graph
+from neurontools.cache.why import nearest
 from neurontools.cache.why.causes import CauseName, CompiledGraph, Confidence, find_causes, find_shared_causes
-from neurontools.cache.why.compare import EntryFacts, compare
+from neurontools.cache.why.compare import EntryFacts, Subject, compare
+from neurontools.cache.why.explain import CompileJournal
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -299,6 +301,74 @@ def test_another_layer_in_the_model_is_another_computation() -> None:
     assert cause.name is CauseName.CODE
 
 
+@pytest.mark.parametrize(
+    ("changes", "distance"),
+    [
+        ({}, 0.0),
+        ({"entry": an_entry(compiler="neuronxcc-1")}, 1.0),
+        ({"flags": ("-O1", "--target=trn1")}, 0.2),
+        ({"flags": ("-O2", "--target=trn1")}, 0.6),
+        ({"flags": ()}, 1.0),
+        ({"flags": None}, 1.0),
+    ],
+)
+def test_an_entry_with_similar_flags_of_the_same_compiler_is_the_nearest(
+    changes: dict[str, Any], distance: float
+) -> None:
+    target = facts(mlp(), flags=("--target=trn1", "-O1"))
+    assert nearest._key_distance(
+        target, facts(mlp(), **changes | {"flags": changes.get("flags", target.flags)})
+    ) == (pytest.approx(distance))
+
+
+def test_flags_that_cannot_be_read_are_not_taken_for_none() -> None:
+    without, unreadable = facts(mlp(), flags=()), facts(mlp(), flags=None)
+    assert nearest._key_distance(without, unreadable) == nearest._key_distance(unreadable, without) == 1.0
+
+
+def test_likeness_is_the_share_of_operators_in_common() -> None:
+    old = step("relu", "exp", "sin", "cos")
+    assert nearest.likeness(facts(old), facts(step("relu", "exp", "sin", "tan"))) == 0.75
+    assert nearest.likeness(facts(old), facts(step("tan"))) == 0.0
+    assert nearest.likeness(facts(old), facts(old, flags=())) == 1.0
+
+
+def test_a_graph_without_a_common_operator_is_not_read_however_alike_its_tensors_are() -> None:
+    own, other = (nearest._sketch_graph(facts_of_graph(graph)) for graph in (step("relu"), step("tan")))
+    assert own.tensors == other.tensors
+    assert nearest._potential(own, other) == 0.0
+
+
+@pytest.mark.parametrize(("source", "name"), [("", ""), ("train.py:9", " at train.py:9")])
+def test_a_changed_input_is_named_by_its_first_use(source: str, name: str) -> None:
+    def graph(rows: int) -> Graph:
+        x, y, z = tensor(0, 4, 4), tensor(1, rows, 4), tensor(2, 4, 4)
+        nodes = (Node("aten.relu.default", (x,), (), (z,)), Node("aten.mm.default", (z, y), (), (z,), source))
+        return graph_of(*nodes, inputs=(0, 1))
+
+    found = compare(facts(graph(4)), facts(graph(6))).differences
+    assert [item.text for item in found if item.subject is Subject.INPUTS] == [
+        f"input 1: float32[4,4] -> float32[6,4], tensor 2 of aten.mm.default{name}"
+    ]
+    assert [item.source for item in found if item.subject is Subject.INPUTS] == [source]
+
+
+def test_a_flag_of_training_that_turns_is_another_mode() -> None:
+    def graph(name: str, value: object) -> Graph:
+        return graph_of(
+            Node(f"aten.{name}.default", (tensor(0, 4), value), (), (tensor(1, 4),), "train.py:3"),
+            inputs=(0,),
+        )
+
+    (cause,) = told(graph("native_dropout", True), graph("native_dropout", False))
+    assert cause.name is CauseName.MODE
+    assert "only one has aten.native_dropout.default" in cause.text
+    (other,) = told(graph("native_dropout", 0.5), graph("native_dropout", 0.25))
+    assert other.name is CauseName.SCALAR
+    (other,) = told(graph("cumsum", True), graph("cumsum", False))
+    assert other.name is not CauseName.MODE
+
+
 def test_flags_of_runs_are_reported(look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     for run, value in (("run-a", "-O1 --log=/a"), ("run-b", "-O1 --log=/b"), ("run-c", "--log=/b -O1")):
         look_up(run, mlp(), NEURON_CC_FLAGS=value)
@@ -356,6 +426,22 @@ def test_a_run_that_passed_the_cache_by_is_distinguished_from_a_deleted_entry(
     (miss,) = ask(capsys, "--last")["misses"]
     assert [cause["name"] for cause in miss["causes"]] == ["cache not used"]
     assert "compiled anyway" in miss["causes"][0]["text"]
+
+
+def test_a_compile_after_a_failed_one_is_another_try(home: Path) -> None:
+    def event(unix_s: float, run: str, kind: events.LookupEventKind) -> events.LookupEvent:
+        return events.LookupEvent(unix_s, run, kind, 1.0, "MODULE_1+2")
+
+    failed = event(1.0, "run-a", events.LookupEventKind.FAILURE)
+    damaged = event(1.0, "run-a", events.LookupEventKind.DAMAGED)
+    miss = event(2.0, "run-b", events.LookupEventKind.MISS)
+    cause = CompileJournal(str(home), (failed, miss), "run-b").find_cause(miss)
+    assert cause is not None
+    assert (cause.name, cause.text) == (
+        CauseName.FAILURE,
+        "an earlier compile of it failed, and it was tried again",
+    )
+    assert CompileJournal(str(home), (damaged, miss), "run-b").find_cause(miss) is None
 
 
 def test_a_smaller_batch_of_another_run_is_not_a_last_batch(

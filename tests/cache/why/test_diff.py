@@ -42,6 +42,37 @@ def test_pairs_rise_and_are_as_many_as_can_be(a: list[str], b: list[str]) -> Non
     assert len(pairs) == _longest_common(a, b)
 
 
+def test_of_operators_of_one_name_those_with_equal_constants_are_a_pair() -> None:
+    def scaled(*factors: str) -> GraphFacts:
+        graph = chain(["mul"] * len(factors))
+        operations = zip(graph.operations, factors, strict=True)
+        return replace(
+            graph, operations=tuple(replace(call, constants=(factor,)) for call, factor in operations)
+        )
+
+    steps = diff_graphs(scaled("2", "3", "4"), scaled("2", "4")).steps
+    assert [(step.old, step.new) for step in steps] == [(0, 0), (1, -1), (2, 1)]
+
+
+def test_the_first_and_the_last_operator_can_be_new_or_gone() -> None:
+    def shown(old: str, new: str) -> list[tuple[int, int]]:
+        steps = diff_graphs(chain(list(old)), chain(list(new))).steps
+        assert not any(step.aspects for step in steps if step.old < 0 or step.new < 0)
+        return [(step.old, step.new) for step in steps]
+
+    assert shown("ab", "b") == [(0, -1), (1, 0)]
+    assert shown("b", "ab") == [(-1, 0), (0, 1)]
+    assert shown("a", "b") == [(0, -1), (-1, 0)]
+    assert shown("abc", "abc") == [(0, 0), (1, 1), (2, 2)]
+    step = diff_graphs(chain(["a"], (4, 4)), chain(["a"], (8, 8))).steps[0]
+    assert Aspect.SHAPE in step.aspects
+
+
+def test_pairs_are_found_between_edits_at_both_ends() -> None:
+    assert align(list("xabcy"), list("uabcv")) == ((1, 1), (2, 2), (3, 3))
+    assert align(list("abxcd"), list("acybd")) == ((0, 0), (3, 1), (4, 4))
+
+
 @given(WORDS, WORDS, st.integers(1, 6))
 def test_pairs_rise_however_early_a_search_gives_up(a: list[str], b: list[str], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -116,6 +116,13 @@ def test_release_2_28_has_no_instance_keys_in_json_and_the_same_table(make):
     assert render(snapshot, ["-t"], "2.28") == render(snapshot, ["-t"], "2.32")
 
 
+def test_a_device_that_is_not_there_is_an_error(make):
+    code, out, err = render(make("inf2.24xlarge"), ["--device=5,9"], "2.32")
+    assert (code, out) == (1, b"")
+    assert err.startswith(b"error: ")
+    assert b"9" in err.splitlines()[0]
+
+
 def test_another_release_is_refused(make):
     code, out, err = render(make("trn1.2xlarge"), [], "1.19")
     assert (code, out) == (2, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Callable
@@ -302,6 +303,20 @@ def test_a_private_page_needs_no_disk(identity: PageIdentity) -> None:
     assert is_private(fd)
     writer.close()
     os.close(fd)
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "pwrite"])
+def test_a_private_page_without_memory_is_an_error_and_leaves_nothing_open(
+    identity: PageIdentity, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(PageError, match=r"no memory for a telemetry page .*: Cannot allocate memory"):
+        create_private_page(identity, (0,))
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_page_with_a_name_is_not_private(home: Path, identity: PageIdentity) -> None:
