@@ -23,6 +23,7 @@ BENCHMARKS = (
     "snapshot",
     "machine",
     "mlp_steps",
+    "workers",
     "cache",
     "top",
     "customop",

@@ -256,7 +256,9 @@ def _pair(other: int) -> WorkerGroup:
 def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, replica_groups: str) -> None:
     group = _group(replica_groups)
     for same_type in _by_dtype(tensors):
-        flat = [_reducible(tensor).contiguous().view(-1) for tensor in same_type]
+        wider = _WIDER.get(same_type[0].dtype)
+        reducible = same_type if wider is None else [tensor.to(wider) for tensor in same_type]
+        flat = [tensor.contiguous().view(-1) for tensor in reducible]
         group.all_reduce(flat, reduce_type, scale)
         _write_back(flat, same_type)
 
@@ -280,7 +282,7 @@ def _reduce_scatter(
 ) -> torch.Tensor:
     group = _group(replica_groups)
     rows, *others = tensor.shape
-    matrix = _reducible(tensor).contiguous().view(group.size, -1)
+    matrix = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype)).contiguous().view(group.size, -1)
     reduced = group.reduce_scatter(matrix, reduce_type, scale)
     return reduced.to(tensor.dtype).view(rows // group.size, *others)
 
@@ -328,10 +330,6 @@ def _by_dtype(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     for tensor in tensors:
         by_dtype.setdefault(tensor.dtype, []).append(tensor)
     yield from by_dtype.values()
-
-
-def _reducible(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(_WIDER.get(tensor.dtype, tensor.dtype))
 
 
 def _write_back(flat: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:

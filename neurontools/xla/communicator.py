@@ -78,6 +78,7 @@ class Communicator(WorkerRoster):
         self.world: Ranks = tuple(range(size))
         self.world_groups = format_groups([self.world])
         self._groups: dict[Ranks, WorkerGroup] = {}
+        self._groups_of_text: dict[str, WorkerGroup] = {}
         self._lock = threading.RLock()
         if store is not None:
             atexit.register(self.finish)
@@ -101,7 +102,10 @@ class Communicator(WorkerRoster):
         Raises:
             ValueError: none has it.
         """
+        found = self._groups_of_text.get(groups)
+        if found is not None:
+            return found
         for ranks in parse_groups(groups):
             if self.rank in ranks:
-                return self.group(ranks)
+                return self._groups_of_text.setdefault(groups, self.group(ranks))
         raise ValueError(f"rank {self.rank} is in none of the replica groups {groups}")

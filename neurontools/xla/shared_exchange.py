@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -77,19 +78,18 @@ def connect(
         try:
             connection.connect(addresses[other])
         except OSError as error:
-            raise waiting.failure(error, other) from error
+            raise waiting.failure(error, other) from None
         if peer_of(connection).pid != pids[other]:
             raise waiting.failure(ConnectionError("another process has its address"), other)
     listener.settimeout(_SLICE_S)
     while len(connections) < len(pids) - 1:
-        try:
+        with suppress(TimeoutError):
             connection, _ = listener.accept()
-        except TimeoutError:
-            waiting.check(connections.__contains__)
+            pid = peer_of(connection).pid
+            if pid in pids:
+                connections[pids.index(pid)] = connection
             continue
-        pid = peer_of(connection).pid
-        if pid in pids:
-            connections[pids.index(pid)] = connection
+        waiting.check(connections.__contains__)
     for connection in connections.values():
         connection.setblocking(True)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_TIMEOUT)
@@ -230,7 +230,7 @@ class SharedExchange:
             try:
                 connection.send(message)
             except OSError as error:
-                raise waiting.failure(error, position) from error
+                raise waiting.failure(error, position) from None
         for position, connection in self._connections.items():
             received = self._receive(position, connection.recv, waiting)
             if received != message:
@@ -238,16 +238,15 @@ class SharedExchange:
 
     def _receive(self, position: int, receive: Callable[[int], T], waiting: Waiting) -> T:
         while True:
-            try:
-                received = receive(_MESSAGE_BYTES)
-            except BlockingIOError:
-                waiting.check(lambda other: other < position or self._has_answered(other))
-            except OSError as error:
-                raise waiting.failure(error, position) from error
-            else:
+            with suppress(BlockingIOError):
+                try:
+                    received = receive(_MESSAGE_BYTES)
+                except ConnectionError as error:
+                    raise waiting.failure(error, position) from None
                 if received:
                     return received
                 raise waiting.failure(ConnectionError("it has closed its connection"), position)
+            waiting.check(lambda other: other < position or self._has_answered(other))
 
     def _receive_descriptor(self, waiting: Waiting) -> int:
         connection = self._connections[0]

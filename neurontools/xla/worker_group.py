@@ -205,7 +205,7 @@ class WorkerGroup:
         try:
             work = start(gloo)
         except RuntimeError as error:
-            raise waiting.failure(error) from error
+            raise waiting.failure(error) from None
         keys = [f"{self._name}/waits/{self._sequence}/{rank}" for rank in self.ranks]
         store = self._roster.store
         announced = False
@@ -214,7 +214,7 @@ class WorkerGroup:
                 work.wait(timedelta(seconds=_SLICE_S))
             except RuntimeError as error:
                 if work.is_completed():
-                    raise waiting.failure(error) from error
+                    raise waiting.failure(error) from None
             else:
                 return
             if not announced and waiting.elapsed_s() > _ANNOUNCE_S:

@@ -44,7 +44,7 @@ def local_world_size() -> int:
 
 
 def assign_core(environ: MutableMapping[str, str]) -> None:
-    """Give a worker of torchrun the core of its local rank, and set the variables of the Neuron runtime.
+    """Give a worker of torchrun the core of its local rank and a tag, and set the variables of the Neuron runtime.
 
     NEURON_RT_NUM_CORES is the number of cores per worker. NEURON_RT_VISIBLE_CORES, if set, names the cores of all
     workers. Without LOCAL_RANK nothing changes; a second call changes nothing either.
@@ -59,6 +59,8 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
     environ[VISIBLE_CORES] = _cores_of(own, count, environ)
     environ[_INDEX] = environ.get("RANK", "0")
     environ["NEURON_PJRT_WORLD_SIZE"] = environ.get("WORLD_SIZE", "1")
+    if _number(environ, "WORLD_SIZE", 1) > 1:
+        environ.setdefault("NEURON_PROCESS_TAG", f"rank{environ[_INDEX]}")
     environ["PJRT_LOCAL_PROCESS_COUNT"], environ["PJRT_LOCAL_PROCESS_RANK"] = str(count), str(own)
     environ.setdefault("NEURON_RT_ROOT_COMM_ID", f"{environ.get('MASTER_ADDR', 'localhost')}:{_ROOT_PORT}")
 

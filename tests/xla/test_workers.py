@@ -251,6 +251,17 @@ def test_a_worker_has_the_core_of_its_local_rank(environ: dict[str, str], cores:
         assert environ.get("NEURON_RT_VISIBLE_CORES") == cores
 
 
+def test_a_worker_has_its_rank_as_a_tag_unless_the_program_has_one() -> None:
+    environ = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "RANK": "3"}
+    tagged = {**environ, "NEURON_PROCESS_TAG": "mine"}
+    alone = {"LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    for values in (environ, tagged, alone):
+        workers.assign_core(values)
+    assert environ["NEURON_PROCESS_TAG"] == "rank3"
+    assert tagged["NEURON_PROCESS_TAG"] == "mine"
+    assert "NEURON_PROCESS_TAG" not in alone
+
+
 def test_visible_cores_have_to_be_as_many_as_the_workers() -> None:
     environ = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NEURON_RT_VISIBLE_CORES": "0-3"}
     with pytest.raises(ValueError, match="NEURON_RT_VISIBLE_CORES=0-3 names 4 cores for 2 workers"):
