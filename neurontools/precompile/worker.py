@@ -119,7 +119,7 @@ def main(root: str) -> None:
 
     def end(number: int, _: object) -> None:
         nonlocal is_ending
-        # A second signal must not interrupt the exit. Python reports one that arrives while its handler is replaced.
+        # A second signal must not interrupt the exit. Python reports signals that meet a changing handler.
         if not is_ending:
             is_ending = True
             raise SystemExit(128 + number)
