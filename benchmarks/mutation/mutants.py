@@ -99,24 +99,31 @@ def _mutants(path: Path, package: Path) -> list[Mutant]:
 def _lines_without_behaviour(source: str) -> set[int]:
     """Return the lines where a fault changes nothing, or nothing that is right or wrong.
 
-    These are annotations, imports for type checkers, and constants of a module that are only numbers: limits, periods
-    and sizes for which one more or less is as good.
+    These are annotations, imports for type checkers, decorators and keywords of classes (`frozen=True`), the star of
+    keyword-only parameters, `strict=` of zip, and constants of a module that are only numbers: limits, periods and
+    sizes for which one more or less is as good.
     """
-    ignored: set[int] = set()
+    lines = source.splitlines()
+    ignored = {number for number, line in enumerate(lines, 1) if line.strip() == "*,"}
     module = ast.parse(source)
-    for node in module.body:
-        if isinstance(node, ast.Assign) and all(isinstance(part, _NUMBER) for part in ast.walk(node.value)):
-            ignored.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    parts: list[ast.AST | None] = [
+        node
+        for node in module.body
+        if isinstance(node, ast.Assign) and all(isinstance(part, _NUMBER) for part in ast.walk(node.value))
+    ]
     for node in ast.walk(module):
-        parts: list[ast.AST | None] = []
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                parts = [node.returns]
+                parts += [node.returns, *node.decorator_list]
+            case ast.ClassDef():
+                parts += [*node.decorator_list, *(keyword.value for keyword in node.keywords)]
             case ast.arg() | ast.AnnAssign():
-                parts = [node.annotation]
+                parts.append(node.annotation)
+            case ast.keyword(arg="strict"):
+                parts.append(node.value)
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                parts = [node]
-        for part in parts:
-            if isinstance(part, (ast.expr, ast.stmt)):
-                ignored.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+                parts.append(node)
+    for part in parts:
+        if isinstance(part, (ast.expr, ast.stmt)):
+            ignored.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
     return ignored

@@ -173,7 +173,7 @@ def _report(outcomes: dict[Mutant, str], arguments: argparse.Namespace) -> str:
         f"`python benchmarks/mutation/run.py --count {arguments.count} --seed {arguments.seed}`: a random sample of",
         f"lines, one fault in each, tested by the test files of {', '.join(TEST_FOLDERS)}",
         f"that execute the line: those of its own folder first, then the quickest, at most {_BUDGET_S:.0f} s of tests for",
-        "a mutant. The score is a lower bound. Constants that are only numbers, such as periods, are left out.",
+        "a mutant. The score is a lower bound. Decorators and constants that are only numbers, such as periods, are left out.",
         "",
         "| folder | mutants | found | by a timeout | survived | not executed | score |",
         "|---|---|---|---|---|---|---|",
