@@ -26,7 +26,7 @@ _sources: list[Callable[[], dict[str, int]]] = []
 
 @dataclass(slots=True)
 class Metric:
-    """A series of samples. `samples` holds (monotonic ns, value) of the last 1024; `unit` is "ns" or ""."""
+    """A series of samples. `samples` holds (monotonic ns, value) of the last 1024; `unit` is "ns", "B" or ""."""
 
     unit: str
     total_samples: int = 0
@@ -163,4 +163,15 @@ def _metric_block(name: str, metric: Metric) -> str:
 def _value_text(value: float, unit: str) -> str:
     if unit == "ns":
         return duration_text(value)
+    if unit == "B":
+        return _bytes_text(value)
     return f"{value:.2f}"
+
+
+def _bytes_text(value: float) -> str:
+    """Return a number of bytes as torch_xla writes it, such as 2.29KB: units of 1024."""
+    for suffix in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1024:
+            return f"{value:.2f}{suffix}"
+        value /= 1024
+    return f"{value:.2f}PB"

@@ -81,7 +81,7 @@ class ProgramStore:
         loaded = self._accelerator.load(self._index, graph)
         metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
         metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
-        metrics.sample("GraphSize", len(graph.nodes), "")
+        metrics.sample("TensorsGraphSize", len(graph.nodes), "")
         if cause != EAGER and shows_compilations():
             show_compilation(graph, loaded, cause)
         self._loaded[digest] = loaded

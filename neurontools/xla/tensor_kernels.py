@@ -229,7 +229,7 @@ def _download(store: TensorStore, tensor: torch.Tensor) -> torch.Tensor:
     start_ns = time.perf_counter_ns()
     host = store.read(tensor, "copy to the CPU")
     metrics.sample("TransferFromDeviceTime", time.perf_counter_ns() - start_ns)
-    metrics.sample("InboundData", host.numel() * host.itemsize, "")
+    metrics.sample("InboundData", host.numel() * host.itemsize, "B")
     return host
 
 
@@ -237,7 +237,7 @@ def _uploaded(store: TensorStore, host: torch.Tensor) -> torch.Tensor:
     start_ns = time.perf_counter_ns()
     tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
-    metrics.sample("OutboundData", host.numel() * host.itemsize, "")
+    metrics.sample("OutboundData", host.numel() * host.itemsize, "B")
     return tensor
 
 
@@ -250,5 +250,5 @@ def _upload_into(
         if not is_whole:
             uploaded = store.adopt(host.to(target.dtype, copy=True))
     metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
-    metrics.sample("OutboundData", host.numel() * host.itemsize, "")
+    metrics.sample("OutboundData", host.numel() * host.itemsize, "B")
     return target if is_whole else copy_on_device(target, uploaded)

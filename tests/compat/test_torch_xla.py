@@ -224,7 +224,9 @@ def test_metrics_are_reported_in_short_and_cleared(shims, device):
     assert "Counter: MarkStep" in report
     assert "Metric: CompileTime" in report
     assert "CreateXlaTensor" not in report
-    assert met.short_metrics_report(["UncachedCompile"], ["GraphSize"]).startswith("Metric: GraphSize")
+    assert met.short_metrics_report(["UncachedCompile"], ["TensorsGraphSize"]).startswith(
+        "Metric: TensorsGraphSize"
+    )
     met.clear_counters()
     assert met.counter_names() == []
     assert met.metric_names() != []

@@ -126,6 +126,18 @@ def test_rates_are_those_of_the_samples_that_are_held(monkeypatch: pytest.Monkey
     assert shown.endswith("80%=007.000us; 90%=007.000us; 95%=007.000us; 99%=007.000us\n")
 
 
+def test_bytes_are_reported_in_units_of_1024() -> None:
+    metrics.clear()
+    for value in (100.0, 2345.0, float(3 << 40)):
+        metrics.sample("InboundData", value, "B")
+    report = metrics.report()
+    metrics.clear()
+    assert "  Accumulator: 3.00TB\n" in report
+    assert "1%=100.00B; " in report
+    assert "50%=2.29KB; " in report
+    assert "99%=3.00TB\n" in report
+
+
 def test_clearing_metrics_starts_every_counter_at_zero() -> None:
     metrics.clear()
     metrics.count("MarkStep", 3)

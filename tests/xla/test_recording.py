@@ -413,7 +413,13 @@ def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryAccelerator) -> 
     assert lines[start + 2].endswith("us")
     assert any(line.startswith("  Percentiles: 1%=") for line in lines)
     assert "Counter: CreateXlaTensor\n  Value: 2\n" in report
-    for name in ("CompileTime", "ExecuteTime", "TransferToDeviceTime", "TransferFromDeviceTime", "GraphSize"):
+    for name in (
+        "CompileTime",
+        "ExecuteTime",
+        "TransferToDeviceTime",
+        "TransferFromDeviceTime",
+        "TensorsGraphSize",
+    ):
         assert name in api.metric_names()
         samples, total, last = api.metric_data(name) or (0, 0.0, ())
         assert samples == len(last) == 1
