@@ -237,6 +237,58 @@ by_ddp = train(wrapped, device_step, device, mine)
 seen["compiled"]["ddp"] = compiled[-1] - compiled[2]
 
 
+class Copied(torch.autograd.Function):
+    """The input of a layer that is divided by columns: its gradient is the sum over the workers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return xm.all_reduce(xm.REDUCE_SUM, gradient)
+
+
+class Summed(torch.autograd.Function):
+    """The output of a layer that is divided by rows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return xm.all_reduce(xm.REDUCE_SUM, x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class TensorParallel(torch.nn.Module):
+    """`model_of` with its first layer divided by columns and its second one by rows."""
+
+    def __init__(self, whole):
+        super().__init__()
+        first, second = whole[0], whole[2]
+        self.first = torch.nn.Parameter(first.weight.data.chunk(world)[rank].clone())
+        self.first_bias = torch.nn.Parameter(first.bias.data.chunk(world)[rank].clone())
+        self.second = torch.nn.Parameter(second.weight.data.chunk(world, 1)[rank].clone())
+        self.second_bias = torch.nn.Parameter(second.bias.data.clone())
+
+    def forward(self, x):
+        hidden = torch.nn.functional.linear(Copied.apply(x), self.first, self.first_bias).relu()
+        return Summed.apply(torch.nn.functional.linear(hidden, self.second)) + self.second_bias
+
+
+divided = TensorParallel(model_of(3)).to(device)
+compiled.clear()
+train(divided, device_step, device, slice(None))
+seen["compiled"]["tensor parallel"] = compiled[-1] - compiled[1]
+by_layers = [
+    xm.all_gather(divided.first.data),
+    xm.all_gather(divided.first_bias.data),
+    xm.all_gather(divided.second.data, dim=1),
+    divided.second_bias.data,
+]
+
+
 def same_everywhere(weights):
     flat = torch.cat([weight.reshape(-1) for weight in weights])
     others = [torch.zeros_like(flat) for _ in range(world)]
@@ -248,7 +300,8 @@ def difference(weights):
     return max((one - other).abs().max().item() for one, other in zip(weights, alone, strict=True))
 
 
-trained = {"optimizer_step": by_hand, "ddp": by_ddp, "zero": by_parts}
+by_layers = [weight.cpu() for weight in by_layers]
+trained = {"optimizer_step": by_hand, "ddp": by_ddp, "zero": by_parts, "tensor parallel": by_layers}
 seen["train"] = {name: [same_everywhere(weights), difference(weights)] for name, weights in trained.items()}
 with Client.connect() as client:
     seen["shown"] = sorted([use.core for use in process.cores] for process in client.snapshot().processes)
