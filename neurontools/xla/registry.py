@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device import keep_from_compiler
-from neurontools.xla.geometry import META
+from neurontools.xla.execution import host_execution
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
-from neurontools.xla.size_check import to_meta
-from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
+from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, set_view, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +34,8 @@ _WHOLE = {
     "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 
+_ABOUT_TYPES = re.compile(r"type|cast|only support")
+_accepted: set[tuple[Any, ...]] = set()  # overloads with the types of their tensors
 _OF_FACTORIES = {"dtype", "layout", "device", "pin_memory"}
 
 _COMPOSITES: dict[str, Kernel] = {
@@ -200,18 +201,41 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
 
 
 def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
-    """Let torch refuse outputs of types that it does not convert the results to: by the kernel for meta tensors."""
-    known = {argument.name for argument in overload._schema.arguments}
-    meta_args, meta_kwargs = to_meta((args, {**kwargs, **outputs}))
-    with suppress(NotImplementedError):
-        overload(*meta_args, **{name: value for name, value in meta_kwargs.items() if name in known})
+    """Let torch refuse outputs of types that it does not convert the results to: by a call on the CPU.
+
+    Raises:
+        RuntimeError: torch refuses them.
+    """
+    known = {argument.name: str(argument.type) for argument in overload._schema.arguments}
+    args = [
+        torch.tensor(value) if kind == "Tensor" and not isinstance(value, torch.Tensor) else value
+        for value, kind in zip(args, known.values(), strict=False)
+    ]  # torch hands numbers to overloads for tensors
+    named = {name: value for name, value in {**kwargs, **outputs}.items() if name in known}
+    types = tuple(leaf.dtype for leaf in tree_leaves((args, named)) if isinstance(leaf, torch.Tensor))
+    if (overload, types) in _accepted:
+        return
+    host_args, host_kwargs = tree_map(_zeros_on_host, (args, named))
+    try:
+        with host_execution(), torch.random.fork_rng(devices=()):
+            overload(*host_args, **host_kwargs)
+    except (RuntimeError, TypeError) as error:
+        if _ABOUT_TYPES.search(str(error)):
+            raise
+    _accepted.add((overload, types))
+
+
+def _zeros_on_host(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return torch.zeros(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 
 
 def _put(output: torch.Tensor, result: torch.Tensor) -> None:
     if output.shape == result.shape:
         output.copy_(result)
     else:
-        torch.ops.aten.set_.source_Tensor.redispatch(META, output, result.to(output.dtype))
+        set_view(output, result.to(output.dtype))
 
 
 def _functional(overload: Any, wanted: dict[str, Any]) -> Any:

@@ -30,6 +30,9 @@ _METADATA = (
     "set_.source_Storage",
 )
 
+_SET_TENSOR = torch.ops.aten.set_.source_Tensor
+_SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
+
 _EXTERNAL_DEVICE = 12
 _FLOAT, _INT, _UINT, _BFLOAT, _COMPLEX, _BOOL = 2, 0, 1, 4, 5, 6
 
@@ -45,9 +48,47 @@ def _redispatch(overload: Any) -> Kernel:
     return kernel
 
 
+def set_view(self: torch.Tensor, *source: Any) -> torch.Tensor:
+    """Make a device tensor a view of a tensor's or a storage's contents; the arguments are those of aten::set_.
+
+    Raises:
+        RuntimeError: the storage is too small.
+    """
+    if isinstance(source[0], torch.Tensor):
+        if self.device.index:  # torch's kernel refuses storages of DLPack
+            self.data = source[0]
+        else:
+            _SET_TENSOR.redispatch(META, self, source[0])
+        return self
+    storage, offset, size, stride = source if len(source) > 1 else _whole(self, source[0])
+    if not self.device.index:
+        _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
+        return self
+    try:
+        _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
+    except RuntimeError:
+        # It has set everything before it refuses, as the storage could be too small.
+        if self.untyped_storage()._cdata != storage._cdata or tuple(self.size()) != tuple(size):
+            raise
+        if self.numel() and (1 + _last_element(self)) * self.itemsize > storage.nbytes():
+            raise
+    return self
+
+
+def _whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> tuple[Any, ...]:
+    return storage, 0, [storage.nbytes() // tensor.itemsize], [1]
+
+
+def _last_element(tensor: torch.Tensor) -> int:
+    steps = zip(tensor.size(), tensor.stride(), strict=True)
+    last: int = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return last
+
+
 def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
-    kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in (*VIEWS, *_METADATA)}
+    kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS}
+    kernels |= dict.fromkeys(_METADATA, set_view)
 
     def empty(
         size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
@@ -70,13 +111,13 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
             kept = min(self.numel(), replacement.numel())
             if kept:
                 replacement.view(-1)[:kept].copy_(self.reshape(-1)[:kept])
-            torch.ops.aten.set_.source_Tensor.redispatch(META, self, replacement)
+            set_view(self, replacement)
         return self
 
     def as_strided_(self: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
         offset = self.storage_offset() if storage_offset is None else storage_offset
         view = restride(self, (self.dtype, tuple(size), tuple(stride), offset))
-        return torch.ops.aten.set_.source_Tensor.redispatch(META, self, view)
+        return set_view(self, view)
 
     return kernels | {
         "as_strided_": as_strided_,
