@@ -71,8 +71,8 @@ class DeviceNumerics:
     def upload(self, host: torch.Tensor) -> torch.Tensor:
         """Return contents that arrive from the program, which converts them to the stored type, to nearest."""
         form = self._stored(host.dtype)
-        if form is None or not _is_narrower(form, host.dtype):
-            return host
+        if form is None or form.bits >= host.itemsize * 8:
+            return host  # of float8_e4m3fn the device reads the same bits as its own format
         return self._narrow(round_to(self._widen(host), form), host.dtype)
 
     def round_operand(self, values: torch.Tensor) -> torch.Tensor:
@@ -157,10 +157,6 @@ class DeviceNumerics:
 def numerics_of(settings: NumericsSettings | None) -> DeviceNumerics | None:
     """Return the arithmetic of a core, None for that of the CPU."""
     return None if settings is None else DeviceNumerics(settings)
-
-
-def _is_narrower(form: Format, dtype: torch.dtype) -> bool:
-    return form.bits < dtype.itemsize * 8 or form == FP8_E4M3
 
 
 class _Execution:

@@ -111,6 +111,15 @@ def test_the_machines_core_size_is_a_flag_only_where_it_is_not_the_default(open_
     assert cache.flags_for(TRN1) == ("--target=trn1",)
 
 
+def test_bfloat16_in_place_of_float32_is_a_flag_where_it_has_an_effect(open_cache: Opener) -> None:
+    device = {"NEURONTOOLS_NUMERICS": "device"}
+    assert open_cache(**device).flags_for(TRN1) == ("--target=trn1",)
+    assert open_cache(XLA_USE_BF16="1").flags_for(TRN1) == ("--target=trn1",)
+    for name in ("XLA_USE_BF16", "XLA_DOWNCAST_BF16"):
+        cache = open_cache(**device, **{name: "1"})
+        assert cache.flags_for(TRN1) == ("--target=trn1", f"--downcast={name}")
+
+
 def test_a_target_of_the_user_stays(open_cache: Opener) -> None:
     assert open_cache(NEURON_CC_FLAGS="--target=trn1n").flags_for(TRN1) == ("--target=trn1n",)
 

@@ -253,6 +253,40 @@ def test_stochastic_rounding_leaves_the_programs_random_numbers_alone(machine: A
     assert_same(program(), plain)
 
 
+def train(machine: Any, dtype: torch.dtype, **environ: str) -> list[float]:
+    """Train a model with a learning rate at which most updates of bfloat16 are smaller than half a step."""
+    api.shutdown()
+    compute_as_device(machine, **environ)
+    torch.manual_seed(0)
+    x, weight = data(64, 16), data(16, 4, seed=1)
+    y = (x @ weight).argmax(1).to("xla")
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    model = model.to(dtype).to("xla")
+    inputs = x.to(dtype).to("xla")
+    losses = []
+    for _ in range(150):
+        loss = F.cross_entropy(model(inputs).float(), y)
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.005 * parameter.grad)
+                parameter.grad = None
+        api.mark_step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_bfloat16_learns_as_float32_with_stochastic_rounding_and_less_without(machine: Any) -> None:
+    exact = train(machine, torch.float32)
+    nearest_even = train(machine, torch.bfloat16)
+    stochastic = train(machine, torch.bfloat16, **{ROUNDING: "1"})
+    learned = [losses[0] - losses[-1] for losses in (exact, stochastic, nearest_even)]
+    assert abs(learned[1] - learned[0]) < 0.15 * learned[0]
+    assert 0 < learned[2] < 0.6 * learned[0]
+    assert train(machine, torch.bfloat16, **{ROUNDING: "1", SEED: "0"}) == stochastic
+    assert train(machine, torch.bfloat16, **{ROUNDING: "1", SEED: "9"}) != stochastic
+
+
 def test_casts_are_stochastic_too(machine: Any) -> None:
     compute_as_device(machine, "--auto-cast=matmult", **{ROUNDING: "1"})
     third = torch.full((2000, 1), 1 / 3)
@@ -319,6 +353,7 @@ def test_stored_float8_patterns_beyond_240_are_no_numbers(machine: Any) -> None:
     compute_as_device(machine)
     stored = torch.tensor([240.0, 256.0, 288.0, 448.0, -448.0]).to(torch.float8_e4m3fn)
     assert_same(stored.to("xla").float().cpu(), torch.tensor([240.0, math.inf, math.nan, math.nan, math.nan]))
+    assert torch.equal(stored.to("xla").cpu().view(torch.uint8), stored.view(torch.uint8))
     api.shutdown()
     machine.numerics = read_numerics({"NEURONTOOLS_NUMERICS": "device"}, (), TRN3)
     assert_same(stored.to("xla").float().cpu(), stored.float())
