@@ -1,6 +1,7 @@
 # make demo        train on the simulated device and look at it with every tool
 # make test        all checks and tests
 # make test-fast   tests without the slow ones, for the inner loop; TESTS=tests/cache runs one folder
+# make test-libraries   tests of accelerate, diffusers, Lightning, timm and others on the device: 300 MB to install
 # make cover       line coverage of the tests, processes included
 # make docs        the documentation site in site/; fails on a dead link
 # make dist        source distribution and wheel in dist/, checked
@@ -23,7 +24,7 @@ TESTS ?= tests
 WORKERS ?= 3
 INPUTS ?= 1000
 
-.PHONY: demo test test-fast cover lint types bench fuzz mutation docs dist dev clean
+.PHONY: demo test test-fast test-libraries cover lint types bench fuzz mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -33,6 +34,9 @@ test: $(VENV)/installed-dev lint types
 
 test-fast: $(VENV)/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow' -q $(TESTS)
+
+test-libraries: $(VENV)/dependencies-libraries $(VENV)/installed-dev
+	$(BIN)/pytest -n $(WORKERS) tests/compat/test_libraries.py
 
 cover: $(VENV)/installed-dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(TESTS)
@@ -79,6 +83,10 @@ $(VENV)/dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dependencies-dev: $(VENV)/dependencies
 	$(PIP) $(INDEX) '.[all,dev]'
+	touch $@
+
+$(VENV)/dependencies-libraries: $(VENV)/dependencies-dev
+	$(PIP) $(INDEX) '.[all,dev,libraries]'
 	touch $@
 
 $(VENV)/dependencies-mutation: $(VENV)/dependencies-dev

@@ -107,7 +107,6 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_xla.distributed.data_parallel": "torch_xla.launch",
     "torch_xla.distributed.spmd.api": "torch_xla.distributed.spmd",
     "torch_xla.distributed.spmd.xla_sharding": "torch_xla.distributed.spmd",
-    "torch_xla.experimental.custom_kernel": "torch_neuronx.xla_impl.custom_op",
     "torch_xla.experimental.distributed_checkpoint": "torch_xla.utils.serialization",
     "torch_xla.experimental.gradient_accumulation": "torch_xla.compile",
     "torch_xla.experimental.pjrt": "torch_xla.runtime",

@@ -1,4 +1,4 @@
-"""accelerate and transformers on the device, where they are installed: `pip install 'neurontools[libraries]'`."""
+"""Libraries on top of torch train on the device, where they are installed: `pip install 'neurontools[libraries]'`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ import pytest
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in ("accelerate", "transformers")),
-        reason="accelerate and transformers are not installed: neurontools[libraries]",
-    ),
-]
+pytestmark = pytest.mark.torch
 
+# PyPI's torchvision for x86-64 is built for CUDA; beside torch's CPU build it does not import without these operators.
+PREPARE = """
+    import importlib.util, sys, torch
+    if importlib.util.find_spec("torchvision"):
+        try:
+            import torchvision
+        except RuntimeError:
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]
+            for name in ("nms", "qnms"):
+                schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{name}", schema)
+"""
 BERT = """
-    import os, torch
+    import os
     from transformers import BertConfig, BertForSequenceClassification
     os.environ["HF_HUB_OFFLINE"] = "1"
     config = BertConfig(
@@ -83,19 +90,156 @@ TRACE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (ACCELERATE, ["xla:0 DistributedType.XLA", "True", "2"]),
-        (TRAINER, ["xla:0 True"]),
-        (TRACE, ["True"]),
-    ],
-    ids=["accelerate", "trainer", "trace"],
-)
-def test_a_library_runs_as_it_is(tool, home, body, expected):
+COMPARE = """
+    import torch_xla
+
+    def losses(make, loss_of, device):
+        torch.manual_seed(0)
+        model = make().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+        data = torch.Generator().manual_seed(1)
+        torch.manual_seed(2)  # dropout, which is drawn on the device
+        seen = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = loss_of(model, data, device)
+            loss.backward()
+            optimizer.step()
+            torch_xla.sync()
+            seen.append(loss.item())
+        return seen
+
+    def compare(make, loss_of, tolerance=0.0):
+        pairs = zip(losses(make, loss_of, "cpu"), losses(make, loss_of, "xla"), strict=True)
+        print(all(abs(cpu - device) <= tolerance for cpu, device in pairs))
+
+    def image_loss(model, data, device):
+        images, labels = torch.randn(2, 3, 32, 32, generator=data), torch.tensor([1, 2])
+        return torch.nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+"""
+TIMM = """
+    import timm
+    compare(lambda: timm.create_model("resnet10t", num_classes=4), image_loss)
+    vit = dict(img_size=32, depth=2, num_classes=4)
+    compare(lambda: timm.create_model("vit_tiny_patch16_224", **vit), image_loss)
+"""
+TORCHVISION = """
+    import torchvision
+    from torchvision.transforms import v2
+    compare(lambda: torchvision.models.mobilenet_v3_small(num_classes=4), image_loss)
+    prepare = v2.Compose([v2.Resize(32), v2.Normalize([0.5] * 3, [0.5] * 3)])
+    images = torch.rand(2, 3, 40, 40)
+    print(torch.equal(prepare(images.to("xla")).cpu(), prepare(images)))
+"""
+DIFFUSERS = """
+    from diffusers import DDPMScheduler, UNet2DModel
+    noise_of = DDPMScheduler(num_train_timesteps=50)
+
+    def make():
+        return UNet2DModel(
+            sample_size=8, block_out_channels=(8, 16), norm_num_groups=4, layers_per_block=1, attention_head_dim=4,
+            down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        )
+
+    def loss_of(model, data, device):
+        images, noise = torch.randn(2, 2, 3, 8, 8, generator=data).to(device)
+        times = torch.randint(0, 50, (2,), generator=data).to(device)
+        predicted = model(noise_of.add_noise(images, noise, times), times).sample
+        return torch.nn.functional.mse_loss(predicted, noise)
+
+    compare(make, loss_of, 1e-6)  # torch's gradient of a GroupNorm in channels-last order
+"""
+METRICS = """
+    import datasets, torchmetrics
+    rows = {"x": torch.randn(12, 3).tolist(), "label": [i % 3 for i in range(12)]}
+    loader = torch.utils.data.DataLoader(datasets.Dataset.from_dict(rows).with_format("torch"), batch_size=4)
+    scores = {}
+    for device in ("cpu", "xla"):
+        measured = torchmetrics.MetricCollection([
+            torchmetrics.Accuracy("multiclass", num_classes=3), torchmetrics.F1Score("multiclass", num_classes=3),
+            torchmetrics.AUROC("multiclass", num_classes=3), torchmetrics.ConfusionMatrix("multiclass", num_classes=3),
+        ]).to(device)
+        mean = torchmetrics.MeanMetric().to(device)
+        for batch in loader:
+            measured.update(batch["x"].to(device), batch["label"].to(device))
+            mean.update(batch["x"].to(device).mean())
+            torch_xla.sync()
+        scores[device] = [*measured.compute().values(), mean.compute()]
+    print({score.device.type for score in scores["xla"]})
+    print(all(torch.equal(a, b.cpu()) for a, b in zip(scores["cpu"], scores["xla"], strict=True)))
+"""
+LIGHTNING = """
+    import logging
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    import pytorch_lightning as lightning
+    from pytorch_lightning.accelerators import Accelerator
+    from pytorch_lightning.strategies import SingleDeviceXLAStrategy
+
+    class Neuron(Accelerator):
+        setup_device = teardown = lambda self, *_: None
+        parse_devices = staticmethod(lambda devices: devices)
+        get_parallel_devices = staticmethod(lambda devices: [torch.device("xla", 0)])
+        auto_device_count = staticmethod(lambda: 1)
+        is_available = staticmethod(lambda: True)
+        name = staticmethod(lambda: "neuron")
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+            self.devices, self.losses = set(), []
+        def training_step(self, batch, index):
+            loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            self.log("loss", loss)
+            self.devices.add(loss.device.type)
+            self.losses.append(loss.detach())
+            return loss
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), 0.01)
+
+    def fit(epochs, resume=None, **options):
+        lightning.seed_everything(0, verbose=False)
+        net, rows = Net(), torch.utils.data.TensorDataset(torch.randn(16, 4), torch.arange(16) % 2)
+        trainer = lightning.Trainer(
+            max_epochs=epochs, logger=False, enable_progress_bar=False, enable_model_summary=False, **options
+        )
+        trainer.fit(net, torch.utils.data.DataLoader(rows, batch_size=4), ckpt_path=resume, weights_only=False)
+        return net.devices, [loss.item() for loss in net.losses], trainer.checkpoint_callback.best_model_path
+
+    def device():
+        return dict(accelerator=Neuron(), strategy=SingleDeviceXLAStrategy(torch.device("xla", 0)), devices=1)
+
+    on_cpu, cpu, _ = fit(2)
+    on_device, whole, _ = fit(2, **device())
+    *_, saved = fit(1, **device())
+    _, resumed, _ = fit(2, saved, **device())
+    print(on_cpu, on_device, cpu == whole, whole[4:] == resumed)
+"""
+RUNS = {
+    "accelerate": (
+        ("accelerate", "transformers"),
+        BERT + ACCELERATE,
+        ["xla:0 DistributedType.XLA", "True", "2"],
+    ),
+    "trainer": (("accelerate", "transformers"), BERT + TRAINER, ["xla:0 True"]),
+    "trace": (("transformers",), BERT + TRACE, ["True"]),
+    "timm": (("timm",), COMPARE + TIMM, ["True", "True"]),
+    "torchvision": (("torchvision",), COMPARE + TORCHVISION, ["True", "True"]),
+    "diffusers": (("diffusers",), COMPARE + DIFFUSERS, ["True"]),
+    "torchmetrics": (("torchmetrics", "datasets"), COMPARE + METRICS, ["{'xla'}", "True"]),
+    "lightning": (("pytorch_lightning",), COMPARE + LIGHTNING, ["{'cpu'} {'xla'} True True"]),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_library_runs_as_it_is(tool, home, name):
+    needed, program, expected = RUNS[name]
+    missing = [library for library in needed if importlib.util.find_spec(library) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}; pip install 'neurontools[libraries]'")
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
-    (home / "program.py").write_text(textwrap.dedent(BERT) + textwrap.dedent(body))
+    (home / "program.py").write_text(textwrap.dedent(PREPARE + program))
     run = tool("neuron-run", "--", "python", "-W", "ignore", "program.py")
     assert run.returncode == 0, run.stderr
-    printed = [line for line in run.stdout.splitlines() if not line.startswith("{")]
+    printed = [line for line in run.stdout.splitlines() if not line.startswith('{"')]
     assert printed == expected

@@ -467,3 +467,37 @@ def test_a_graph_of_torchdynamo_is_one_execution_after_that_of_its_inputs(shims,
     assert torch.equal(run(x, y).cpu(), graph(x.cpu(), y.cpu()))
     assert shims.executions == 3
     assert len(shims.graphs) == compiled
+
+
+def test_attention_of_the_kernel_library_masks_segments_and_adds_a_bias(device):
+    from torch_xla.experimental.custom_kernel import flash_attention
+
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 4, 8)
+    bias = torch.randn(2, 1, 4, 4)
+    segments = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    apart = segments[:, None, :, None] != segments[:, None, None, :]
+    later = torch.ones(4, 4, dtype=torch.bool).triu(1)
+
+    def expected(masked, ab, scale):
+        scores = scale * q @ k.transpose(-1, -2) + ab
+        return torch.softmax(scores.masked_fill(masked, float("-inf")), dim=-1) @ v
+
+    on_device = [tensor.to(device) for tensor in (q, k, v)]
+    ids = {"q_segment_ids": segments.to(device), "kv_segment_ids": segments.to(device)}
+    for options, result in (
+        ({}, expected(later & False, 0.0, 1.0)),
+        ({"causal": True, "sm_scale": 0.5}, expected(later, 0.0, 0.5)),
+        ({"ab": bias.to(device), "causal": True}, expected(later, bias, 1.0)),
+        ({**ids, "ab": bias.to(device)}, expected(apart, bias, 1.0)),
+        ({**ids, "causal": True}, expected(apart | later, 0.0, 1.0)),
+    ):
+        torch.testing.assert_close(flash_attention(*on_device, **options).cpu(), result)
+
+
+def test_a_neuron_machine_has_no_tpu(shims):
+    from torch_xla._internal import tpu
+
+    assert tpu.num_available_devices() == tpu.num_available_chips() == 0
+    with pytest.raises(AttributeError, match="not simulated"):
+        tpu.num_available_device  # noqa: B018

@@ -1,0 +1,1 @@
+"""Parts of torch_xla that libraries ask for other accelerators."""

@@ -1,0 +1,21 @@
+"""torch_xla._internal.tpu: Lightning asks it before it chooses an accelerator; a Neuron machine has no TPU."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from neurontools.compat.missing import missing_name
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing_name(__name__, name)
+
+
+def num_available_chips() -> int:
+    """Return the number of TPU chips: none."""
+    return 0
+
+
+def num_available_devices() -> int:
+    """Return the number of TPU cores: none."""
+    return 0
