@@ -9,7 +9,8 @@ docs/explanation/cost-model.md explains the numbers.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neurontools import gpsimd
@@ -64,6 +65,9 @@ class OpCost:
     source: str
 
 
+_values = attrgetter(*(item.name for item in fields(OpCost)))
+
+
 @dataclass(frozen=True, slots=True)
 class GraphCost:
     """A schedule, modelled. `ops` are in program order; `gpsimd_ns` is the time of custom operators alone."""
@@ -84,7 +88,7 @@ class GraphCost:
 
     def to_bytes(self) -> bytes:
         """Return the stored form: JSON, the same for equal schedules."""
-        stored = {"schema": SCHEMA, "total_ns": self.total_ns, "ops": [astuple(op) for op in self.ops]}
+        stored = {"schema": SCHEMA, "total_ns": self.total_ns, "ops": [_values(op) for op in self.ops]}
         return json.dumps(stored, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neurontools.errors import NeuronToolsError
 
 SCHEMA = 1
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _LARGEST = 2**63 - 1  # of sizes, strides and offsets
 
 
@@ -92,13 +93,26 @@ class Graph:
     libraries: tuple[str, ...] = ()
     cut: str = ""
 
+    _digest: str = field(default="", init=False, repr=False, compare=False)
+    _stored: bytes = field(default=b"", init=False, repr=False, compare=False)
+
     def to_bytes(self) -> bytes:
         """Return the stored form: canonical JSON, the same for equal graphs."""
-        return _dump(self, sources=True)
+        if not self._stored:
+            self._serialize()
+        return self._stored
 
     def digest(self) -> str:
         """Return the sha256 (hex) that identifies the graph: everything but source lines and cut."""
-        return hashlib.sha256(_dump(self, sources=False)).hexdigest()
+        if not self._digest:
+            self._serialize()
+        return self._digest
+
+    def _serialize(self) -> None:
+        """Set both forms: a compile needs both, and most of the work is the same."""
+        hashed, stored = _dump(self)
+        object.__setattr__(self, "_digest", hashlib.sha256(hashed).hexdigest())
+        object.__setattr__(self, "_stored", stored)
 
     def module_hash(self) -> str:
         """Return the decimal uint64 that names the MODULE directory."""
@@ -141,43 +155,51 @@ def graph_from_bytes(data: bytes) -> Graph:
 
 def views(arg: Arg) -> tuple[View, ...]:
     """Return the views in an argument, lists included, in order."""
-    if isinstance(arg, View):
-        return (arg,)
-    if isinstance(arg, tuple):
-        return tuple(view for item in arg for view in views(item))
-    return ()
+    found: list[View] = []
+    _collect(arg, found)
+    return tuple(found)
 
 
 def reads(node: Node) -> tuple[View, ...]:
     """Return every view among a node's arguments."""
-    return views(node.args) + views(tuple(value for _, value in node.kwargs))
+    found: list[View] = []
+    _collect(node.args, found)
+    for _, value in node.kwargs:
+        _collect(value, found)
+    return tuple(found)
 
 
-def _dump(graph: Graph, *, sources: bool) -> bytes:
-    stored: dict[str, Any] = {
-        "schema": SCHEMA,
-        "slots": [slot.nbytes for slot in graph.slots],
-        "inputs": list(graph.inputs),
-        "lifted": graph.lifted,
-        "nodes": [_store_node(node, sources=sources) for node in graph.nodes],
-        "outputs": list(graph.outputs),
-        "libraries": list(graph.libraries),
-    }
-    if sources and graph.cut:
-        stored["cut"] = graph.cut
-    return json.dumps(stored, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+def _collect(arg: Arg, found: list[View]) -> None:
+    if arg.__class__ is View:
+        found.append(arg)
+    elif isinstance(arg, tuple):
+        for item in arg:
+            _collect(item, found)
 
 
-def _store_node(node: Node, *, sources: bool) -> dict[str, Any]:
-    stored: dict[str, Any] = {
+def _dump(graph: Graph) -> tuple[bytes, bytes]:
+    """Return canonical JSON without source lines and cut, and with them."""
+    nodes = [_encode(_store_node(node)) for node in graph.nodes]
+    # "source" comes last in the order of the keys, and "cut" first.
+    located = [
+        f'{text[:-1]},"source":{_encode(node.source)}}}' if node.source else text
+        for text, node in zip(nodes, graph.nodes, strict=True)
+    ]
+    head = _encode({"inputs": graph.inputs, "libraries": graph.libraries, "lifted": graph.lifted})[1:-1]
+    slots = _encode([slot.nbytes for slot in graph.slots])
+    tail = f'"outputs":{_encode(graph.outputs)},"schema":{SCHEMA},"slots":{slots}}}'
+    cut = f'"cut":{_encode(graph.cut)},' if graph.cut else ""
+    hashed = f'{{{head},"nodes":[{",".join(nodes)}],{tail}'
+    return hashed.encode(), f'{{{cut}{head},"nodes":[{",".join(located)}],{tail}'.encode()
+
+
+def _store_node(node: Node) -> dict[str, Any]:
+    return {
         "op": node.op,
         "args": [_store(arg) for arg in node.args],
         "kwargs": [[name, _store(arg)] for name, arg in node.kwargs],
         "results": [_store(result) for result in node.results],
     }
-    if sources and node.source:
-        stored["source"] = node.source
-    return stored
 
 
 def _store(arg: Arg) -> Any:
