@@ -17,6 +17,7 @@ from neurontools.cache.filters import (
     parse_filters,
 )
 from neurontools.commands.cache import main
+from neurontools.errors import UsageError
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.entries import an_entry
 
@@ -216,3 +217,12 @@ def test_help_lists_every_field_as_the_table_of_fields_has_it(capsys: pytest.Cap
     from neurontools.commands.cache import entries
 
     assert describe_fields() in entries._LS_EXAMPLES
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("name>3", "name does not support '>'"), ("name", "expected an operator after name")],
+)
+def test_a_wrong_or_missing_operator_is_named(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        parse_filters([text])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -187,3 +188,10 @@ class IndexedRoot(RuleBasedStateMachine):
 
 TestIndexedRoot = IndexedRoot.TestCase
 TestIndexedRoot.settings = settings(max_examples=12, stateful_step_count=10)
+
+
+def test_an_index_is_as_old_as_the_listing(tree: Tree) -> None:
+    started_ns = 1_700_000_000_123_456_789
+    listing.write_index(str(tree.root), [], 3, [], started_ns)
+    written = json.loads(Path(listing.index_path(str(tree.root))).read_bytes())
+    assert (written["made_unix_s"], written["skipped"]) == (started_ns / 1e9, 3)

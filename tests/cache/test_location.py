@@ -108,3 +108,9 @@ def test_path_says_which_setting_won(
     assert main(["path", "--json", "--cache-dir", "/mine"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["root"], shown["source"]) == ("/mine", "command line")
+
+
+@pytest.mark.parametrize(("root", "has_copy"), [("/c", False), ("s3://bucket/c", True)])
+def test_only_a_cache_in_a_bucket_has_a_copy_here(root: str, has_copy: bool) -> None:
+    chosen = resolve({URL: root})
+    assert location.location_json(chosen)["copy"] == (chosen.directory if has_copy else None)

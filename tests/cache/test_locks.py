@@ -370,3 +370,39 @@ def test_an_entry_that_a_removal_puts_back_is_held_all_the_same(
     assert is_in_use(str(entry))
     entry_io.release(held)
     assert not is_in_use(str(entry))
+
+
+def test_the_kernel_s_list_of_locks_says_which_entries_are_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("used", "other"):
+        (tmp_path / name).mkdir()
+    held = frozenset({(tmp_path / "used").stat().st_ino})
+    monkeypatch.setattr(locks, "_held_inodes", lambda root: held)
+    is_used = locks.in_use_checker(str(tmp_path))
+    assert [is_used(str(tmp_path / name)) for name in ("used", "other", "gone")] == [True, False, False]
+    assert locks.in_use_checker("s3://bucket/cache") is is_in_use
+    monkeypatch.setattr(locks, "_held_inodes", lambda root: None)
+    assert locks.in_use_checker(str(tmp_path)) is is_in_use
+
+
+@pytest.mark.parametrize("shows_own", [True, False])
+def test_the_kernel_s_list_of_locks_counts_only_if_it_shows_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows_own: bool
+) -> None:
+    status = os.stat(tmp_path)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    shown = tmp_path / "locks"
+    numbers = [status.st_ino, 1234567] if shows_own else [1234567]
+    shown.write_text("".join(f"1: FLOCK ADVISORY WRITE 7 {device}:{number} 0 EOF\n" for number in numbers))
+    real_open, real_readlink = open, os.readlink
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *a, **k: real_open(shown if path == "/proc/locks" else path, *a, **k)
+    )
+    namespace = locks._FIRST_NAMESPACE
+    monkeypatch.setattr(
+        os,
+        "readlink",
+        lambda path, **k: namespace if path == "/proc/self/ns/pid" else real_readlink(path, **k),
+    )
+    assert locks._held_inodes(str(tmp_path)) == ({1234567} if shows_own else None)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from neurontools.cache import events
 from neurontools.cache.entry_io import read_provenance
 from neurontools.cache.events import Events, LookupEventKind
-from neurontools.cache.log_counts import LogCounts, count_lines, read_lines
+from neurontools.cache.log_counts import LogCounts, count_lines, format_counts, read_lines
 from neurontools.cache.stats import group_runs, sum_events
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
@@ -199,3 +199,33 @@ def test_a_log_that_is_not_there_is_an_error_in_words(capsys: pytest.CaptureFixt
 @given(st.lists(st.binary(max_size=80), max_size=10))
 def test_any_bytes_are_a_log(lines: list[bytes]) -> None:
     assert count_lines(lines).lines == len(lines)
+
+
+def test_a_file_of_events_that_is_just_full_is_kept(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(module: str) -> int:
+        written = Events(root)
+        written.add(LookupEventKind.MISS, module, 1.0)
+        written.close()
+        return os.path.getsize(events.events_path(root))
+
+    root = str(home / "cache")
+    size = add("MODULE_1")
+    monkeypatch.setattr(events, "_MAX_BYTES", size)
+    assert add("MODULE_2") > size
+    assert not os.path.exists(f"{events.events_path(root)}.old")
+    add("MODULE_3")
+    assert os.path.exists(f"{events.events_path(root)}.old")
+    assert [event.module for event in Events(root).read()] == ["MODULE_1", "MODULE_2", "MODULE_3"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "text"),
+    [
+        (set(), "3 lines of the wrapper in 9, a to b"),
+        ({"1"}, "3 lines of the wrapper of 1 process in 9, a to b"),
+        ({"1", "2"}, "3 lines of the wrapper of 2 processes in 9, a to b"),
+    ],
+)
+def test_the_last_line_of_counts_says_what_was_read(processes: set[str], text: str) -> None:
+    counts = LogCounts(lines=9, recognised=3, first="a", last="b", processes=processes)
+    assert format_counts(counts).splitlines()[-1] == text

@@ -7,22 +7,28 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layouts
+from neurontools.cache import extraction, layouts, show
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
 from neurontools.cache.flags import flags_hash
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.logs import WrapperFormatter
 from neurontools.cache.store import CompileCache
-from neurontools.compiler.compile import COMPILER_VERSION
+from neurontools.cache.walk import EntryRef
+from neurontools.compiler.compile import COMPILER_VERSION, compile_graph
 from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError, parse
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import custom_graph, mlp
+
+if TYPE_CHECKING:
+    from tests.cache.conftest import Tree
 
 TRN1 = instance_type("trn1.2xlarge").device
 TRN2 = instance_type("trn2.48xlarge").device
@@ -352,3 +358,21 @@ def test_a_hit_never_takes_the_root_lock(open_cache: Opener) -> None:
     with open(f"{cache.root}/lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
+
+
+def test_only_the_libraries_of_an_extracted_entry_are_removed(tree: Tree) -> None:
+    path = tree.entry(files={".library-1": b"x", ".library-1.json": b"{}"})
+    kept = sorted(set(os.listdir(path)) - {".library-1", ".library-1.json"})
+    extraction.remove_libraries(str(path))
+    assert sorted(os.listdir(path)) == kept
+
+
+def test_the_libraries_of_an_entry_are_those_of_its_neff(tree: Tree) -> None:
+    graph, part = custom_graph()
+    path = tree.entry(files={layouts.NEFF: compile_graph(graph, TRN1, (), "custom", [part])})
+    place = EntryRef(str(path), CacheLayout.CURRENT, COMPILER_VERSION, path.name)
+    (found,) = show._libraries(place, (show.EntryFile(layouts.NEFF, 1),))
+    assert found.name == part.name
+    assert show._libraries(place, ()) == ()
+    (path / layouts.NEFF).write_bytes(b"damaged")
+    assert show._libraries(place, (show.EntryFile(layouts.NEFF, 1),)) == ()

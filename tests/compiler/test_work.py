@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from neurontools.compiler.cost import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
-from neurontools.compiler.work import MatMul, products
+from neurontools.compiler.work import MatMul, products, written
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import tensor
 
@@ -126,3 +127,11 @@ def test_padding_never_makes_work_smaller() -> None:
     for product in (MatMul(1, 1, 1, 1), MatMul(3, 128, 128, 512), MatMul(2, 129, 127, 5)):
         assert product.padded_flops >= product.flops
     assert MatMul(1, 128, 256, 512).padded_flops == MatMul(1, 128, 256, 512).flops
+
+
+def test_a_tensor_given_as_out_is_written() -> None:
+    x, y, out = tensor(0, 4), tensor(1, 4), tensor(2, 4)
+    node = Node("aten.add.out", (x, y), (("alpha", y), ("out", out)), (out,))
+    assert written(replace(node, results=())) == (out,)
+    assert written(node) == (out,)
+    assert written(Node("aten.add_.Tensor", (x, y), (), ())) == (x,)

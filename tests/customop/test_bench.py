@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from neurontools import gpsimd
 from neurontools.base.units import format_ns
+from neurontools.customop.bench import advice
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
     Point,
@@ -324,3 +327,25 @@ def test_default_inputs_are_of_the_dtype(package: Read) -> None:
     assert default_templates(entry, "int8") == (Pattern(None, "int8"), 0.5, 1, 0.5)
     with pytest.raises(UsageError, match="not supported by the device"):
         default_templates(entry, "int64")
+
+
+def test_advice_says_what_eight_cores_save() -> None:
+    subject: Any = SimpleNamespace(
+        multicore=False, share=lambda *_: 1.0, report=SimpleNamespace(modelled_ns=8_000_000)
+    )
+    (found,) = advice._more_cores(subject)
+    assert f"about {format_ns(1_000_000)} on all 8" in found.text
+    assert found.saves_ns == 7_000_000
+    subject.multicore = True
+    assert list(advice._more_cores(subject)) == []
+
+
+def test_advice_to_keep_a_tensor_in_tcm_saves_all_copies_but_one() -> None:
+    place = SimpleNamespace(tensor=0, nbytes=6400, modelled_ns=1_000_000, location="kernel.cpp:3")
+    subject: Any = SimpleNamespace(
+        tensors={0: 64}, places=lambda *_: [place], report=SimpleNamespace(modelled_ns=1_000_000)
+    )
+    (found,) = advice._read_again(subject)
+    assert (found.kind, found.location) == ("fits", "kernel.cpp:3")
+    assert found.saves_ns == round(1_000_000 - gpsimd.rates().transfer_ns(64))
+    assert 0 < found.saves_ns < 1_000_000

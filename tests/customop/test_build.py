@@ -7,9 +7,11 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from neurontools.customop.building import build as build_module
 from neurontools.customop.building import toolchain
 from neurontools.customop.building.build import build
 from neurontools.customop.building.compilation import Unit, compile_units, describe, link
@@ -340,3 +342,13 @@ def test_a_directory_that_cannot_be_written_is_named(sources: Path) -> None:
     assert stat.S_ISREG((sources / "out").stat().st_mode)
     with pytest.raises(Exception, match=r"cannot write .*out/libbuilt.so"):
         build(request())
+
+
+def test_a_build_says_how_long_it_took(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([100.0, 102.5])
+    monkeypatch.setattr(build_module, "find_compiler", lambda: None)
+    monkeypatch.setattr(build_module, "build_key", lambda *_: "0" * 64)
+    monkeypatch.setattr(build_module, "up_to_date", lambda *_: "the manifest")
+    monkeypatch.setattr(build_module, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    result = build(request())
+    assert (result.seconds, result.rebuilt, result.manifest) == (2.5, False, "the manifest")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from neurontools.commands.customop import main
-from neurontools.customop.checking.check import TOLERANCES, check, first_difference
-from neurontools.customop.checking.inputs import Pattern, cases, parse_pattern
+from neurontools.customop.checking.calls import CheckedOperator
+from neurontools.customop.checking.check import TOLERANCES, _Check, _place, check, first_difference
+from neurontools.customop.checking.inputs import Pattern, _assignments, cases, parse_pattern
 from neurontools.customop.checking.report import CheckReport, CheckSettings
+from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError
@@ -232,3 +237,40 @@ def test_crashes_and_hangs_are_findings_and_few_of_them_are_enough(
     assert "2 inputs: timeout: no result after 0.2 s at " in out
     assert main([*fault, "--input", "24", "--cases", "0"]) == 0
     assert "warning             tcm: 1 TCM block (4096 bytes) not freed" in capsys.readouterr().out
+
+
+def test_a_place_is_given_by_its_indices_outermost_first() -> None:
+    assert _place(torch.zeros(2, 3, 4), 6) == "[0, 1, 2]"
+    assert _place(torch.zeros(2, 3, 4), 23) == "[1, 2, 3]"
+
+
+def test_random_sizes_start_at_one() -> None:
+    class Least(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            return a
+
+    assert list(_assignments(2, 3, Least()))[-3:] == [(1, 1)] * 3
+
+
+def test_refusals_that_differ_only_in_numbers_are_counted_together() -> None:
+    operator = CheckedOperator.__new__(CheckedOperator)
+    operator._refused = {}
+    for reason in ("9 is too large", "8 is too large", "wrong dtype"):
+        operator.refuse(NeuronCustomOpError("x::y", "shape", reason))
+    assert [count for _, count in operator.refused] == [2, 1]
+
+
+@pytest.mark.parametrize(("again", "same"), [([1.0], True), ([2.0], False), (None, False)])
+def test_a_call_that_fails_when_it_is_repeated_is_no_success(again: list[float] | None, same: bool) -> None:
+    def call() -> torch.Tensor:
+        if again is None:
+            raise NeuronCustomOpError("x::y", "bounds", "outside")
+        return torch.tensor(again)
+
+    found: list[str] = []
+    run: Any = SimpleNamespace(
+        failures=0, findings=SimpleNamespace(add=lambda *finding: found.append(finding[2]))
+    )
+    assert _Check._again(run, "repeats", "it differs", cast("Any", None), torch.tensor([1.0]), call) is same
+    assert len(found) == (0 if same else 1)
+    assert run.failures == (1 if again is None else 0)

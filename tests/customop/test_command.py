@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import COMMANDS, build_parser, main
+from neurontools.customop import doctor
 
 pytestmark = pytest.mark.torch
 
@@ -232,3 +233,12 @@ def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
         [sys.executable, "-c", code, str(library("faults"))], capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("False\n")
+
+
+@pytest.mark.parametrize(("found", "text"), [(object(), "installed"), (None, "not installed")])
+def test_the_doctor_says_whether_torch_is_installed(
+    monkeypatch: pytest.MonkeyPatch, found: object, text: str
+) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda _: found)
+    status = doctor._torch()
+    assert (status.ok, status.detail) == (found is not None, text)

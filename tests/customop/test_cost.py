@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from neurontools.compiler.cost import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.customop import probe
 from neurontools.customop.calls import CoreWork
 from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_ns
 from neurontools.customop.load import load_library
@@ -145,3 +146,11 @@ def test_numbers_that_a_graph_does_not_know_are_made_up(library: Library) -> Non
     unknown = (TensorOperand((8,), "float32"), None, None, None)
     known = (TensorOperand((8,), "float32"), 0.5, 1, 0.5)
     assert operator_ns("styles::scaled", unknown) == operator_ns("styles::scaled", known)
+
+
+def test_only_tensors_that_the_device_has_are_tried() -> None:
+    assert probe._on_device(TensorOperand((2,), "float32"))
+    assert not probe._on_device(TensorOperand((2,), "float64"))
+    assert not probe._on_device(TensorOperand((2,), "unheard_of"))
+    assert probe._on_device(0.5)
+    assert probe._on_device(None)

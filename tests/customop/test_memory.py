@@ -203,3 +203,24 @@ def test_tensors_outlive_their_memory_s_workers(call: Callable[..., torch.Tensor
     operation("memory::sum").executor.close()
     gc.collect()
     assert torch.equal(y, torch.full((10,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "size"),
+    [
+        (0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (20_000, 32_768),
+        (16 << 20, 16 << 20), ((16 << 20) + 1, 32 << 20), (40 << 20, 48 << 20),
+    ],
+)  # fmt: skip
+def test_sizes_of_blocks_are_powers_of_two_then_steps_of_16_mib(nbytes: int, size: int) -> None:
+    assert arena.block_bytes(nbytes) == size
+
+
+@pytest.mark.parametrize("child", [True, False])
+def test_only_a_child_gets_a_new_lock_after_a_fork(monkeypatch: pytest.MonkeyPatch, child: bool) -> None:
+    """Another thread of the parent may have held the lock of the arenas."""
+    monkeypatch.setattr(arena, "_arenas", [])
+    before = arena._lock
+    monkeypatch.setattr(arena, "_lock", before)
+    arena._after_fork(child=child)
+    assert (arena._lock is not before) is child

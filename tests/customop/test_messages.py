@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from neurontools.customop import backtrace
+from neurontools.customop.building import toolchain
 from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE, find_compiler
+from neurontools.customop.errors import CustomOpBuildError
 
 PROGRAM = Path(__file__).parent / "kernels" / "messages.cpp"
 TEXT = """\
@@ -38,3 +42,35 @@ def test_a_type_without_text_is_reported_at_compile_time(tmp_path: Path) -> None
     made = compiled(tmp_path / "program", "-DSCOPED")
     assert made.returncode != 0
     assert "TORCH_CHECK: a part of the message is no number" in made.stderr
+
+
+@pytest.mark.parametrize(
+    ("tools", "used"), [(("addr2line",), True), (("llvm-addr2line",), True), ((), False)]
+)
+def test_either_tool_for_addresses_is_enough(
+    monkeypatch: pytest.MonkeyPatch, tools: tuple[str, ...], used: bool
+) -> None:
+    def run(command: tuple[str, ...], **_: object) -> SimpleNamespace:
+        assert command[0] in tools
+        return SimpleNamespace(stdout="/src/kernel.cpp:12\n")
+
+    monkeypatch.setattr(backtrace.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(backtrace, "run_program", run)
+    backtrace.user_location.cache_clear()
+    found = backtrace.user_location(b"library", (1,), ("/src/kernel.cpp",))
+    backtrace.user_location.cache_clear()
+    assert found == ("/src/kernel.cpp:12" if used else "")
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("warning: x\nerror: broken", "error: broken"),
+        ("cannot run\nat all", "cannot run"),
+        ("", "no message"),
+    ],
+)
+def test_the_first_error_of_a_compiler_is_shown(tmp_path: Path, printed: str, shown: str) -> None:
+    with pytest.raises(CustomOpBuildError) as refused:
+        toolchain._run(("sh", "-c", f"printf '{printed}' >&2; exit 1"), tmp_path)
+    assert refused.value.message == f"sh cannot compile the custom operator runtime: {shown}"

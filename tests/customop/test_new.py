@@ -222,3 +222,14 @@ def interrupt_and_quit(terminal: Terminal, scratch: Path) -> None:
     terminal.type("quit\n")
     assert terminal.close() == 0
     assert gone(debugged)
+
+
+def test_the_first_file_that_exists_is_named(tmp_path: Path) -> None:
+    files = create_project("again", tmp_path, AccessStyle.TCM)
+    with pytest.raises(CustomOpBuildError) as refused:
+        create_project("again", tmp_path, AccessStyle.TCM)
+    assert refused.value.message == f"{files[0]} already exists"
+    for file in files[1:]:
+        file.unlink()
+    with pytest.raises(CustomOpBuildError, match="already exists"):
+        create_project("again", tmp_path, AccessStyle.TCM)

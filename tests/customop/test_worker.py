@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from neurontools.customop import executors
 from neurontools.customop.arena import sealed_memory
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
@@ -335,3 +336,12 @@ def test_the_interface_has_the_same_layout_on_both_sides(scratch: Path) -> None:
     command = [*find_compiler().command, "-std=c++14", "-fsyntax-only", "-I", str(INCLUDE), "layout.cpp"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_directory_of_loaded_code_is_removed_only_by_the_process_that_made_it(
+    tmp_path: Path, own: bool
+) -> None:
+    (tmp_path / "code").mkdir()
+    executors._remove(str(tmp_path / "code"), os.getpid() if own else os.getpid() + 1)
+    assert (tmp_path / "code").exists() is not own

@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from neurontools.machine.machine_view import core_rates, device_processes, machine_view, process_key, restrict
 from neurontools.machine.memory_tree import MemoryMap, MemoryNode, NodeKind
-from neurontools.machine.snapshot import CoreUse, DeviceState, MemoryUse, ModelState, ProcessState, Snapshot
+from neurontools.machine.snapshot import (
+    CoreUse,
+    DeviceState,
+    MemoryUse,
+    ModelState,
+    ProcessState,
+    Snapshot,
+    busy_share,
+)
 
 SECOND_NS = 1_000_000_000
 
@@ -236,3 +244,25 @@ def test_devices_that_show_the_same_as_before_are_the_same_objects():
     later = machine_view(before, after, former=first)
     assert later.devices == machine_view(before, after).devices
     assert [new is old for new, old in zip(later.devices, first.devices, strict=True)] == [False, True]
+
+
+def test_the_busy_share_of_a_core_is_over_wall_time_and_from_0_to_1() -> None:
+    before = two_devices(1000, process(1, (busy(0, 100, 0), busy(1, 0, 0), busy(2, 500, 0))))
+    after = two_devices(2000, process(1, (busy(0, 350, 0), busy(1, 5000, 0), busy(2, 400, 0))))
+    assert busy_share(before, after) == {0: 0.25, 1: 1.0, 2: 0.0, 3: 0.0}
+    assert busy_share(after, after) == {0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}
+    successor = replace(after, processes=(replace(after.processes[0], start_ticks=9),))
+    assert busy_share(before, successor)[0] == 0.35
+
+
+def test_a_category_of_memory_is_on_the_device_or_the_host_and_has_no_children() -> None:
+    use = replace(busy(0, 0, 0), memory=MemoryUse(tensors=3, model_code=2))
+    shown = two_devices(1, process(1, (use,), host=MemoryUse(tensors=5, application_memory=7)))
+    leaves = [node for node in every_node(MemoryMap(shown).tree()) if node.kind is NodeKind.CATEGORY]
+    assert all(not node.expandable and not node.children for node in leaves)
+    assert sorted((node.name, node.device_bytes, node.host_bytes) for node in leaves) == [
+        ("application_memory", 0, 7),
+        ("model_code", 2, 0),
+        ("tensors", 0, 5),
+        ("tensors", 3, 0),
+    ]

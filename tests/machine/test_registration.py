@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,14 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
 from neurontools.machine.pages.page import PageReader, PageWriter
 from neurontools.machine.snapshot import MemoryCategory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from neurontools.machine.protocol import Request
 
     Workers = Callable[[], Any]
     Wait = Callable[[Callable[[], bool]], None]
@@ -207,3 +210,49 @@ def test_many_processes_come_and_go(client: Client, worker: Workers, wait_until:
         job.kill()
     wait_until(lambda: not client.snapshot().processes)
     assert dict(client.snapshot().lifetime) == {"processes": 8}
+
+
+class Answers:
+    """Connections to a daemon that fails every registration in one way, and what was asked on them."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.asked: list[str] = []
+        self._failure = failure
+
+    def __call__(self, _machine: str) -> Answers:
+        return self
+
+    def hello(self, *, owner: bool) -> SimpleNamespace:
+        return SimpleNamespace(registered=None)
+
+    def call(self, method: str, _params: object, _result_type: object) -> object:
+        self.asked.append(method)
+        if method == "register":
+            raise self._failure
+        return None
+
+    def request(self, request: Request, result_type: object) -> object:
+        return self.call(request.method, {}, result_type)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("failure", "asked"),
+    [
+        (CoresBusyError("busy"), ["register", "describe"]),
+        (SilentDaemonError("silent"), ["register", "unregister", "describe"]),
+    ],
+)
+def test_only_a_registration_without_an_answer_is_taken_back_by_the_next_connection(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, asked: list[str]
+) -> None:
+    answers = Answers(failure)
+    monkeypatch.setattr("neurontools.machine.connection.SyncConnection", answers)
+    client = Client("default")
+    with pytest.raises(type(failure)):
+        client.register()
+    client.close()
+    client.call("describe")
+    assert answers.asked == asked

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
-from neurontools.machine.daemon import server
+import pytest
+
+from neurontools.machine import processes
+from neurontools.machine.daemon import daemon as daemon_module
+from neurontools.machine.daemon import fault_service, methods, server, telemetry
 from neurontools.machine.daemon.server import Connection, Server
-from neurontools.machine.daemon.sessions import Watching
+from neurontools.machine.daemon.service import MachineService
+from neurontools.machine.daemon.sessions import Sessions, Watching
+from neurontools.machine.processes import ProcessKey
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     from neurontools.machine.machine_config import DaemonInfo
 
@@ -107,3 +115,151 @@ def test_a_watcher_has_one_timer_whatever_periods_it_asks_for() -> None:
         assert not watching._changes
 
     asyncio.run(run())
+
+
+class Peer:
+    """A connection without a process: what the daemon asks of it."""
+
+    def __init__(self, uid: int) -> None:
+        self.peer = processes.Peer(7, uid)
+
+
+def test_a_closed_connection_speaks_for_no_process() -> None:
+    sessions = Sessions()
+    one, other = cast("Connection", Peer(1)), cast("Connection", Peer(1))
+    for connection in (one, other):
+        sessions.open(connection)
+    first, second, third = (ProcessKey(number, 1) for number in (1, 2, 3))
+    sessions.owners.update({first: one, second: other, third: one})
+    assert sessions.close(one) == (first, third)
+    assert sessions.owners == {second: other}
+    assert sessions.close(one) == ()
+    assert len(sessions) == 1
+
+
+def test_what_a_full_socket_does_not_take_is_sent_later() -> None:
+    """Every byte arrives once and in order, and what waits is counted until it is sent."""
+    messages = [bytes([number]) * 300_000 for number in range(1, 4)]
+
+    async def run() -> tuple[list[int], int, bytes]:
+        left, right = socket.socketpair()
+        left.setblocking(False)
+        right.setblocking(False)
+        full = 0
+        with suppress(BlockingIOError):
+            while True:
+                full += left.send(bytes(1000))
+        connection = Connection(Server(asyncio.get_running_loop(), Recorder()), left)
+        waiting = []
+        for message in messages:
+            connection.send(message)
+            waiting.append(connection._unsent_bytes)
+        arrived = b""
+        while len(arrived) < full + 900_000:
+            try:
+                arrived += right.recv(1 << 16)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+        rest = connection._unsent_bytes
+        asyncio.get_running_loop().remove_reader(left.fileno())
+        left.close()
+        right.close()
+        return waiting, rest, arrived[full:]
+
+    waiting, rest, arrived = asyncio.run(asyncio.wait_for(run(), 20))
+    assert waiting == [300_000, 600_000, 900_000]
+    assert arrived == b"".join(messages)
+    assert rest == 0
+
+
+@pytest.mark.parametrize("uid", [os.getuid(), os.getuid() + 1])
+def test_only_the_daemon_s_user_can_ask_it_to_restore_its_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    restored: list[bool] = []
+    monkeypatch.setattr(daemon_module, "peer_of", lambda _: processes.Peer(7, uid))
+    asked = daemon_module.Daemon.__new__(daemon_module.Daemon)
+    monkeypatch.setattr(asked, "restore", lambda: restored.append(True), raising=False)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(str(home / "socket"))
+        listener.listen()
+        client.connect(str(home / "socket"))
+        asked._recover(listener)
+        assert client.recv(10) == (b"\n" if uid == os.getuid() else b"")
+    assert restored == ([True] if uid == os.getuid() else [])
+
+
+class Timers:
+    """A loop that notes when its timers are due."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    def call_later(self, delay_s: float, _call: object) -> None:
+        self.delays.append(delay_s)
+
+
+@pytest.mark.parametrize("armed", [0, 2])
+def test_a_new_process_learns_of_the_faults_that_are_armed_for_it(
+    monkeypatch: pytest.MonkeyPatch, armed: int
+) -> None:
+    rung: list[tuple[int, int]] = []
+    monkeypatch.setattr(fault_service, "ring", lambda fd, count: rung.append((fd, count)))
+    machine: Any = SimpleNamespace(
+        faults=SimpleNamespace(faults=lambda: tuple(range(armed)), armed_for=lambda _: armed)
+    )
+    key, telemetry = ProcessKey(1, 1), SimpleNamespace(process=None, page_fd=5)
+    service = fault_service.FaultService(machine, cast("Any", {key: telemetry}), *[cast("Any", None)] * 3)
+    service.joined(key)
+    assert rung == ([(5, 2)] if armed else [])
+
+
+def test_a_fault_is_due_at_its_time_and_at_once_if_that_is_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers = Timers()
+    due = iter([2_500_000_000, 500_000_000, None])
+    machine: Any = SimpleNamespace(faults=SimpleNamespace(next_ns=lambda: next(due)))
+    monkeypatch.setattr(fault_service.time, "monotonic_ns", lambda: 1_000_000_000)
+    service = fault_service.FaultService(
+        machine, {}, cast("Any", None), cast("Any", timers), cast("Any", None)
+    )
+    for _ in range(3):
+        service._schedule()
+    assert timers.delays == [1.5, 0.0]
+
+
+def test_synthetic_processes_get_pids_that_no_real_one_has() -> None:
+    living = [ProcessKey(12, 1)]
+    service: Any = SimpleNamespace(machine=SimpleNamespace(processes=living))
+    player = methods.ProcessMethods(service, Sessions())
+    first = SYNTHETIC_PIDS_ABOVE + 1
+    assert list(player._next_pids(2)) == [first, first + 1]
+    assert list(player._next_pids(1)) == [first + 2]
+    living.append(ProcessKey(first + 50, 1))
+    assert list(player._next_pids(1)) == [first + 51]
+    living.clear()
+    assert list(player._next_pids(1)) == [first + 52]
+
+
+def test_the_journal_is_written_once_for_all_synthetic_processes_that_end() -> None:
+    left: list[tuple[int, bool]] = []
+    synthetic = {pid: SimpleNamespace(key=ProcessKey(pid, 1)) for pid in (1, 2, 3, 4)}
+    machine: Any = SimpleNamespace(
+        synthetic_of=lambda _: synthetic,
+        leave=lambda key, _why, *, at_once: left.append((key.pid, at_once)),
+    )
+    methods.ProcessMethods(machine, Sessions())._remove(ProcessKey(9, 1), {1, 2, 4})
+    assert left == [(1, False), (2, False), (4, True)]
+
+
+def test_the_journal_is_written_before_a_player_is_answered() -> None:
+    changes: list[bool] = []
+    machine: Any = SimpleNamespace(_admit=lambda event: event, _on_change=changes.append)
+    assert MachineService.register_synthetic(machine, [cast("Any", 1), cast("Any", 2)]) == [1, 2]
+    assert changes == [True]
+
+
+def test_a_page_that_is_lost_shows_no_activity() -> None:
+    lost = telemetry._LostPage((3, 4))
+    assert [use.core for use in lost.uses] == [3, 4]
+    assert not any(lost.latency_counts)
+    assert (lost.cpu_ns, lost.counts, lost.models) == ((0, 0), (0, 0, 0), ())

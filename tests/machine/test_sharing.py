@@ -22,7 +22,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
-from neurontools.machine.sharing import group_id, share
+from neurontools.machine.sharing import RECORD_MODE, group_id, make_shared_root, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -584,3 +584,13 @@ def test_a_path_that_is_too_long_for_a_shared_socket_is_refused(
 def test_the_flags_are_checked_in_the_library_too() -> None:
     with pytest.raises(UsageError):
         share("", str(OWN_GROUP))
+
+
+def test_the_group_can_read_the_mark_of_a_shared_directory_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        make_shared_root(str(tmp_path / "shared"), os.getgid())
+    finally:
+        os.umask(before)
+    mark = tmp_path / "shared" / paths.GROUP_MARK
+    assert (stat.S_IMODE(mark.stat().st_mode), mark.read_text()) == (RECORD_MODE, f"{os.getgid()}\n")

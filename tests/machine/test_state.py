@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,6 +28,8 @@ from neurontools.machine.events import (
     Reserve,
     ResetHardware,
 )
+from neurontools.machine.faults.kinds import FaultKind
+from neurontools.machine.faults.registry import FaultRegistry
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.snapshot import CoreTotals, HardwareCounter, HardwareCounters, History
 from neurontools.machine.state import MachineState
@@ -319,3 +324,12 @@ def test_what_processes_did_stays_with_the_cores_after_they_left() -> None:
         machine.handle(register(key, cores=(0,)), 0)
         machine.handle(Leave(key, core_totals=(first,)), 0)
     assert machine.history().core_totals == (CoreTotals(0, 20, 6, 200, 10, 2, ((1004, 2),)),)
+
+
+@pytest.mark.parametrize(("core", "device", "nc"), [(0, 0, 0), (5, 2, 1), (6, 3, 0)])
+def test_a_hit_names_the_device_and_the_core_inside_it(core: int, device: int, nc: int) -> None:
+    registry = FaultRegistry.__new__(FaultRegistry)
+    registry._layout = LAYOUT
+    fault: Any = SimpleNamespace(id=1, kind=FaultKind.HANG, spec=SimpleNamespace(to=None, factor=1.0))
+    hit = registry._make_hit(fault, cast("Any", SimpleNamespace(core=core)), 5)
+    assert (hit.device, hit.nc, hit.status, hit.peer) == (device, nc, 5, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import logging
 import signal
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from neurontools.errors import MissingDependencyError, NeuronToolsError
-from neurontools.xla import api, device
+from neurontools.xla import api, device, device_guard
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard
 
@@ -276,3 +277,24 @@ def test_without_a_compiler_the_guard_in_python_stays_and_a_warning_says_so(
     assert record.levelno == logging.WARNING
     assert "the compiler in CXX does not work: /nonexistent/g++" in record.message
     assert "an exception or Ctrl-C in a backward pass aborts the process" in record.message
+
+
+def test_a_guard_is_built_again_for_another_torch(tmp_path: Path) -> None:
+    def key(version: str) -> str:
+        (tmp_path / "version.py").write_text(version)
+        return device_guard._key(str(tmp_path))
+
+    assert key("2.13") == key("2.13") != key("2.14")
+
+
+@pytest.mark.parametrize("size", [10, 64])
+def test_a_message_of_the_guard_fits_its_buffer(size: int) -> None:
+    def fail_to_answer() -> Any:
+        raise DeviceError("0123456789abcdef", "")
+
+    buffer = ctypes.create_string_buffer(b"#" * size, size)
+    assert device_guard._answering(fail_to_answer)(0, None, buffer, size) == device_guard._FAILED
+    shown = str(DeviceError("0123456789abcdef", "")).encode()
+    taken = min(size - 1, len(shown))
+    assert buffer.raw[:taken] == shown[:taken]
+    assert buffer.raw[taken:] == b"#" * (size - taken)

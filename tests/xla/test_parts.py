@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
-from neurontools.xla import metrics
+from neurontools.xla import collectives, metrics, workers
+from neurontools.xla.call_capture import _last_positional
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
+from neurontools.xla.operators import Kind, Parameter
 from neurontools.xla.rng import DeviceGenerator, state_at
 
 if TYPE_CHECKING:
@@ -223,3 +226,54 @@ def test_a_host_budget_that_is_neither_is_named(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("NEURONTOOLS_HOST_MEMORY", chosen)
     with pytest.raises(UsageError, match=chosen):
         host_limit()
+
+
+def test_every_collective_that_has_a_kernel_is_defined(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        def __init__(self, *_: str) -> None:
+            self.defined: list[str] = []
+            self.implemented: list[str] = []
+
+        def define(self, schema: str) -> None:
+            self.defined.append(schema.partition("(")[0])
+
+        def impl(self, name: str, *_: object) -> None:
+            self.implemented.append(name)
+
+    monkeypatch.setattr(collectives, "_library", None)
+    monkeypatch.setattr(torch.library, "Library", Library)
+    collectives.define()
+    made = collectives._library
+    collectives.define()
+    assert collectives._library is made
+    assert made.defined == made.implemented
+    assert "all_reduce_" in made.defined
+
+
+@pytest.mark.parametrize(("value", "count"), [(None, 1), ("", 1), ("4", 4), ("many", 1)])
+def test_without_a_launcher_a_program_is_the_only_worker(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, count: int
+) -> None:
+    for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert workers.local_world_size() == workers.world_size() == count
+
+
+def test_arguments_at_the_end_that_have_their_default_are_left_out() -> None:
+    def parameter(name: str, *, keyword_only: bool = False, default: object = None) -> Parameter:
+        return Parameter(name, Kind.CONSTANT, keyword_only, default is not None, default, written=False)
+
+    operator: Any = SimpleNamespace(
+        parameters=(
+            parameter("size"),
+            parameter("dim", default=1),
+            parameter("start", default=7),
+            parameter("alpha", keyword_only=True, default=1),
+        )
+    )
+    assert _last_positional(operator, (3, 1, 7, 1)) == 0
+    assert _last_positional(operator, (3, 2, 7, 5)) == 1
+    assert _last_positional(operator, (3, 1, 8, 1)) == 2
+    assert _last_positional(SimpleNamespace(parameters=operator.parameters[3:]), (5,)) == -1  # type: ignore[arg-type]

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
+from neurontools.cache.remote.tree import BucketTree
 from neurontools.compiler.neff_header import write_header
 from tests.cache.remote.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
@@ -289,3 +291,17 @@ def test_what_is_removed_while_it_is_read_is_left_out(
     put(bucket, DONE)
     synced = run("sync", bucket, home / "synced", "--json").json
     assert [item["reason"] for item in synced["left_out"]] == ["changed or removed meanwhile"]
+
+
+@pytest.mark.parametrize(
+    ("each_bytes", "text"), [(3, "abc\n...\nfgh"), (5, "abcde\n...\nfgh"), (8, "abcdefgh"), (9, "abcdefgh")]
+)
+def test_of_a_long_text_start_and_end_are_read(
+    monkeypatch: pytest.MonkeyPatch, each_bytes: int, text: str
+) -> None:
+    data = b"abcdefgh"
+    bucket: Any = SimpleNamespace(read_range=lambda _path, start, end: data[start:end])
+    tree = BucketTree("s3://bucket/cache", bucket=bucket)
+    monkeypatch.setattr(tree, "read_start", lambda _path, most_bytes: data[:most_bytes])
+    monkeypatch.setattr(tree, "stored", lambda _path: SimpleNamespace(size_bytes=len(data)))
+    assert tree.read_ends_text("s3://bucket/cache/log", each_bytes) == text

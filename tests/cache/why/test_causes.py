@@ -12,10 +12,13 @@ import pytest
 
 from neurontools.cache import events, layouts
 from neurontools.cache.graph_reader import facts_of_graph
+from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.walk import EntryRef
 from neurontools.cache.why import nearest
 from neurontools.cache.why.causes import CauseName, CompiledGraph, Confidence, find_causes, find_shared_causes
 from neurontools.cache.why.compare import EntryFacts, Subject, compare
-from neurontools.cache.why.explain import CompileJournal
+from neurontools.cache.why.explain import CompileJournal, RunExplanation
+from neurontools.cache.why.report import ReportStyle, format_run
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -529,3 +532,21 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     assert main(["why", one, other, "--full"]) == 0
     shown = capsys.readouterr().out
     assert all(character.isprintable() or character == "\n" for character in shown)
+
+
+def test_entries_of_the_graph_are_read_whatever_their_layout_names_them(tree: Tree) -> None:
+    target = replace(facts(mlp()), graph_hash="77")
+    places = [
+        EntryRef(f"/c/{name}", CacheLayout.CURRENT, "2", name)
+        for name in ("MODULE_77", "MODULE_77+1", "MODULE_7", "MODULE_771+1", "MODULE_77x")
+    ]
+    chosen = nearest.Neighbourhood(str(tree.root))._select(target, places, None)
+    assert [place.module for place in chosen] == ["MODULE_77", "MODULE_77+1"]
+
+
+@pytest.mark.parametrize("left_out", [0, 3])
+def test_compiles_that_were_not_examined_are_counted(left_out: int) -> None:
+    report = RunExplanation("/c", "run-a", 0.0, 1, 2.0, (), (), left_out)
+    shown = format_run(report, ReportStyle())
+    assert ("and 3 more, not examined" in shown) is (left_out == 3)
+    assert "more, not examined" in shown or not left_out

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
-from neurontools.cache.graph_reader import facts_of_graph
+from neurontools.cache.graph_reader import _window, facts_of_graph
 from neurontools.cache.why.diff import Aspect, align, diff_graphs
-from neurontools.cache.why.diff_text import diff_lines
+from neurontools.cache.why.diff_text import _format_operand, diff_lines
+from neurontools.compiler.graph import View
 from tests.compiler.graphs import graphs, mlp
 
 if TYPE_CHECKING:
@@ -199,3 +200,37 @@ def test_operators_that_take_their_own_results_come_to_an_end() -> None:
     assert diff_graphs(odd, odd).is_empty
     assert not diff_graphs(odd, chain(["add"])).is_empty
     assert not diff_graphs(chain(["add"]), odd).is_empty
+
+
+def test_operators_with_other_numbers_of_constants_are_compared() -> None:
+    def call(*constants: str) -> OperatorCall:
+        return OperatorCall("mul", (Operand(-1, 0, SQUARE),), (SQUARE,), constants, "")
+
+    graphs = [
+        GraphFacts(GraphForm.HLO, (SQUARE,), ("",), calls, (Operand(0, 0, SQUARE),))
+        for calls in ((call("1"), call("1", "2")), (call("1", "2"),))
+    ]
+    assert [(step.old, step.new) for step in diff_graphs(*graphs).steps] == [(0, -1), (1, 0)]
+
+
+@pytest.mark.parametrize(("name", "text"), [("", "input 0:f32[8,8]"), ("x", "x:f32[8,8]")])
+def test_an_input_is_shown_by_its_name_or_number(name: str, text: str) -> None:
+    graph = replace(chain(["mul"]), input_names=(name,))
+    assert _format_operand(graph, Operand(-1, 0, SQUARE)) == text
+    assert _format_operand(graph, Operand(3, 0, SQUARE)) == "%3:f32[8,8]"
+    assert _format_operand(graph, Operand(3, 1, SQUARE)) == "%3.1:f32[8,8]"
+
+
+@pytest.mark.parametrize(
+    ("strides", "offset", "text"),
+    [
+        ((12, 4, 1), 0, ""),
+        ((99, 4, 1), 0, ""),
+        ((12, 1, 3), 0, "strides 12,1,3 at 0"),
+        ((12, 4, 1), 5, "strides 12,4,1 at 5"),
+    ],
+)
+def test_a_window_is_shown_where_it_is_not_the_whole_buffer(
+    strides: tuple[int, ...], offset: int, text: str
+) -> None:
+    assert _window(View(0, "float32", (1, 3, 4), strides, offset)) == text
