@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from neurontools.customop.building.request import write_compile_commands
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.package import (
     Package,
+    Parts,
     SourceEntry,
     manifest_from_bytes,
     read_package,
@@ -189,3 +191,11 @@ def test_new_files_obey_the_umask(scratch: Path, package: Read) -> None:
     files = [path for path in scratch.rglob("*") if path.is_file()]
     assert len(files) > 5
     assert [path.name for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_the_digest_of_a_library_covers_each_part_with_its_length() -> None:
+    expected = hashlib.sha256()
+    for part in (b"a", b"", b"bc"):
+        expected.update(len(part).to_bytes(8, "little") + part)
+    assert Parts(b"a", b"", b"bc").sha256 == expected.hexdigest()
+    assert Parts(b"", b"a", b"bc").sha256 != expected.hexdigest()

@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.package import Package
+from neurontools.customop.session import Session
 from neurontools.errors import UsageError
 
 Find = Callable[[str], CustomOperator]
@@ -345,3 +348,19 @@ def test_a_directory_of_loaded_code_is_removed_only_by_the_process_that_made_it(
     (tmp_path / "code").mkdir()
     executors._remove(str(tmp_path / "code"), os.getpid() if own else os.getpid() + 1)
     assert (tmp_path / "code").exists() is not own
+
+
+@pytest.mark.parametrize(("cores", "alone"), [(1, True), (2, False), (8, False)])
+def test_a_failure_names_the_core_only_where_one_core_works(cores: int, alone: bool) -> None:
+    mailbox = SimpleNamespace(
+        put=lambda _: None, post=lambda: None, wait=lambda _: True, memory=bytearray(1 << 16), is_plain=False
+    )
+    worker: Any = SimpleNamespace(
+        mailbox=mailbox,
+        _place=lambda *_: False,
+        _place_output=lambda *_, resident: "block",
+        _outcome=lambda *_, alone: SimpleNamespace(alone=alone, failure=None),
+    )
+    call: Any = SimpleNamespace(packed=b"", is_quick=False, core_count=cores)
+    outcome: Any = Session.run(worker, call, (), lambda _: 0, 1.0, 0)
+    assert outcome.alone is alone

@@ -266,3 +266,14 @@ def test_a_category_of_memory_is_on_the_device_or_the_host_and_has_no_children()
         ("tensors", 0, 5),
         ("tensors", 3, 0),
     ]
+
+
+@pytest.mark.parametrize("change", [{"memory": MemoryUse(constants=30)}, {"core": 1}, {"running": False}])
+def test_a_model_that_grows_or_moves_is_counted_anew(change):
+    model = ModelState(10001, "m", "00", 0, True, MemoryUse(constants=10))
+    first = two_devices(0, process(1, (busy(0, 0, 0), busy(1, 0, 0)), (model,)))
+    changed = replace(first.processes[0], models=(replace(model, **change),))
+    later = replace(first, processes=(changed,))
+    quick, plain = MemoryMap(later, former=MemoryMap(first)), MemoryMap(later)
+    assert quick.tree() == plain.tree()
+    assert (quick.host, quick.device) == (plain.host, plain.device)

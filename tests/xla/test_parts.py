@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,12 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
-from neurontools.xla import collectives, metrics, workers
+from neurontools.xla import collectives, metrics, process_group, workers
 from neurontools.xla.call_capture import _last_positional
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
-from neurontools.xla.operators import Kind, Parameter
+from neurontools.xla.operators import Kind, Parameter, operator_of
 from neurontools.xla.rng import DeviceGenerator, state_at
 
 if TYPE_CHECKING:
@@ -277,3 +278,19 @@ def test_arguments_at_the_end_that_have_their_default_are_left_out() -> None:
     assert _last_positional(operator, (3, 2, 7, 5)) == 1
     assert _last_positional(operator, (3, 1, 8, 1)) == 2
     assert _last_positional(SimpleNamespace(parameters=operator.parameters[3:]), (5,)) == -1  # type: ignore[arg-type]
+
+
+def test_operators_are_the_same_only_if_they_are_one_object() -> None:
+    operator = operator_of(torch.ops.aten.add.Tensor)
+    assert operator_of(torch.ops.aten.add.Tensor) is operator
+    assert replace(operator) != operator
+
+
+def test_each_member_gets_its_part_of_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "_prepare", lambda _: None)
+    monkeypatch.setattr(process_group, "_finished", lambda tensors: tensors)
+    monkeypatch.setattr(process_group.collectives, "all_to_all", lambda stacked, *_: stacked + 1)
+    member: Any = SimpleNamespace(_mesh=None)
+    outputs = [torch.zeros(2) for _ in range(3)]
+    process_group.ProcessGroupXla.alltoall(member, outputs, [torch.full((2,), float(n)) for n in range(3)])
+    assert [output.tolist() for output in outputs] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]

@@ -177,8 +177,7 @@ class ProcessMethods:
             self._service.leave(key, "ends", at_once=number == len(keys))
 
     def _next_pids(self, count: int) -> range:
-        highest = max((key.pid for key in self._service.machine.processes), default=0)
-        first = max(self._last_pid, highest) + 1
+        first = max([self._last_pid, *(key.pid for key in self._service.machine.processes)]) + 1
         self._last_pid = first + count - 1
         return range(first, first + count)
 
