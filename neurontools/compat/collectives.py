@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from neurontools.compat import structures
-from neurontools.xla import api, collectives, communicator
-from neurontools.xla.collectives import Groups, group_size
+from neurontools.xla import api
+from neurontools.xla.distributed import collectives, communicator
+from neurontools.xla.distributed.collectives import Groups, group_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.compat.dependency import torch
 from neurontools.runtime import session
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import NeuronToolsError
-from neurontools.xla import debug_analysis, device, metrics
+from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.debugging import debug_analysis, metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +53,9 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         if _engine is not None:
             return
         device.check_torch()  # before modules that another version cannot import
-        from neurontools.xla import collectives, storages
+        from neurontools.xla import storages
         from neurontools.xla.device_module import make_module
+        from neurontools.xla.distributed import collectives
         from neurontools.xla.python_engine import PythonEngine
         from neurontools.xla.registry import Registry
 

@@ -9,7 +9,7 @@ import torch
 from neurontools.compiler.graph import Arg, Lifted, Node, View
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of
-from neurontools.xla.compile_log import current_source
+from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.geometry import (
     default_strides,
     geometry_of,

@@ -13,8 +13,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from neurontools.cache.extraction import RecordKind, record
-from neurontools.xla import metrics
-from neurontools.xla.compile_log import current_source
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import storage_of
 from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments

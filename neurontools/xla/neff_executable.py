@@ -15,7 +15,7 @@ from neurontools.xla.execution import generate, host_execution
 from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view
-from neurontools.xla.numerics import numerics_of
+from neurontools.xla.numerics.arithmetic import numerics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

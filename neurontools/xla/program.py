@@ -6,18 +6,18 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph import Graph, Slot
-from neurontools.xla import metrics
 from neurontools.xla.accelerator import Program
-from neurontools.xla.compile_log import current_source
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
-from neurontools.xla.debug_analysis import show_compilation, shows_compilations
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.debugging.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, overload_of
 from neurontools.xla.geometry import layout_bytes
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from neurontools.xla.accelerator import Accelerator, LoadedGraph
-    from neurontools.xla.numerics import DeviceNumerics
+    from neurontools.xla.numerics.arithmetic import DeviceNumerics
     from neurontools.xla.recorded_trace import RecordedTrace
 
 EAGER = "eager mode"

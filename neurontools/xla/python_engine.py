@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.customop.signal_takeover import before_takeover
-from neurontools.xla import metrics
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import DeviceBuffer, buffer_of
+from neurontools.xla.debugging import metrics
 from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.engine import CurrentDevice

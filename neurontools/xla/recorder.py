@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.xla import fallback, metrics
+from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
 from neurontools.xla.call_capture import Call, fast_result, shape_results
 from neurontools.xla.custom_op_graph import in_machine_memory
-from neurontools.xla.debug_analysis import execution_observers
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.geometry import (
     default_strides,
@@ -34,7 +35,7 @@ from neurontools.xla.geometry import (
 )
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.memory import MemoryAccount
-from neurontools.xla.numerics import numerics_of
+from neurontools.xla.numerics.arithmetic import numerics_of
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.rng import DeviceGenerator

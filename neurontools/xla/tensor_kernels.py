@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from neurontools.xla import metrics
+from neurontools.xla.debugging import metrics
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.geometry import META, default_strides, restride

@@ -148,6 +148,8 @@ def test_a_second_signal_does_not_interrupt_the_exit(home: Path, monkeypatch: py
             cleaned.append(True)
 
     monkeypatch.setattr(worker, "serve", serve)
+    monkeypatch.setattr(worker, "show_cache_lines", lambda: None)  # it would change the log of this process
+    monkeypatch.setattr(worker, "apply_level", lambda _: None)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit) as exited:

@@ -65,7 +65,7 @@ ALLOWED = {
     ("table of units", "neurontools/collectives/fabric.py"): "bytes a second",
     ("table of units", "neurontools/machine/instances/schema.py"): "bytes a second",
     ("table of units", "neurontools/monitor/config.py"): "Go's grammar, which neuron-monitor has",
-    ("table of units", "neurontools/xla/metrics.py"): "torch_xla's report, byte for byte",
+    ("table of units", "neurontools/xla/debugging/metrics.py"): "torch_xla's report, byte for byte",
     ("table of units", "tui/top/numbers.py"): "the real neuron-top's sizes, and columns of fixed width",
     ("table of units", "tui/top/pages/columns.py"): "columns of fixed width",
 }

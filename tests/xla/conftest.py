@@ -18,7 +18,7 @@ from neurontools.xla.accelerator import LoadedGraph
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.numerics_settings import NumericsSettings
+    from neurontools.xla.numerics.settings import NumericsSettings
 
 
 @dataclass
@@ -97,7 +97,8 @@ _current: list[InMemoryAccelerator] = []
 def machine() -> Iterator[InMemoryAccelerator]:
     import torch  # here: without torch, modules are skipped one by one, which an error in this file would prevent
 
-    from neurontools.xla import api, metrics
+    from neurontools.xla import api
+    from neurontools.xla.debugging import metrics
 
     _current[:] = [InMemoryAccelerator()]
     api.activate(open_accelerator=lambda: _current[0])

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from neurontools.cache.location import DEFAULT_ROOT
-from neurontools.xla import metrics
-from neurontools.xla.compile_log import report_compiles
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import report_compiles
 
 
 @pytest.mark.parametrize(

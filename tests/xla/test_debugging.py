@@ -14,10 +14,11 @@ from neurontools.cache.store import CompileCache
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.xla import api, metrics
-from neurontools.xla.compile_log import Frame
-from neurontools.xla.debug_analysis import cause_text, debug_level, metric_findings
-from neurontools.xla.live_explanation import CompileExplainer
+from neurontools.xla import api
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import Frame
+from neurontools.xla.debugging.debug_analysis import cause_text, debug_level, metric_findings
+from neurontools.xla.debugging.live_explanation import CompileExplainer
 
 if TYPE_CHECKING:
     from pathlib import Path

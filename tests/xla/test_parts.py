@@ -16,8 +16,9 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
-from neurontools.xla import collectives, metrics, process_group, workers
 from neurontools.xla.call_capture import _last_positional
+from neurontools.xla.debugging import metrics
+from neurontools.xla.distributed import collectives, process_group, workers
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from neurontools.xla import shared_exchange
-from neurontools.xla.shared_exchange import SharedExchange
+from neurontools.xla.distributed import shared_exchange
+from neurontools.xla.distributed.shared_exchange import SharedExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable

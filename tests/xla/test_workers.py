@@ -22,7 +22,7 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 from neurontools.runtime.status import NrtError
-from neurontools.xla import collectives, communicator, process_group, workers
+from neurontools.xla.distributed import collectives, communicator, process_group, workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

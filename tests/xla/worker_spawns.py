@@ -12,7 +12,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_backend  # noqa: F401
 import torch_xla.distributed.xla_multiprocessing as xmp
 
-from neurontools.xla import communicator
+from neurontools.xla.distributed import communicator
 
 
 def work(rank, home):

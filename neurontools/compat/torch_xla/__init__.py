@@ -10,7 +10,8 @@ from typing import Any
 
 from neurontools.compat.dependency import torch
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 __version__ = "2.13.0"
 _SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "utils"})

@@ -7,7 +7,8 @@ from typing import NoReturn
 
 from neurontools.compat.missing import missing_name
 from neurontools.errors import UsageError
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 world_size = process_count = workers.world_size
 global_ordinal = process_index = workers.rank

@@ -12,7 +12,7 @@ import torch
 
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
-from neurontools.xla.debug_analysis import DYNAMO_GRAPH, DYNAMO_INPUTS
+from neurontools.xla.debugging.debug_analysis import DYNAMO_GRAPH, DYNAMO_INPUTS
 
 
 def __getattr__(name: str) -> NoReturn:

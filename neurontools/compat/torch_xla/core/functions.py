@@ -8,8 +8,8 @@ import torch
 from torch_xla.core import xla_model as xm
 
 from neurontools.compat.missing import missing_name
-from neurontools.xla import workers
-from neurontools.xla.collectives import group_size
+from neurontools.xla.distributed import workers
+from neurontools.xla.distributed.collectives import group_size
 
 _Groups = list[list[int]] | None
 

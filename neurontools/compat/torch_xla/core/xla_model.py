@@ -36,7 +36,8 @@ from neurontools.compat.collectives import (
 from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
 from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import is_device_tensor as is_xla_tensor
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 __all__ = [
     "REDUCE_AND",

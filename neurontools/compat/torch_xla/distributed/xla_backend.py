@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from neurontools.compat.missing import missing_name
-from neurontools.xla import process_group
-from neurontools.xla.process_group import ProcessGroupXla
+from neurontools.xla.distributed import process_group
+from neurontools.xla.distributed.process_group import ProcessGroupXla
 
 __all__ = ["ProcessGroupXla"]
 

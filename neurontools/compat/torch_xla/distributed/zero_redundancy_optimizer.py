@@ -11,7 +11,8 @@ import torch
 
 from neurontools.compat.collectives import clip_norm_
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api, collectives, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import collectives, workers
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -10,7 +10,8 @@ import torch
 
 from neurontools.compat import structures
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 
 def __getattr__(name: str) -> NoReturn:

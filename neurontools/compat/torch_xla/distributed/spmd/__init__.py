@@ -11,7 +11,8 @@ import torch
 
 from neurontools.compat.missing import missing_name
 from neurontools.errors import NeuronToolsError
-from neurontools.xla import api, workers
+from neurontools.xla import api
+from neurontools.xla.distributed import workers
 
 _global_mesh: list[Mesh] = []
 

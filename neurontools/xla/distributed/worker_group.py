@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from neurontools.xla import shared_exchange, workers
-from neurontools.xla.collective_wait import CollectiveWait
-from neurontools.xla.outbox import Outbox
+from neurontools.xla.distributed import shared_exchange, workers
+from neurontools.xla.distributed.collective_wait import CollectiveWait
+from neurontools.xla.distributed.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.xla.shared_exchange import SharedExchange
-    from neurontools.xla.worker_roster import Ranks, WorkerRoster
+    from neurontools.xla.distributed.shared_exchange import SharedExchange
+    from neurontools.xla.distributed.worker_roster import Ranks, WorkerRoster
 
 _SLICE_S = 0.2
 _ANNOUNCE_S = 1.0

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neurontools.xla.debug_files import append_text
+from neurontools.xla.debugging.debug_files import append_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from neurontools.collectives.groups import format_groups, parse_groups
-from neurontools.xla import communicator
-from neurontools.xla.worker_group import REDUCTIONS
+from neurontools.xla.distributed import communicator
+from neurontools.xla.distributed.worker_group import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.worker_group import WorkerGroup
+    from neurontools.xla.distributed.worker_group import WorkerGroup
 
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
 _BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"

@@ -14,9 +14,9 @@ from typing import Any
 import torch.distributed as dist
 
 from neurontools.collectives.groups import format_groups, parse_groups
-from neurontools.xla import workers
-from neurontools.xla.worker_group import WorkerGroup
-from neurontools.xla.worker_roster import Ranks, WorkerRoster
+from neurontools.xla.distributed import workers
+from neurontools.xla.distributed.worker_group import WorkerGroup
+from neurontools.xla.distributed.worker_roster import Ranks, WorkerRoster
 
 _FINISH_S = 10.0
 _current: Communicator | None = None

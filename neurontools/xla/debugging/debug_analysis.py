@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph_memory import graph_sizes
-from neurontools.xla import metrics
-from neurontools.xla.compile_log import is_first_process, python_frames
-from neurontools.xla.debug_files import append_text
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import is_first_process, python_frames
+from neurontools.xla.debugging.debug_files import append_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from neurontools.compiler.graph import Graph
     from neurontools.xla.accelerator import LoadedGraph
-    from neurontools.xla.compile_log import Frame
+    from neurontools.xla.debugging.compile_log import Frame
 
 Observer = Callable[["LoadedGraph", str], None]
 
@@ -81,7 +81,7 @@ def execution_observers(index: int) -> tuple[Observer, ...]:
     """
     observers: list[Observer] = []
     if os.environ.get("XLA_SAVE_TENSORS_FILE"):
-        from neurontools.xla.graph_dump import check_format, save_graph
+        from neurontools.xla.debugging.graph_dump import check_format, save_graph
 
         check_format()
         observers.append(lambda loaded, _: save_graph(loaded, index))

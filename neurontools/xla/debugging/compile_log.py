@@ -16,7 +16,7 @@ import torch
 import neurontools
 from neurontools import env
 from neurontools.cache.location import DEFAULT_ROOT
-from neurontools.xla import metrics
+from neurontools.xla.debugging import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ _USUAL_COMPILES = 2
 _GENERATED = "<neurontools "
 _OWN = os.path.dirname(neurontools.__file__) + os.sep
 _NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED)
-_DEVICE = (os.path.dirname(__file__) + os.sep, _GENERATED)
+_DEVICE = (os.path.join(_OWN, "xla", ""), _GENERATED)
 
 
 class Frame(NamedTuple):

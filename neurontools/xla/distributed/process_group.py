@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from neurontools.xla import api, collectives, communicator
-from neurontools.xla.communicator import Communicator
-from neurontools.xla.worker_group import REDUCTIONS
+from neurontools.xla import api
+from neurontools.xla.distributed import collectives, communicator
+from neurontools.xla.distributed.communicator import Communicator
+from neurontools.xla.distributed.worker_group import REDUCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.xla.worker_roster import Ranks
+    from neurontools.xla.distributed.worker_roster import Ranks
 
 NAME = "xla"
 

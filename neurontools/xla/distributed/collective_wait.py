@@ -10,7 +10,7 @@ from neurontools.runtime.status import NrtError, NrtStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.worker_roster import Ranks, WorkerProcess, WorkerRoster
+    from neurontools.xla.distributed.worker_roster import Ranks, WorkerProcess, WorkerRoster
 
 _LOOK_S = 0.2
 _NOTICE_S = 1.0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from neurontools.cache.graph_facts import SCALAR_INPUT
 from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.errors import UsageError
-from neurontools.xla.compile_log import python_frames
-from neurontools.xla.debug_files import append_text
+from neurontools.xla.debugging.compile_log import python_frames
+from neurontools.xla.debugging.debug_files import append_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

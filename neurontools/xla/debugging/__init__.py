@@ -1,0 +1,1 @@
+"""What explains a run: compile lines, live explanations, metrics, graph files, analyses."""

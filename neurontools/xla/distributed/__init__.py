@@ -1,0 +1,1 @@
+"""Several workers: their environment, groups, collectives and torch.distributed's backend."""

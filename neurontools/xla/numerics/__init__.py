@@ -1,0 +1,1 @@
+"""The arithmetic of a NeuronCore on host tensors: NEURONTOOLS_NUMERICS=device."""
