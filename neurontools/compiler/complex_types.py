@@ -1,4 +1,4 @@
-"""The operators that the compiler takes with complex64.
+"""The operators that the compiler supports for complex64.
 
 Source: AWS Neuron documentation, "Neuron Compiler 2.27.5334.0 (Neuron 2.32.0 Release)".
 """
@@ -6,7 +6,7 @@ Source: AWS Neuron documentation, "Neuron Compiler 2.27.5334.0 (Neuron 2.32.0 Re
 from __future__ import annotations
 
 # torch's operators that consist of the documented operations: arithmetic, exponential and trigonometric functions,
-# comparison, parts, products of matrices, selection, and movement. Reductions, gathers and FFTs are none of them.
+# comparison, real and imaginary parts, matrix products, selection, data movement. Reductions, gathers and FFTs are not.
 _ON_COMPLEX64 = {
     "_conj_physical", "_to_copy", "abs", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "angle",
     "baddbmm", "bmm", "cat", "clone", "complex", "conj_physical", "constant_pad_nd", "copy", "cos", "div",

@@ -1,8 +1,8 @@
-"""What the compiler refuses: data types that a device lacks, graphs that need too much memory or too many instructions.
+"""The limits of the compiler: data types that a device lacks, graphs with too much memory or too many instructions.
 
 Sources: AWS Neuron documentation, "Neuron Compiler Error Code Documentation", for codes and texts; issue 819 of
-aws-neuron/aws-neuron-sdk for the threshold of 5,000,000 instructions. The number of instructions is modelled: one for
-each tile of a matrix product (128 x 128 weights, 512 columns), one for 128 x 512 elements of other operators.
+aws-neuron/aws-neuron-sdk for the threshold of 5,000,000 instructions. The number of instructions is modelled: one per
+tile of a matrix product (128 x 128 weights, 512 columns), one per 128 x 512 elements of other operators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> No
     """Check that a device has the data types of an operator call.
 
     Raises:
-        CompileError: NCC_EVRF004 for most complex types, NCC_EVRF005 and NCC_EVRF051 for formats of eight bits.
+        CompileError: NCC_EVRF004 for most complex types, NCC_EVRF005 and NCC_EVRF051 for 8-bit formats.
     """
     for view in (*reads(node), *written(node)):
         dtype = view.dtype
@@ -85,7 +85,7 @@ def check_memory(graph: Graph, device: DeviceType, lnc: int) -> None:
 
 
 def check_instructions(graph: Graph, total_ns: int) -> None:
-    """Check that a graph has no more instructions than the compiler makes.
+    """Check that a graph has no more instructions than the compiler allows.
 
     Args:
         graph: the graph.

@@ -19,10 +19,10 @@ class Format:
     """A binary floating-point format with a sign bit, subnormal numbers and NaN.
 
     Args:
-        name: as in the documents, such as fp8_e4m3.
+        name: the name in the AWS documentation, such as fp8_e4m3.
         exponent_bits: width of the exponent.
         mantissa_bits: width of the fraction, without the implicit bit.
-        bias: what is subtracted from a stored exponent.
+        bias: the number subtracted from a stored exponent.
         has_infinities: whether the largest exponent is reserved for infinities and NaNs, as in IEEE 754. If not, only
             the pattern of all ones is NaN, and a number that is too large becomes NaN.
     """
@@ -35,12 +35,12 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """The width of a number."""
+        """The width of a number in bits."""
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
     def min_exponent(self) -> int:
-        """The exponent of the smallest normal number; subnormal numbers have it too."""
+        """The exponent of the smallest normal number; subnormal numbers have it, too."""
         return 1 - self.bias
 
     @property
@@ -56,7 +56,7 @@ class Format:
 
     @property
     def smallest(self) -> float:
-        """The smallest number above zero."""
+        """The smallest positive number."""
         return 2.0 ** (self.min_exponent - self.mantissa_bits)
 
 
@@ -77,7 +77,7 @@ def cfp8(mantissa_bits: int, bias: int | None = None) -> Format:
 
     Args:
         mantissa_bits: 2 (e5m2), 3 (e4m3) or 4 (e3m4).
-        bias: of the exponent; None for that of IEEE 754. NeuronCore-v3 can adjust it.
+        bias: exponent bias; None for that of IEEE 754. NeuronCore-v3 can adjust it.
 
     Raises:
         UsageError: there is no such member, or float32 cannot hold its numbers.

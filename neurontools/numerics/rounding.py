@@ -1,4 +1,4 @@
-"""Rounds float32 values to a narrower format: to nearest with ties to even, or stochastically.
+"""Rounding of float32 values to a narrower format: to nearest with ties to even, or stochastically.
 
 Sources: AWS Neuron documentation, "Neuron Rounding Modes" (both modes), "nki.isa.range_select" (a number that is too
 large for FP16, BF16 or FP8 becomes an infinity).
@@ -22,14 +22,14 @@ _RANDOM_BITS = 32
 
 
 def round_to(values: torch.Tensor, form: Format, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Return float32 values rounded to a format, as float32 of the same strides.
+    """Return float32 values rounded to a format, as float32 with the same strides.
 
     Args:
         values: float32.
-        form: the format. Larger numbers than it has become infinities, or NaN where it has none.
-        generator: rounds stochastically: to one of the two neighbours, to the nearer one with a probability
-            proportional to the distance from the other. The number above the largest finite one is infinity then. None
-            rounds to the nearest number, of two equally near ones to the even one.
+        form: the format. Numbers beyond its range become infinities, or NaN if it has no infinities.
+        generator: source of the random bits of stochastic rounding. This rounds to one of the two neighbouring numbers;
+            the probability of each is proportional to the distance from the other, and the neighbour above the largest
+            finite number is infinity. None rounds to nearest, with ties to even.
     """
     if form == FP32:
         return values
@@ -45,12 +45,12 @@ def round_to(values: torch.Tensor, form: Format, generator: torch.Generator | No
 
 
 def round_number(value: float, form: Format) -> float:
-    """Return a number rounded to the nearest one of a format."""
+    """Return a number rounded to the nearest number of a format."""
     return float(round_to(torch.tensor(value, dtype=torch.float32), form).item())
 
 
 def encode(values: torch.Tensor, form: Format) -> torch.Tensor:
-    """Return the bit patterns, as int32, of float32 values that a format of at most 16 bits has."""
+    """Return the bit patterns, as int32, of float32 values that a format of at most 16 bits represents exactly."""
     exponent = _exponents(values, form)
     steps = (values.double().abs() * _power_of_two(form.mantissa_bits - exponent)).nan_to_num(0, 0)
     codes = steps.int() + (exponent - form.min_exponent << form.mantissa_bits)
@@ -80,7 +80,7 @@ def decode(codes: torch.Tensor, form: Format) -> torch.Tensor:
 
 
 def _drop_bits(values: torch.Tensor, count: int, generator: torch.Generator | None) -> torch.Tensor:
-    """Round to a format that differs from float32 in the mantissa alone; a carry into the exponent is right."""
+    """Round to a format that differs from float32 only in the mantissa; a carry into the exponent is correct."""
     bits = values.view(torch.int32)
     kept = -1 << count
     if generator is None:
@@ -92,7 +92,7 @@ def _drop_bits(values: torch.Tensor, count: int, generator: torch.Generator | No
 
 
 def _round_steps(values: torch.Tensor, form: Format, generator: torch.Generator | None) -> torch.Tensor:
-    """Round to a whole number of the steps that the format has at each value's exponent; float64 holds all of it."""
+    """Round to a multiple of the format's step at each value's exponent; float64 is exact for this."""
     scale = _power_of_two(_exponents(values, form) - form.mantissa_bits)
     steps = values.double() / scale
     if generator is None:

@@ -1,7 +1,7 @@
-"""The border between the lazy device and its engine, the core that records operators and runs them as graphs.
+"""The interfaces between the lazy device and its engine, which records operators and runs them as graphs.
 
-Everything outside the engine's own modules (docs/explanation/xla-device.md lists them) uses these interfaces alone, so that
-another core can take the place of the one in Python.
+Code outside the engine's own modules (docs/explanation/xla-device.md lists them) uses only these interfaces, so that
+another engine can replace the one in Python.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class CurrentDevice:
-    """The device that `xla` without an index stands for in a thread; torch's guard keeps it."""
+    """The device that `xla` without an index means in a thread; torch's device guard stores it."""
 
     @property
     def index(self) -> int:
-        """Its position in this process."""
+        """The position of the current device in this process."""
         index: int = torch.accelerator.current_device_index()
         return index
 
@@ -39,7 +39,7 @@ class CurrentDevice:
         """Make a device the current one.
 
         Raises:
-            DeviceError: there is no device guard in C++, and the one in Python knows xla:0 alone.
+            DeviceError: there is no device guard in C++, and the one in Python supports only xla:0.
         """
         torch.accelerator.set_device_index(index)
         if self.index != index:
@@ -49,22 +49,22 @@ class CurrentDevice:
 
 
 class TensorStore(Protocol):
-    """The tensors of one device and their contents, which are tensors of the host."""
+    """The tensors of one device and their contents, which are host tensors."""
 
     device: torch.device
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held while other threads must neither record nor execute on the device."""
+        """Return a lock that keeps other threads from recording and executing on the device."""
 
     def adopt(self, host: torch.Tensor) -> torch.Tensor:
         """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised device tensor; nothing is allocated before something uses it."""
+        """Return an uninitialised device tensor; memory is allocated at its first use."""
 
     def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
-        """Return a device tensor's contents; a value that is only recorded is computed first, because of `cause`."""
+        """Return a device tensor's contents; a recorded value is computed first, with `cause` as the reason."""
 
     def replace(self, tensor: torch.Tensor, host: torch.Tensor) -> bool:
         """Replace the contents of a device tensor, if nothing is recorded on it and it views all of its storage."""
@@ -77,7 +77,7 @@ class TensorStores(Protocol):
     """The stores of all devices."""
 
     def store(self, device: Any) -> TensorStore:
-        """Return the store of a torch device, given as a device or its name; without an index the current one's.
+        """Return the store of a torch device, given as a device or its name; without an index, the current device.
 
         Raises:
             DeviceError: this process has no such core.
@@ -94,7 +94,7 @@ class DeviceEngine(TensorStores, Protocol):
 
     @property
     def accelerator(self) -> Accelerator:
-        """The cores of this process; opens them."""
+        """The cores of this process; opens them at the first use."""
 
     def kernel(self, operator: Operator) -> Kernel:
         """Return the dispatcher kernel that records an operator, or runs it on the CPU if it cannot be recorded."""
@@ -109,20 +109,20 @@ class DeviceEngine(TensorStores, Protocol):
         """
 
     def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
-        """Run what is recorded on one device, or on all."""
+        """Run the recorded operators of one device, or of all."""
 
     @property
     def eager(self) -> bool:
         """Whether each operator runs at once, as a graph of its own."""
 
     def set_eager(self, enabled: bool) -> None:
-        """Turn eager mode on or off; runs what is recorded first."""
+        """Turn eager mode on or off; runs the recorded operators first."""
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""
 
     def recording(self, index: int) -> object:
-        """Return what identifies the recording of a device, None while nothing is recorded."""
+        """Return an identity of the device's recording, None while nothing is recorded."""
 
     def record_function(
         self,
@@ -131,16 +131,16 @@ class DeviceEngine(TensorStores, Protocol):
         arguments: Sequence[torch.Tensor],
         weights: Sequence[torch.Tensor],
     ) -> RecordedFunction | None:
-        """Record a function on a device and drop the recording; runs what is recorded before.
+        """Record a function on a device, then drop the recording; runs previously recorded operators first.
 
         Args:
             index: the device.
             function: takes device tensors and returns tensors.
-            arguments: CPU tensors that it takes.
+            arguments: its arguments, as CPU tensors.
             weights: device tensors that it may read.
 
         Returns:
-            What was recorded; None if the engine had to run the function to learn its operators: call it again.
+            The recording; None if the engine had to run the function to learn its operators: call this again.
 
         Raises:
             DeviceError: the function needs a value while it is recorded.
@@ -152,7 +152,7 @@ class DeviceEngine(TensorStores, Protocol):
     # Random numbers
 
     def seed(self, seed: int, index: int | None = None) -> None:
-        """Seed the random numbers of one device, or of all: those drawn from here on, not those already recorded."""
+        """Seed the random numbers of one device, or of all; draws that are already recorded keep the old seed."""
 
     def initial_seed(self, index: int) -> int:
         """Return the seed of a device's random numbers; runs recorded draws first."""
@@ -161,22 +161,22 @@ class DeviceEngine(TensorStores, Protocol):
         """Return the state of a device's random numbers at this point of the program, as bytes on the device."""
 
     def set_rng_state(self, index: int, state: torch.Tensor) -> None:
-        """Continue a device's random numbers at a value of `rng_state`, from this point of the program on.
+        """Continue a device's random numbers from a state that `rng_state` returned, from this point of the program on.
 
         Raises:
-            RuntimeError: it is not a state.
+            RuntimeError: `state` is not a valid state.
         """
 
     def rng_value(self, index: int) -> int:
         """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
 
     def set_rng_value(self, index: int, value: int) -> None:
-        """Continue a device's random numbers at a value of `rng_value`, or start them at a seed."""
+        """Continue a device's random numbers from a value that `rng_value` returned, or start them from a seed."""
 
-    # Life
+    # Lifecycle
 
     def forget_programs(self) -> None:
-        """Run what is recorded and forget all programs: custom operators are about to be replaced."""
+        """Run the recorded operators and forget all programs, before custom operators are replaced."""
 
     def shutdown(self) -> None:
-        """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
+        """Drop the recorded operators and release the cores. Tensors keep their values but take no device memory."""

@@ -1,4 +1,4 @@
-"""A function recorded once on one device, as the engine in Python does it: for graphs that are compiled ahead of time."""
+"""Recording of a function on one device by the engine in Python, for graphs that are compiled ahead of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record_function(
     arguments: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
 ) -> RecordedFunction | None:
-    """Record a function; the parameters are those of `Engine.record_function`."""
+    """Record a function; the parameters are those of `DeviceEngine.record_function`."""
     with recorder.lock:
         recorder.sync("trace")
         limit, recorder.graph_limit = recorder.graph_limit, sys.maxsize  # a traced model is one graph
@@ -74,7 +74,7 @@ def _record(
 
 
 def _recorded(recorder: Recorder, result: torch.Tensor) -> torch.Tensor:
-    """Return a result as a tensor of the recording: what the function only passes on is copied by the graph."""
+    """Return a result as a tensor of the recording; the graph copies tensors that the function only passes through."""
     if result.device.type != "xla":
         result = result.to(recorder.device)
     return result if buffer_of(result).epoch is recorder.epoch else result.clone()

@@ -1,8 +1,8 @@
-"""Checks of a NEFF that another process compiled: what its graph calls, with which arguments, and how much memory it needs.
+"""Checks of a NEFF that another process compiled: the operators, arguments and memory of its graph.
 
-The executable of a graph is generated Python over torch's CPU kernels. So an operator has to be on the list
-(`neff_operators`), its arguments have to fit the operator's schema, a tensor has to lie within its buffer, and a result
-may not be larger than the graph states.
+The executable of a graph is generated Python over torch's CPU kernels. So an operator must be on the list
+(`neff_operators`), its arguments must fit the operator's schema, a tensor must lie within its buffer, and a result must
+not be larger than the graph states.
 """
 
 from __future__ import annotations
@@ -32,24 +32,22 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Arg, Graph
 
 _NAME = re.compile(r"[a-z_]\w*\.[A-Za-z_]\w*\.\w+")
-_SLACK_BYTES = (
-    1 << 20
-)  # torch's kernels for meta tensors return more than the CPU's at times, such as statistics
+_SLACK_BYTES = 1 << 20  # torch's meta kernels sometimes return more than the CPU kernels, such as statistics
 _LISTS = {Kind.TENSOR_LIST: (View,), Kind.SCALAR_LIST: (int, float, Lifted), Kind.LIST: (int, float)}
 _SYMBOLS = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def check_graph(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], name: str) -> None:
-    """Check the graph of a NEFF from elsewhere.
+    """Check the graph of a NEFF that another process compiled.
 
     Args:
         graph: the graph.
-        inputs: what each of its input slots holds.
+        inputs: the contents of its input slots.
         scalars: values of its scalar inputs.
-        name: what the NEFF is called in messages.
+        name: the name of the NEFF in messages.
 
     Raises:
-        DeviceError: it calls an operator that a NEFF may not call, or is not a graph that a compiler makes.
+        DeviceError: it calls an operator that a NEFF may not call, or no compiler produces such a graph.
     """
     checker = _Checker(graph, scalars, name)
     checker.check_memory(inputs)
@@ -67,7 +65,7 @@ class _Checker:
         self._known = set(graph.inputs)
 
     def check_memory(self, inputs: Sequence[View]) -> None:
-        """Check that this computer may hold what the graph holds at its peak, beyond the inputs."""
+        """Check that the peak memory of the graph, without its inputs, is within the limit of this computer."""
         graph = self._graph
         inside = {view.slot for view in inputs if graph.slots[view.slot].nbytes <= _extent_bytes(view)}
         kept = {*graph.inputs, *graph.outputs} - inside
@@ -79,7 +77,7 @@ class _Checker:
             )
 
     def check_call(self, node: Node) -> None:
-        """Check one call: operator, arguments, results."""
+        """Check the operator, arguments and results of one call."""
         operator = self._operator(node)
         try:
             _check_arguments(operator, node)
@@ -93,7 +91,7 @@ class _Checker:
         self._known.update(view.slot for view in node.results if view is not None)
 
     def check_outputs(self) -> None:
-        """Check that the graph makes what it returns."""
+        """Check that the graph computes the tensors that it returns."""
         if not self._known.issuperset(self._graph.outputs):
             raise DeviceError(
                 f"{self._name} returns tensors that it does not make", "compile the model again"
@@ -124,7 +122,7 @@ class _Checker:
         return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in self._custom
 
     def _check_views(self, node: Node) -> None:
-        """Check that tensors lie within buffers that exist."""
+        """Check that tensors lie within existing buffers."""
         for view in reads(node):
             if view.slot not in self._known:
                 raise ValueError(f"buffer {view.slot} does not exist yet")
@@ -139,7 +137,7 @@ class _Checker:
         try:
             made = tree_leaves(operator.overload(*map(self._meta, node.args), **kwargs))
         except NotImplementedError:
-            made = []  # of the listed operators, these return no more than they take
+            made = []  # the listed operators without a meta kernel return no more than they take
         except (RuntimeError, TypeError, IndexError) as error:
             raise ValueError(str(error).partition("\n")[0]) from error
         new = {view.slot for view in node.results if view is not None} - self._known
@@ -167,10 +165,10 @@ class _Checker:
 
 
 def check_view(graph: Graph, view: View) -> None:
-    """Check that a tensor is of a data type of the device, and lies within its buffer.
+    """Check that a tensor has a data type of the device and lies within its buffer.
 
     Raises:
-        ValueError: it is not or does not.
+        ValueError: it has another data type or reaches beyond its buffer.
     """
     dtype = getattr(torch, view.dtype, None)
     if not isinstance(dtype, torch.dtype) or view.dtype not in _dtypes():
@@ -195,7 +193,7 @@ def _dtypes() -> frozenset[str]:
 
 
 def _check_arguments(operator: Operator, node: Node) -> None:
-    """Check that arguments are those of the operator's schema: their names become part of generated code."""
+    """Check that the arguments fit the operator's schema: their names become part of generated code."""
     positional = [parameter for parameter in operator.parameters if not parameter.keyword_only]
     named = {parameter.name: parameter for parameter in operator.parameters if parameter.keyword_only}
     names = [name for name, _ in node.kwargs]

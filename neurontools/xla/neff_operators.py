@@ -1,11 +1,11 @@
-"""The operators that a NEFF of another process may call, by name, and why; whatever is not listed is refused.
+"""The operators that a NEFF of another process may call, by name, with the reason; all others are refused.
 
-Listed are operators that only compute new tensors, or change tensors of the graph in place, and that check their
-arguments. So these are missing on purpose: operators on files, processes, storages, sizes or Python (`from_file`, `set_`,
-`resize_`, `_print`), uninitialised memory (`empty`), other gradients and packed formats, whose kernels trust what
-another operator has computed (`max_pool2d_with_indices_backward`, `_nested_view_from_buffer`, `fbgemm_*`, `linalg_lu_solve`), and
-sparse, quantized and complex tensors, which the device does not have. An operator of a new torch release is refused until
-it is listed here.
+The list has operators that compute new tensors or change tensors of the graph in place, do nothing else, and check
+their arguments. These are missing on purpose: operators on files, processes, storages, sizes or Python (`from_file`,
+`set_`, `resize_`, `_print`), uninitialised memory (`empty`), other gradients and packed formats, whose kernels trust
+the results of another operator (`max_pool2d_with_indices_backward`, `_nested_view_from_buffer`, `fbgemm_*`,
+`linalg_lu_solve`), and sparse, quantized and complex tensors, which the device does not have. An operator of a new
+torch release is refused until it is listed here.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ ATEN = {
     }.items()
     for name in names.split()
 }
-"""Why an operator of torch is safe, by its name. The variant in place, with an underscore at the end, is as safe."""
+"""The reason why a torch operator is safe, by name. Its in-place variant, with a trailing underscore, is safe, too."""
 
 COLLECTIVES = frozenset({
     "all_gather", "all_reduce_", "all_to_all", "broadcast_", "collective_permute", "recv_", "reduce_scatter", "send",
 })  # fmt: skip
-"""Of the namespace neurontools; they reach the workers of this run only. Setting random numbers is not among them."""
+"""Operators of the namespace neurontools; they reach only the workers of this run. None sets random number states."""
 
 TEXTS = {
     "approximate": "none|tanh",
@@ -119,10 +119,10 @@ TEXTS = {
     "side": "left|right",
     "UPLO": "L|U|l|u",
 }
-"""Parameters that are texts, and the texts that they take, as regular expressions."""
+"""String parameters, and their valid values as regular expressions."""
 
 NEEDS_CHANNELS = frozenset({
     "native_batch_norm", "_batch_norm_no_update", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
     "_native_batch_norm_legit_no_training",
 })  # fmt: skip
-"""These read one number a channel from each of their other tensors, and do not check that there are as many."""
+"""Operators that read one number per channel from each of their other tensors, and do not check the tensors' sizes."""

@@ -1,4 +1,4 @@
-"""What an engine has recorded, in no engine's own terms: graphs, programs and traced models are made from it."""
+"""The recordings of an engine, in a form common to all engines: the source of graphs, programs and traced models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """A recording.
+    """A recording of operator calls.
 
     Args:
         calls: the operator calls in order.
         added: layout ids (see `geometry`) of the slots that each call adds, its new inputs first.
-        bound: how many of those are inputs, per call.
+        bound: number of those slots that are inputs, per call.
         lifted: number of scalars that are inputs.
     """
 
@@ -47,8 +47,8 @@ class RecordedInput:
     Args:
         argument: position among the function's arguments; -1 for a weight.
         value: the contents of a weight, None for an argument.
-        origin: the device tensor that a weight was read from, None if the caller has not named it.
-        geometry: what the graph expects.
+        origin: the device tensor from which a weight was read, None if the caller has not passed it.
+        geometry: the geometry that the graph expects.
     """
 
     argument: int
@@ -59,13 +59,13 @@ class RecordedInput:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFunction:
-    """A recorded function with its border.
+    """A recorded function with its inputs and results.
 
     Args:
-        trace: what it recorded.
-        inputs: what the input slots hold, in the order of the trace.
+        trace: the recording.
+        inputs: contents of the input slots, in the order of the trace.
         scalars: values of the scalar inputs.
-        results: where its results are.
+        results: the slots and geometry of its results.
     """
 
     trace: RecordedTrace

@@ -1,1 +1,1 @@
-"""What explains a run: compile lines, live explanations, metrics, graph files, analyses."""
+"""Diagnostics of a run: compile lines, live explanations, metrics, graph files, analyses."""

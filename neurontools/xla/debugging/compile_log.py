@@ -1,4 +1,4 @@
-"""What a program says about its compiles: the line of the script behind a graph, and a hint when the program ends."""
+"""Messages about compiles: the line of the script that caused a graph, and a hint when the program ends."""
 
 # ruff: noqa: SLF001
 # Frames of the interpreter.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-# The first step and the second one, in which an optimizer has its state, are new graphs in every program.
+# In every program, the first step and the second one, in which the optimizer has its state, are new graphs.
 _USUAL_COMPILES = 2
 
 _GENERATED = "<neurontools "
@@ -32,7 +32,7 @@ _DEVICE = (os.path.join(_OWN, "xla", ""), _GENERATED)
 
 
 class Frame(NamedTuple):
-    """A function that is being called, and its current line."""
+    """A function on the call stack, and its current line."""
 
     function: str
     file: str
@@ -49,7 +49,7 @@ def report_at_exit(root: str) -> None:
 
 
 def report_compiles(root: str) -> None:
-    """Report on a terminal how many graphs this program compiled, if that is more than usual and was not explained."""
+    """Report the number of compiled graphs on a terminal, if it is higher than usual and was not explained."""
     compiled = metrics.counters().get("UncachedCompile", 0)
     if (
         compiled > _USUAL_COMPILES
@@ -67,7 +67,7 @@ def is_first_process() -> bool:
 
 
 def current_source() -> str:
-    """Return `file:line` of the innermost frame outside torch and this package, "" where there is none."""
+    """Return `file:line` of the innermost frame outside torch and this package, "" if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_NOT_USERS):
@@ -77,7 +77,7 @@ def current_source() -> str:
 
 
 def python_frames() -> list[Frame]:
-    """Return the functions that are being called, the innermost first, without those of the device itself."""
+    """Return the functions on the call stack, the innermost first, without those of the device itself."""
     return list(_frames(sys._getframe(1)))
 
 

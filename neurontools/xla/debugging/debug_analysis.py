@@ -1,7 +1,7 @@
-"""The analyses that PT_XLA_DEBUG and PT_XLA_DEBUG_LEVEL ask for: of compilations, executions and metrics.
+"""The analyses of PT_XLA_DEBUG and PT_XLA_DEBUG_LEVEL: compilations, executions and metrics.
 
 Source: PyTorch/XLA documentation, "Troubleshooting": level 1 shows compilations, level 2 executions too, and
-PT_XLA_DEBUG=1 alone is level 100. PT_XLA_DEBUG_FILE takes the text instead of stderr.
+PT_XLA_DEBUG=1 alone is level 100. PT_XLA_DEBUG_FILE is the file for the text, instead of stderr.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def shows_compilations() -> bool:
 
 
 def execution_observers(index: int) -> tuple[Observer, ...]:
-    """Return what the environment asks to be called before each execution on a device: usually nothing.
+    """Return the observers to call before each execution on a device, from the environment: usually none.
 
     Args:
         index: the device.
 
     Raises:
-        UsageError: XLA_SAVE_TENSORS_FMT is not a format that is written here.
+        UsageError: XLA_SAVE_TENSORS_FMT is not a supported format.
     """
     observers: list[Observer] = []
     if os.environ.get("XLA_SAVE_TENSORS_FILE"):
@@ -91,7 +91,7 @@ def execution_observers(index: int) -> tuple[Observer, ...]:
 
 
 def show_compilation(graph: Graph, loaded: LoadedGraph, cause: str) -> None:
-    """Show the analysis of a compilation, and the sizes of what was compiled."""
+    """Show the analysis of a compilation, and the sizes of the compiled graph."""
     _show("Compilation Analysis: ", _graph_lines("Compilation", graph, loaded.digest, cause, python_frames()))
     _show("Post Compilation Analysis: ", _size_lines(graph, loaded.neff_bytes))
 
@@ -105,14 +105,14 @@ def show_execution(loaded: LoadedGraph, cause: str) -> None:
 
 
 def show_metrics() -> None:
-    """Show what is unusual about the metrics, after a step."""
+    """Show unusual metrics after a step."""
     lines = list(metric_findings())
     if lines:
         _write("".join(f"pt-xla-profiler: {line}\n" for line in lines))
 
 
 def metric_findings() -> Iterable[str]:
-    """Yield what the counters and metrics say about a program that is slower than it has to be."""
+    """Yield a line for each counter or metric that shows an avoidable cost."""
     counters, known = metrics.counters(), metrics.metrics()
     steps = counters.get("MarkStep", 0)
     for name, warm_up in _FREQUENT:
@@ -130,7 +130,7 @@ def metric_findings() -> Iterable[str]:
 
 
 def cause_text(cause: str, frames: Sequence[Frame]) -> str:
-    """Return what ended a graph in the words of PyTorch/XLA."""
+    """Return the event that ended a graph, in the words of PyTorch/XLA."""
     if cause not in _STEP_CAUSES:
         return _READ
     for frame in frames:

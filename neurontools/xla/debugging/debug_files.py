@@ -1,4 +1,4 @@
-"""Files that debugging variables name: text is appended to them."""
+"""Files named by debugging variables, to which text is appended."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from neurontools.errors import UsageError
 
 
 def append_text(variable: str, path: str, text: str) -> None:
-    """Append a text to the file that a variable names.
+    """Append text to the file that a variable names.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     try:
         with open(path, "a", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """Graphs as text or Graphviz input, appended to XLA_SAVE_TENSORS_FILE at each synchronization.
 
-Source: PyTorch/XLA documentation, "Troubleshooting", environment variables; the file is laid out as its
-`scripts/grab_graphs.py` reads it. There is no HLO here, so `XLA_SAVE_TENSORS_FMT=hlo` is refused.
+Source: PyTorch/XLA documentation, "Troubleshooting", environment variables; the file has the layout that
+its `scripts/grab_graphs.py` reads. There is no HLO here, so `XLA_SAVE_TENSORS_FMT=hlo` is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHAPES = {
     "complex64": "c64",
     "complex128": "c128",
 }
-"""XLA's names of data types; the others keep torch's."""
+"""XLA's names of data types; other types keep torch's names."""
 _MAX_LABEL = 64
 _lock = threading.Lock()
 
@@ -40,7 +40,7 @@ def check_format() -> str:
     """Return the format that XLA_SAVE_TENSORS_FMT names.
 
     Raises:
-        UsageError: it is not written here.
+        UsageError: the format is not supported.
     """
     chosen = os.environ.get("XLA_SAVE_TENSORS_FMT") or "text"
     if chosen not in {"text", "dot"}:
@@ -50,7 +50,7 @@ def check_format() -> str:
 
 
 def save_graph(loaded: LoadedGraph, index: int) -> None:
-    """Append a graph that is about to run on a device to XLA_SAVE_TENSORS_FILE; the name ends with the device's number."""
+    """Append a graph that is about to run to XLA_SAVE_TENSORS_FILE; the device number is added to the file's name."""
     frames = "".join(f"  {frame}\n" for frame in python_frames())
     facts = facts_of_graph(loaded.graph)
     graph = to_dot(facts) if check_format() == "dot" else to_text(facts)
@@ -64,7 +64,7 @@ def save_graph(loaded: LoadedGraph, index: int) -> None:
 
 
 def to_text(facts: GraphFacts) -> str:
-    """Return a graph with a line for each input and operator."""
+    """Return a graph as text, with a line for each input and operator."""
     lines = [
         f"  %{number} = {shape} {name}({', '.join(operands)}){''.join(f', {tag}' for tag in tags)}\n"
         for number, shape, name, operands, tags in _nodes(facts)
@@ -100,7 +100,7 @@ def _nodes(facts: GraphFacts) -> Iterator[tuple[int, str, str, list[str], list[s
         tags = [*_attributes(operation)]
         tags += [
             f"ROOT={root}" for (producer, _), root in roots.items() if producer == position
-        ]  # one for each result
+        ]  # one tag per result
         namespace, _, name = operation.name.partition(".")
         yield inputs + position, _shapes(operation.results), f"{namespace}::{name}", operands, tags
 

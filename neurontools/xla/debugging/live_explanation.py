@@ -1,4 +1,4 @@
-"""`neuron-run --explain`: why each graph is compiled, on stderr, when that happens."""
+"""`neuron-run --explain`: explains each compile on stderr, when it happens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CompileExplainer:
     """Explains the compiles of this process.
 
     Args:
-        cache: where they are stored.
+        cache: the cache that stores the compiled graphs.
     """
 
     def __init__(self, cache: CompileCache) -> None:

@@ -108,9 +108,9 @@ def report(metric_names: Container[str] | None = None, counter_names: Container[
 
 
 def append_to_file() -> None:
-    """Append the report to the file that XLA_METRICS_FILE names, which STDERR and STDOUT stand for too.
+    """Append the report to the file that XLA_METRICS_FILE names; STDERR and STDOUT name the streams.
 
-    Only the first process of the machine does; in a run of several, the file's name ends with its number.
+    Only the first process of the machine writes; in a run of several processes, the file's name ends with its number.
     """
     path = os.environ.get("XLA_METRICS_FILE")
     if not path or os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:

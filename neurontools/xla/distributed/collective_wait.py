@@ -1,4 +1,4 @@
-"""A wait of one worker for the others of its group: how it ends when one of them has ended or does not come."""
+"""One worker's wait for the others of its group, and the errors when one of them has ended or does not answer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _POLL_S = 0.02
 
 
 class CollectiveWait:
-    """One wait for the members of a group; makes the error that names who is missing.
+    """One wait for the members of a group; creates the error that names the missing workers.
 
     Args:
-        roster: the workers, from this one's side.
-        ranks: of the group.
-        what: the collective.
+        roster: the workers, as this worker knows them.
+        ranks: the ranks of the group.
+        what: the name of the collective.
     """
 
     def __init__(self, roster: WorkerRoster, ranks: Ranks, what: str) -> None:
@@ -35,14 +35,14 @@ class CollectiveWait:
         self._missing: list[WorkerProcess] = []
 
     def elapsed_s(self) -> float:
-        """Return how long it has lasted."""
+        """Return the duration of the wait so far."""
         return time.monotonic() - self._start_s
 
     def check(self, takes_part: Callable[[int], bool]) -> None:
-        """Check that the others live and that time is left; `takes_part` tells which positions have come.
+        """Check that the others run and that time is left; `takes_part` tells if a position has answered.
 
         Raises:
-            NrtError: NRT_EXEC_HW_ERR_COLLECTIVES when a worker has ended, NRT_TIMEOUT when the time is over.
+            NrtError: NRT_EXEC_HW_ERR_COLLECTIVES when a worker has ended, NRT_TIMEOUT when the timeout is over.
         """
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
@@ -63,9 +63,9 @@ class CollectiveWait:
             )
 
     def failure(self, error: Exception, position: int | None = None) -> NrtError:
-        """Return the error for a connection that broke, to the member at a position if that is known.
+        """Return the error for a broken connection, to the member at `position` if that is known.
 
-        Names workers that have ended; the end of a process may show a little later than that of its connections.
+        Names workers that have ended; the end of a process may be visible a little later than that of its connections.
         """
         deadline_s = time.monotonic() + _NOTICE_S
         while time.monotonic() < deadline_s:
@@ -100,7 +100,7 @@ class CollectiveWait:
     def _ended(self) -> list[WorkerProcess]:
         try:
             peers = [self._roster.peer(rank) for rank in self._others(self._ranks)]
-        except RuntimeError:  # the store has ended with its process
+        except RuntimeError:  # the store ended with its process
             return []
         return [peer for peer in peers if peer is not None and peer.has_ended()]
 

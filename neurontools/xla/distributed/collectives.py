@@ -1,7 +1,7 @@
-"""Collectives of the lazy device: recorded in the graph like any operator, executed on host buffers between the workers.
+"""Collectives of the lazy device: recorded in the graph like any operator, executed between workers on host buffers.
 
 Each is an operator `neurontools::...` with a CPU kernel; the device records it by its schema. Replica groups are part of
-the graph, as in HLO, so that all workers have the same graph. Without other members a collective is not recorded.
+the graph, as in HLO, so that all workers have the same graph. In a group of one worker, a collective is not recorded.
 """
 
 # ruff: noqa: PLW0603
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
 _BUCKET_MB = "ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB"
 _DEFAULT_BUCKET_MB = 50
-# These are not reduced as they are: gloo, or torch's operators, cannot.
+# gloo or torch's operators cannot reduce these types, so they are widened first.
 _WIDER = {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
@@ -47,7 +47,7 @@ _library: Any = None
 
 
 def define() -> None:
-    """Define the operators; once per process, further calls do nothing."""
+    """Define the operators; once per process, further calls have no effect."""
     global _library
     if _library is not None:
         return
@@ -68,7 +68,7 @@ def define() -> None:
         _library.impl(name, kernel, "CPU")
 
 
-# What programs call. Tensors are on the device or on the CPU.
+# The functions that programs call. Tensors are on the device or on the CPU.
 
 
 def all_reduce_(
@@ -80,7 +80,7 @@ def all_reduce_(
         tensors: of the same shapes on all workers.
         reduce_type: sum, mul, min, max, and, or.
         scale: applied to the result.
-        groups: ranks that reduce among themselves; None: all workers.
+        groups: lists of ranks that reduce among themselves; None for all workers.
 
     Raises:
         ValueError: an unknown `reduce_type`, or this worker is in no group.
@@ -127,7 +127,7 @@ def all_gather(tensor: torch.Tensor, dim: int = 0, groups: Groups = None) -> tor
 def reduce_scatter(
     tensor: torch.Tensor, reduce_type: str, scale: float = 1.0, dim: int = 0, groups: Groups = None
 ) -> torch.Tensor:
-    """Reduce over the workers and return this worker's part of a dimension.
+    """Reduce a tensor over the workers and return this worker's part of it along a dimension.
 
     Raises:
         ValueError: the dimension cannot be divided evenly.
@@ -147,7 +147,7 @@ def reduce_scatter(
 def all_to_all(
     tensor: torch.Tensor, split_dim: int = 0, concat_dim: int = 0, groups: Groups = None
 ) -> torch.Tensor:
-    """Send the i-th part along `split_dim` to the i-th worker; return the received parts, along `concat_dim`.
+    """Send the i-th part along `split_dim` to the i-th worker; return the received parts joined along `concat_dim`.
 
     Raises:
         ValueError: the dimension cannot be divided evenly.
@@ -163,7 +163,7 @@ def all_to_all(
 
 
 def collective_permute(tensor: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return what the worker sends that is this one's source in `pairs` (source, target); zeros without one.
+    """Return the tensor from this worker's source in `pairs` of (source, target); zeros if it has no source.
 
     Raises:
         ValueError: a pair names a worker that does not exist.
@@ -180,19 +180,19 @@ def collective_permute(tensor: torch.Tensor, pairs: Sequence[Sequence[int]]) -> 
 
 
 def send(tensor: torch.Tensor, target: int, tag: int = 0) -> None:
-    """Send a tensor to a worker by its rank; does not wait until it is received."""
+    """Send a tensor to the worker with a rank; does not wait until it is received."""
     with torch.no_grad():
         torch.ops.neurontools.send(tensor, target, tag)
 
 
 def receive_(output: torch.Tensor, source: int, tag: int = 0) -> None:
-    """Receive a tensor from a worker by its rank."""
+    """Receive a tensor from the worker with a rank."""
     with torch.no_grad():
         torch.ops.neurontools.recv_(output, source, tag)
 
 
 def buckets(tensors: Sequence[torch.Tensor], limit_mb: int = 0) -> Iterator[list[torch.Tensor]]:
-    """Divide tensors into lists of `limit_mb`; 0: ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB, which is 50 by default."""
+    """Divide tensors into lists up to `limit_mb`; 0 for ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB, which is 50 by default."""
     text = os.environ.get(_BUCKET_MB, "")
     limit = (limit_mb or (int(text) if text.isdecimal() else 0) or _DEFAULT_BUCKET_MB) * 2**20
     bucket: list[torch.Tensor] = []
@@ -228,7 +228,7 @@ def group_size(groups: Groups = None) -> int:
 
 
 def _replica_groups(groups: Groups) -> tuple[str, int]:
-    """Return groups in the graph's form, and the size of this worker's group."""
+    """Return the groups in the form used in graphs, and the size of this worker's group."""
     own = communicator.current()
     if not groups:
         return own.world_groups, own.size
@@ -321,7 +321,7 @@ def _receive(output: torch.Tensor, source: int, tag: int) -> None:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a dense tensor's contents as flat bytes, which gloo moves whatever the data type is."""
+    """Return a dense tensor's contents as flat bytes, which gloo can move for any data type."""
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
@@ -333,7 +333,7 @@ def _by_dtype(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def _write_back(flat: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
-    """Copy contents back into the tensors that `flat` had to copy."""
+    """Copy contents back into the tensors of which `flat` holds copies."""
     for part, tensor in zip(flat, tensors, strict=True):
         if part.data_ptr() != tensor.data_ptr():
             tensor.copy_(part.view(tensor.shape))

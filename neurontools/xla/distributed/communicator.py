@@ -1,4 +1,4 @@
-"""The workers of a run as one of them knows them: who they are, and their groups."""
+"""One worker's view of a run: the other workers, the connections to them, and their groups."""
 
 # ruff: noqa: PLW0603
 # One communicator per process.
@@ -23,7 +23,7 @@ _current: Communicator | None = None
 
 
 def current() -> Communicator:
-    """Return the communicator of this process; connects to the other workers at its first use.
+    """Return the communicator of this process; the first call connects to the other workers.
 
     Raises:
         WorkerError: the environment does not say where the other workers are.
@@ -41,7 +41,7 @@ def replace(communicator: Communicator | None) -> None:
 
 
 def default_timeout() -> timedelta:
-    """Return how long a collective waits: NEURON_RT_EXEC_TIMEOUT in seconds, else torch's default."""
+    """Return the timeout of collectives: NEURON_RT_EXEC_TIMEOUT in seconds, else torch's default."""
     text = os.environ.get("NEURON_RT_EXEC_TIMEOUT", "").strip()
     found: timedelta = dist.default_pg_timeout
     return timedelta(seconds=int(text)) if text.isdecimal() and int(text) else found
@@ -65,12 +65,12 @@ class Communicator(WorkerRoster):
     """Connections of one worker to the others.
 
     Args:
-        store: where the workers find each other; None for a run of one.
-        rank: this worker's.
+        store: torch's key-value store, in which the workers find each other; None for a run of one.
+        rank: this worker's rank.
         size: number of workers.
-        timeout: how long a collective waits for the others.
+        timeout: time for which a collective waits for the others.
 
-    `world` are all ranks, `world_groups` the same as replica groups.
+    `world` holds all ranks, `world_groups` the same ranks as replica groups.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
@@ -84,12 +84,12 @@ class Communicator(WorkerRoster):
             atexit.register(self.finish)
 
     def finish(self) -> None:
-        """Wait for a short time until what this worker sends has arrived: its connections end with the process."""
+        """Wait a short time until everything this worker sends has arrived: its connections end with the process."""
         for group in self._groups.values():
             group.finish(_FINISH_S)
 
     def group(self, ranks: Ranks) -> WorkerGroup:
-        """Return the group of these ranks; this worker is one of them."""
+        """Return the group of these ranks, which include this worker."""
         with self._lock:
             found = self._groups.get(ranks)
             if found is None:
@@ -97,10 +97,10 @@ class Communicator(WorkerRoster):
             return found
 
     def group_in(self, groups: str) -> WorkerGroup:
-        """Return the replica group that has this worker.
+        """Return the replica group that contains this worker.
 
         Raises:
-            ValueError: none has it.
+            ValueError: none contains it.
         """
         found = self._groups_of_text.get(groups)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What one worker sends to another: copies that leave in the background, so that workers in a ring may all send first."""
+"""Sends from one worker to another: copies are sent in the background, so that all workers of a ring may send first."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _POLL_S = 0.005
 
 
 class Outbox:
-    """Sends in the order of the calls.
+    """Sends tensors in the order of the calls.
 
     Args:
-        connect: returns the gloo group; waits for the other worker, which may connect only when it receives.
+        connect: returns the gloo group; it waits for the other worker, which may not connect before it receives.
     """
 
     def __init__(self, connect: Callable[[], Any]) -> None:
@@ -35,7 +35,7 @@ class Outbox:
         """Send a copy of a tensor to the member at a position; does not wait.
 
         Raises:
-            NrtError: something sent earlier did not arrive.
+            NrtError: an earlier tensor did not arrive.
         """
         if self._error is not None:
             raise self._error
@@ -47,7 +47,7 @@ class Outbox:
             self._thread.start()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until everything has arrived, something did not, or the time is over."""
+        """Wait until everything has arrived, a send has failed, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
         while self._error is None and not self._is_empty() and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)

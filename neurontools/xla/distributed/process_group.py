@@ -1,6 +1,6 @@
-"""The backend `xla` of torch.distributed: device tensors through recorded collectives, CPU tensors through gloo at once.
+"""The backend `xla` of torch.distributed: recorded collectives for device tensors, immediate ones for CPU tensors.
 
-All workers have to run their collectives in the same order, so a collective on CPU tensors first runs what is recorded.
+All workers must run their collectives in the same order, so a collective on CPU tensors first runs the recorded graph.
 """
 
 # ruff: noqa: ARG002, SLF001
@@ -27,7 +27,7 @@ NAME = "xla"
 
 
 def register() -> None:
-    """Make `xla` known to torch.distributed as a backend and as an init method; further calls do nothing."""
+    """Make `xla` known to torch.distributed as a backend and as an init method; further calls have no effect."""
     if hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=[NAME, "cpu"])
@@ -47,7 +47,7 @@ def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
 
 
 def _mesh(ranks: Ranks, options: Any) -> list[Ranks]:
-    """Return the replica groups of a process group; `xla_pg_options` may give those of the other workers too."""
+    """Return the replica groups of a process group; `xla_pg_options` may list those of the other workers too."""
     chosen = options.get("xla_pg_options", {}) if isinstance(options, dict) else {}
     mesh = [tuple(group) for group in chosen.get("mesh") or ()]
     return mesh if ranks in mesh else [ranks]
@@ -82,8 +82,8 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     """A group of workers with device tensors.
 
     Args:
-        ranks: of the members in the run.
-        rank: this worker's in the group.
+        ranks: ranks of the members in the run.
+        rank: this worker's rank in the group.
         mesh: replica groups; one of them is `ranks`.
     """
 
@@ -102,7 +102,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_name(self) -> str:
-        """The name that torch gave to the group."""
+        """The name that torch gave the group."""
         return self._name
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -118,7 +118,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return self.allreduce(tensors, opts)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
-        """Reduce tensors; the members that are not the root get the result too, which torch leaves open."""
+        """Reduce tensors; all members get the result, not only the root, because torch leaves this open."""
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Any:
@@ -170,7 +170,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _finished([])
 
     def scatter(self, outputs: list[torch.Tensor], tensors: list[list[torch.Tensor]], opts: Any) -> Any:
-        """Give each member its tensor of the root's list."""
+        """Send each member its tensor from the root's list."""
         _prepare(outputs)
         (output,) = outputs
         stacked = torch.empty((self.size(), *output.shape), dtype=output.dtype, device=output.device)
@@ -232,7 +232,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _finished(outputs)
 
     def barrier(self, opts: Any = None) -> Any:
-        """Run what is recorded and wait for all members."""
+        """Run the recorded operators and wait for all members."""
         api.engine().sync()
         communicator.current().group(self._ranks).barrier()
         return _finished([])

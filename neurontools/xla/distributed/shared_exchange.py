@@ -1,9 +1,9 @@
-"""Exchange between workers of one machine through shared memory.
+"""Exchange of tensors between workers on one machine, through shared memory.
 
-Every member of a group has two areas in one anonymous file. It writes to its own and reads those of the others. A
-message to every member, over a socket, says that an area is ready; it names the collective, so that members that run
-different ones are found out. The two areas are used in turn: a member with all messages of a step knows that the areas
-of the step before are free.
+Every member of a group has two areas in one anonymous file. It writes to its own areas and reads those of the others.
+It sends every member a message over a socket when an area is ready. The message names the collective, so that members
+detect a mismatch. The two areas are used in turn: a member that has all messages of a step knows that the
+areas of the step before are free.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 class Waiting(Protocol):
-    """What an exchange asks while a member does not answer."""
+    """The checks and errors of an exchange that waits for members."""
 
     def check(self, takes_part: Callable[[int], bool]) -> None:
-        """Raise an error if a member has ended or the time is over; `takes_part` tells which positions answered."""
+        """Raise an error if a member has ended or the timeout is over; `takes_part` tells if a member has answered."""
 
     def failure(self, error: Exception, position: int) -> Exception:
-        """Return the error for the connection to a member that broke."""
+        """Return the error for a broken connection to a member."""
 
     def mismatch(self, position: int, other: str) -> Exception:
         """Return the error for a member that runs another collective."""
 
 
 def listen() -> socket.socket:
-    """Return a socket with an address of its own, which the members with higher positions connect to."""
+    """Return a socket with its own address, to which the members with higher positions connect."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind("")  # Linux chooses an abstract address
     listener.listen(socket.SOMAXCONN)
@@ -66,11 +66,11 @@ def connect(
     """Connect to the other members.
 
     Args:
-        listener: of this member.
-        position: of this member.
-        pids: of all members, whom alone a connection is accepted from.
-        addresses: of the listeners of all members.
-        waiting: asked while a member does not answer.
+        listener: this member's listening socket.
+        position: this member's position.
+        pids: process ids of all members; connections from other processes are not accepted.
+        addresses: addresses of the listeners of all members.
+        waiting: called while a member does not answer.
     """
     connections: dict[int, socket.socket] = {}
     for other in range(position):
@@ -99,11 +99,11 @@ def connect(
 
 
 class SharedExchange:
-    """One member's side of an exchange. Tensors are flat or matrices, dense, and of the same sizes on all members.
+    """One member's side of an exchange. Tensors are dense vectors or matrices, of the same sizes on all members.
 
     Args:
-        position: of this member.
-        connections: to the other members, by their positions.
+        position: this member's position.
+        connections: connections to the other members, by position.
     """
 
     def __init__(self, position: int, connections: Mapping[int, socket.socket]) -> None:
@@ -116,7 +116,7 @@ class SharedExchange:
         self._areas: dict[torch.dtype, tuple[tuple[torch.Tensor, ...], ...]] = {}
 
     def share_memory(self, waiting: Waiting) -> None:
-        """Map the areas: the first member makes them, the others get them from it."""
+        """Map the areas: the first member creates them and passes them to the others."""
         nbytes = 2 * self._size * self._area_bytes
         if self._position == 0:
             descriptor = os.memfd_create("neurontools-workers", os.MFD_CLOEXEC)
@@ -157,7 +157,7 @@ class SharedExchange:
     def reduce_scatter(
         self, output: torch.Tensor, rows: torch.Tensor, reduce_type: str, scale: float, waiting: Waiting
     ) -> None:
-        """Reduce a matrix with one row per member, in the order of the members; each gets its row."""
+        """Reduce a matrix with one row per member, in the order of the members; each member gets its row."""
         reduce = _REDUCTIONS[reduce_type]
         for columns, matrices in self._rows(f"reduce_scatter {reduce_type}", rows, waiting):
             part = output[columns]
@@ -167,13 +167,13 @@ class SharedExchange:
             _scale(part, scale)
 
     def all_to_all(self, output: torch.Tensor, rows: torch.Tensor, waiting: Waiting) -> None:
-        """Send each member its row of a matrix; the rows of `output` are those received."""
+        """Send each member its row of a matrix; the rows of `output` are the received ones."""
         for columns, matrices in self._rows("all_to_all", rows, waiting):
             for row, matrix in zip(output, matrices, strict=True):
                 row[columns].copy_(matrix[self._position])
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, waiting: Waiting) -> None:
-        """Put the tensors of all members into the rows of a matrix."""
+        """Copy the tensors of all members into the rows of a matrix."""
         limit = self._area_bytes // tensor.element_size()
         for start in range(0, tensor.numel(), limit):
             part = tensor[start : start + limit]
@@ -203,7 +203,7 @@ class SharedExchange:
     def _rows(
         self, what: str, rows: torch.Tensor, waiting: Waiting
     ) -> Iterator[tuple[slice, list[torch.Tensor]]]:
-        """Write some columns of a matrix at a time; yields them and the matrices of all members, with these columns."""
+        """Write a matrix a few columns at a time; yield these columns and the matrices of all members, cut to them."""
         height, width = rows.shape
         limit = self._area_bytes // rows.element_size() // height
         for start in range(0, width, limit):
@@ -223,7 +223,7 @@ class SharedExchange:
         return found[self._turn]
 
     def _meet(self, what: str, waiting: Waiting) -> None:
-        """Tell all members that this one has come here, and wait for them."""
+        """Tell all members that this one has reached this step, and wait for them."""
         self._step += 1
         message = f"{self._step} {what}".encode()
         for position, connection in self._connections.items():

@@ -1,7 +1,7 @@
-"""The workers of one group, as one of them reaches them: through shared memory on one machine, over gloo between machines.
+"""Communication of a worker with its group: through shared memory on one machine, over gloo between machines.
 
-Both are connected at their first use, by the members alone. Waits are divided into short ones: Ctrl-C ends them, a
-member that has ended is named within a second, and a member that does not take part when the timeout is over.
+Both connect at their first use, among the members only. Waits are divided into short ones, so Ctrl-C ends them. The
+error names a member that has ended within a second, and a member that does not take part after the timeout.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WorkerGroup:
         self._name = "group/" + "-".join(map(str, ranks))
         self._sequence = 0
         self._outbox = Outbox(self._over_gloo)
-        self._gloo_lock = threading.Lock()  # the outbox connects too
+        self._gloo_lock = threading.Lock()  # the outbox connects, too
         self._gloo: Any = None
         self._shared: SharedExchange | None = None
         self._connected = False
@@ -70,7 +70,7 @@ class WorkerGroup:
         _divide(flat, tensors)
 
     def reduce_scatter(self, rows: torch.Tensor, reduce_type: str, scale: float = 1.0) -> torch.Tensor:
-        """Reduce a matrix with one row per member, and return the row of this one."""
+        """Reduce a matrix with one row per member, and return the row of this member."""
         shared = self._exchange()
         if shared is None:
             reduced = rows.clone()
@@ -105,7 +105,7 @@ class WorkerGroup:
         _divide(flat, tensors)
 
     def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
-        """Send each member its row of a matrix; return the matrix of the rows that come for this one."""
+        """Send each member its row of a matrix; return the matrix of the rows received."""
         received = torch.empty_like(rows)
         shared = self._exchange()
         if shared is not None:
@@ -117,7 +117,7 @@ class WorkerGroup:
         return received
 
     def send(self, tensor: torch.Tensor, target: int, tag: int) -> None:
-        """Send a copy of a tensor to the member at a position; does not wait for it."""
+        """Send a copy of a tensor to the member at a position; does not wait for the receiver."""
         self._outbox.send(tensor, target, tag)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
@@ -137,7 +137,7 @@ class WorkerGroup:
             self.all_reduce([torch.zeros(1)], "sum")
 
     def gather_bytes(self, payload: bytes) -> list[bytes]:
-        """Return the bytes of all members, in their order."""
+        """Return the payloads of all members, in their order."""
         sizes = [int(size) for size in self.all_gather(torch.tensor([len(payload)]))]
         own = torch.zeros(max(*sizes, 1), dtype=torch.uint8)
         if payload:
@@ -175,7 +175,7 @@ class WorkerGroup:
     def _connect_gloo(self) -> Any:
         self._join("gloo", b"1")
         options = dist.ProcessGroupGloo._Options()  # noqa: SLF001
-        # Workers of one machine need no host name that resolves.
+        # Workers on one machine do not need a resolvable host name.
         if workers.local_world_size() == self._roster.size:
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK)]  # noqa: SLF001
         else:
@@ -185,7 +185,7 @@ class WorkerGroup:
         return dist.ProcessGroupGloo(store, self.position, self.size, options)
 
     def _join(self, way: str, own: bytes) -> list[bytes]:
-        """Publish what the others need to reach this worker, wait for all of them and return what they published."""
+        """Publish the address of this worker, wait for all others and return what they published."""
         store = self._roster.store
         keys = [f"{self._name}/{way}/{rank}" for rank in self.ranks]
         store.set(keys[self.position], own)
@@ -196,7 +196,7 @@ class WorkerGroup:
         return [store.get(key) for key in keys]
 
     def _run(self, what: str, start: Callable[[Any], Any]) -> None:
-        """Start an operation of gloo and wait for it; in a group of one there is none."""
+        """Start an operation of gloo and wait for it; a group of one has none."""
         if self.size == 1:
             return
         gloo = self._over_gloo()
@@ -224,7 +224,7 @@ class WorkerGroup:
 
 
 def _divide(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Copy the contents of a tensor into those that were joined to it."""
+    """Copy the contents of a joined tensor back into its parts."""
     if flat is tensors[0]:
         return
     for tensor, part in zip(tensors, flat.split([part.numel() for part in tensors]), strict=True):

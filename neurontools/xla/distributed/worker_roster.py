@@ -1,4 +1,4 @@
-"""The workers of a run: who they are, and how long one of them waits for the others."""
+"""The workers of a run: their processes and hosts, and the time for which one of them waits for the others."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class WorkerProcess:
     """A worker as the others know it.
 
     Args:
-        rank: in the run.
+        rank: its rank in the run.
         pid: its process id.
-        start_ticks: its start time.
-        place: distinguishes hosts and pid namespaces.
-        node: distinguishes network namespaces and simulated machines too.
+        start_ticks: the start time of its process, in clock ticks.
+        place: identifies the host and the pid namespace.
+        node: identifies the network namespace and the simulated machine, too.
         host: name of the host.
     """
 
@@ -39,7 +39,7 @@ class WorkerProcess:
     host: str
 
     def has_ended(self) -> bool:
-        """Return whether the process is gone; False where it cannot be seen from here."""
+        """Return whether the process has ended; False if it is not visible from this process."""
         return self.place == _place() and read_start_ticks(self.pid) != self.start_ticks
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ class WorkerProcess:
 
 
 class WorkerRoster:
-    """The workers of a run, from the side of one of them.
+    """The workers of a run, as one of them knows them.
 
     Args:
-        store: where the workers find each other; None for a run of one.
-        rank: this worker's.
+        store: torch's key-value store, in which the workers find each other; None for a run of one.
+        rank: this worker's rank.
         size: number of workers.
-        timeout: how long a collective waits for the others.
+        timeout: time for which a collective waits for the others.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
@@ -69,7 +69,7 @@ class WorkerRoster:
             store.set(f"worker/{rank}", json.dumps(own))
 
     def peer(self, rank: int) -> WorkerProcess | None:
-        """Return what is known of a worker, None before it has connected."""
+        """Return the process of a worker, None before it has connected."""
         found = self._peers.get(rank)
         if found is None:
             key = f"worker/{rank}"
@@ -79,7 +79,7 @@ class WorkerRoster:
         return found
 
     def on_one_machine(self, ranks: Ranks) -> tuple[WorkerProcess, ...]:
-        """Return the workers with these ranks, all of which have connected, or nothing if they are on several machines."""
+        """Return the workers with these ranks, which must have connected; empty if they are on several machines."""
         peers = tuple(peer for peer in map(self.peer, ranks) if peer is not None)
         return peers if len({peer.node for peer in peers}) == 1 else ()
 

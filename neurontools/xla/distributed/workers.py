@@ -44,13 +44,13 @@ def local_world_size() -> int:
 
 
 def assign_core(environ: MutableMapping[str, str]) -> None:
-    """Give a worker of torchrun the core of its local rank and a tag, and set the variables of the Neuron runtime.
+    """Assign a torchrun worker the core of its local rank and a tag, in the variables of the Neuron runtime.
 
     NEURON_RT_NUM_CORES is the number of cores per worker. NEURON_RT_VISIBLE_CORES, if set, names the cores of all
-    workers. Without LOCAL_RANK nothing changes; a second call changes nothing either.
+    workers. Without LOCAL_RANK nothing changes; a second call has no effect.
 
     Raises:
-        ValueError: NEURON_RT_VISIBLE_CORES names another number of cores than there are workers.
+        ValueError: NEURON_RT_VISIBLE_CORES names a different number of cores than there are workers.
         NrtError: it is malformed.
     """
     if "LOCAL_RANK" not in environ or environ.get(_INDEX) == environ.get("RANK", "0"):
@@ -66,7 +66,7 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
 
 
 def check_worker_count(instance: InstanceType, lnc: int, environ: Mapping[str, str]) -> None:
-    """Warn once per machine when the real instance cannot connect that many workers."""
+    """Warn once per machine if the real instance does not support this number of workers."""
     from neurontools.collectives.fabric import allowed_ranks
 
     count = _number(environ, "LOCAL_WORLD_SIZE", 1)
@@ -89,7 +89,7 @@ def check_worker_count(instance: InstanceType, lnc: int, environ: Mapping[str, s
 
 
 def available_cores(environ: Mapping[str, str]) -> int:
-    """Return how many cores the environment leaves to the workers of this machine; starts it if needed.
+    """Return the number of cores available to the workers of this machine; starts the machine if needed.
 
     Raises:
         NrtError: NEURON_RT_VISIBLE_CORES is malformed.

@@ -1,14 +1,14 @@
-"""Numbers as a NeuronCore computes them: `NEURONTOOLS_NUMERICS=device`.
+"""The arithmetic of a NeuronCore: `NEURONTOOLS_NUMERICS=device`.
 
-An operator reads its tensors as float32, computes in float32 and rounds each result once, to the type that it is stored
-in. `--auto-cast` also rounds what enters the operators that it selects. Tensors stay tensors of the type that the
-program sees, whose values are those of the stored type.
+An operator reads its tensors as float32, computes in float32 and rounds each result once, to the type in which it is
+stored. `--auto-cast` also rounds the operands of the operators that it selects. Tensors keep the type that the program
+sees; their values are limited to those of the stored type.
 
 Sources: AWS Neuron documentation: "Trainium/Inferentia2 Architecture Guide for NKI" (engines compute in float32 and cast
 from and to it; matrix products accumulate in float32), "Neuron Compiler CLI Reference Guide" (`--auto-cast`), "Mixed
 Precision and Performance-accuracy Tuning" (inputs and outputs of a graph are not cast), "PyTorch NeuronX Environment
 Variables" (stochastic rounding of all casts from FP32). torch_xla: csrc/dtype.cpp (stored types), csrc/aten_xla_type.cpp
-and tensor_methods.cpp (a Python number takes the type of the tensor that it meets).
+and tensor_methods.cpp (a Python number takes the type of the tensor in the same operation).
 """
 
 # ruff: noqa: SLF001
@@ -44,7 +44,7 @@ class DeviceNumerics:
     """The arithmetic of one core.
 
     Args:
-        settings: what is rounded, and how. With stochastic rounding, equal programs draw equal numbers.
+        settings: the rounding settings. With stochastic rounding, equal programs draw equal random numbers.
     """
 
     def __init__(self, settings: NumericsSettings) -> None:
@@ -58,7 +58,7 @@ class DeviceNumerics:
 
         Args:
             operator: the operator.
-            call: its call in a graph, for the types of the results; if None, they are found out.
+            call: its call in a graph, for the types of the results; if None, the types are inferred.
         """
         rule = rule_of(operator)
         if rule.work is ValueUse.OUTSIDE:
@@ -69,14 +69,14 @@ class DeviceNumerics:
         return functools.partial(self._run, operator, rule, types)
 
     def upload(self, host: torch.Tensor) -> torch.Tensor:
-        """Return contents that arrive from the program, which converts them to the stored type, to nearest."""
+        """Return data uploaded by the program, rounded to the nearest value of the stored type."""
         form = self._stored(host.dtype)
         if form is None or form.bits >= host.itemsize * 8:
-            return host  # of float8_e4m3fn the device reads the same bits as its own format
+            return host  # the device reads the bits of float8_e4m3fn as its own format
         return self._narrow(round_to(self._widen(host), form), host.dtype)
 
     def round_operand(self, values: torch.Tensor) -> torch.Tensor:
-        """Return float32 values as they enter an operator that `--auto-cast` selects."""
+        """Return float32 values as an operator that `--auto-cast` selects reads them."""
         form = self.settings.cast_form
         return values if form is None else round_to(values, form, self.generator)
 
@@ -94,7 +94,7 @@ class DeviceNumerics:
         return execution.run(args, kwargs, types)
 
     def _matters(self, rule: CastRule, named: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
-        """Return whether a call may give other values than torch's kernel."""
+        """Return whether the results of a call may differ from those of torch's kernel."""
         dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         wanted = {value for value in named.values() if isinstance(value, torch.dtype)}
         if rule.work is ValueUse.MOVES and len(dtypes | wanted) == 1 and len(dtypes) == 1:
@@ -110,7 +110,7 @@ class DeviceNumerics:
         )
 
     def _make(self, operator: Operator, named: Mapping[str, Any], outcome: Any) -> Any:
-        """Store values that were created or drawn as the host's numbers are."""
+        """Round created or drawn values as uploaded data is rounded."""
         for parameter in operator.parameters:
             if parameter.written:
                 for tensor in _tensors_in(named.get(parameter.name)):
@@ -125,7 +125,7 @@ class DeviceNumerics:
         return self.settings.stored.get(dtype)
 
     def _widen(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor as float32, with the same strides also where it is expanded."""
+        """Return a tensor as float32, with the same strides, even if it is expanded."""
         if tensor.dtype == torch.float32:
             return tensor
         strides = tensor.stride()
@@ -155,12 +155,12 @@ class DeviceNumerics:
 
 
 def numerics_of(settings: NumericsSettings | None) -> DeviceNumerics | None:
-    """Return the arithmetic of a core, None for that of the CPU."""
+    """Return the arithmetic of a core; None for that of the CPU."""
     return None if settings is None else DeviceNumerics(settings)
 
 
 class _Execution:
-    """One call of an operator that computes."""
+    """One call of an operator that computes and rounds."""
 
     def __init__(
         self, numerics: DeviceNumerics, operator: Operator, rule: CastRule, named: Mapping[str, Any]
@@ -268,7 +268,7 @@ def _tensors_in(value: Any) -> Sequence[torch.Tensor]:
 
 
 def _result_types(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Types:
-    """Return the types of an operator's results, from torch's kernel for meta tensors or, without one, for the CPU."""
+    """Return the types of an operator's results, from torch's meta kernel or, without one, from its CPU kernel."""
     if operator.returns_parameter >= 0 or not operator.overload._schema.returns:
         return ()
     results = meta_results(operator, args, kwargs)

@@ -1,4 +1,4 @@
-"""What device numerics need to know of operators: which only move values, which run on the matrix engine."""
+"""The properties of operators for device numerics: which only move values, which run on the matrix engine."""
 
 # ruff: noqa: SLF001
 # Torch's private API.
@@ -47,7 +47,7 @@ _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 class ValueUse(Enum):
-    """What an operator does with its values."""
+    """The way in which an operator uses values."""
 
     OUTSIDE = "views and operators that are not torch's: left as they are"
     MAKES = "creates values or draws them"
@@ -60,8 +60,8 @@ class CastRule:
     """How an operator takes part in device numerics.
 
     Args:
-        work: what it does.
-        operands: names of the parameters that enter the matrix engine.
+        work: its use of values.
+        operands: names of the parameters that are operands of the matrix engine.
         numbers: names of the parameters that are Python numbers of the tensors' type.
     """
 
@@ -81,7 +81,7 @@ def rule_of(operator: Operator) -> CastRule:
 
 
 def is_attention(operator: Operator) -> bool:
-    """Return whether an operator is fused attention, forward or backward, with matrix products inside."""
+    """Return whether an operator is fused attention, forward or backward, which contains matrix products."""
     return operator.name.removeprefix("aten::").startswith(_ATTENTION)
 
 

@@ -23,7 +23,7 @@ def attention_with_casts(
     """Run torch's fused attention for the CPU, or its backward pass, on float32 tensors.
 
     Args:
-        operator: which of the two.
+        operator: the forward or the backward operator.
         cast: rounds an operand of a matrix product.
         args: its positional arguments.
         kwargs: its keyword arguments.
@@ -41,7 +41,7 @@ def _forward(cast: Cast, values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     logsumexp = scores.logsumexp(-1)
     probabilities = _probabilities(scores, logsumexp)
     out = cast(probabilities) @ cast(values["value"])
-    # The strides are those of torch's kernel, here and below: programs see them.
+    # Here and below, strides match those of torch's kernel, because programs see them.
     return torch.empty_like(query).copy_(out), _with_heads_inside(logsumexp)
 
 

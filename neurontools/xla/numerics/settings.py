@@ -1,4 +1,4 @@
-"""What `NEURONTOOLS_NUMERICS=device` rounds, and how: from the environment, the compiler's flags and the device.
+"""The rounding settings of `NEURONTOOLS_NUMERICS=device`, from the environment, the compiler flags and the device.
 
 Sources: AWS Neuron documentation, "PyTorch NeuronX Environment Variables" (XLA_USE_BF16, XLA_DOWNCAST_BF16,
 NEURON_RT_STOCHASTIC_ROUNDING_EN and _SEED), NCC_EVRF051 (float8_e4m3fn before Trn3); torch_xla, csrc/dtype.cpp (double is
@@ -47,9 +47,9 @@ class NumericsSettings:
     Args:
         stored: the format in which the device stores each of torch's types.
         cast_mode: which float32 operators are cast.
-        cast_form: what they are cast to; None if none are.
-        is_stochastic: whether rounding is stochastic, else to nearest.
-        seed: of stochastic rounding, on every core.
+        cast_form: the format they are cast to; None if none are cast.
+        is_stochastic: whether rounding is stochastic instead of to nearest.
+        seed: seed of stochastic rounding, the same on every core.
     """
 
     stored: Mapping[torch.dtype, Format]
@@ -59,7 +59,7 @@ class NumericsSettings:
     seed: int = 0
 
     def with_flags(self, flags: Sequence[str], device: DeviceType) -> NumericsSettings:
-        """Return the settings with the casts of other compiler flags.
+        """Return these settings with the casts of different compiler flags.
 
         Raises:
             CompileError: a flag has an invalid value.
@@ -73,7 +73,7 @@ class NumericsSettings:
 def read_numerics(
     environ: Mapping[str, str], flags: Sequence[str], device: DeviceType
 ) -> NumericsSettings | None:
-    """Return the settings of an environment, None if results are those of the CPU.
+    """Return the settings of an environment; None if results are those of the CPU.
 
     Args:
         environ: the environment.
@@ -82,7 +82,7 @@ def read_numerics(
 
     Raises:
         UsageError: a variable has an invalid value.
-        CompileError: a flag has one.
+        CompileError: a flag has an invalid value.
     """
     variable = downcast_variable(environ)
     if not env.numerics_are_device(environ):
