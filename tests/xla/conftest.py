@@ -102,6 +102,8 @@ def machine() -> Iterator[InMemoryAccelerator]:
 
     _current[:] = [InMemoryAccelerator()]
     api.activate(open_accelerator=lambda: _current[0])
+    if not gc.get_freeze_count():
+        gc.freeze()  # the objects of torch's modules, which the collection after each test need not look at
     api.shutdown()
     metrics.clear()
     torch.manual_seed(0)
