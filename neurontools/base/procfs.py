@@ -85,10 +85,10 @@ def read_boot_id() -> str:
         return ""
 
 
-def read_pid_namespace() -> str:
-    """Return the id of this process's pid namespace, "" where /proc does not have it."""
+def read_namespace(kind: str) -> str:
+    """Return the id of a namespace of this process, such as its `pid` or `net` one; "" where /proc does not have it."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
         return ""
 

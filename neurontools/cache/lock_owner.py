@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from neurontools.base.files import read_start
 from neurontools.base.json_reader import load_json, to_float
-from neurontools.base.procfs import read_boot_id, read_pid_namespace, read_start_ticks
+from neurontools.base.procfs import read_boot_id, read_namespace, read_start_ticks
 from neurontools.cache.layouts import WAITER_PREFIX, open_entry
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def new_lock_owner() -> LockOwner:
     """Return an owner record for the calling process, with a fresh token."""
     return LockOwner(
         boot_id=read_boot_id(),
-        pid_namespace=read_pid_namespace(),
+        pid_namespace=read_namespace("pid"),
         pid=os.getpid(),
         start_ticks=read_start_ticks(os.getpid()) or 0,
         host=os.uname().nodename,
@@ -86,7 +86,7 @@ def owner_liveness(owner: LockOwner | None, heartbeat_age_s: float) -> Liveness:
     """
     if owner is None:
         return Liveness.UNKNOWN
-    if (owner.boot_id, owner.pid_namespace) == (read_boot_id(), read_pid_namespace()):
+    if (owner.boot_id, owner.pid_namespace) == (read_boot_id(), read_namespace("pid")):
         return Liveness.ALIVE if read_start_ticks(owner.pid) == owner.start_ticks else Liveness.DEAD
     return Liveness.DEAD if heartbeat_age_s > STALE_S else Liveness.ALIVE
 

@@ -34,12 +34,12 @@ class BucketModelConfig:
     def __init__(
         self,
         bucket_kernel: Kernel,
-        *_: Any,
+        *extra: Any,
         shared_state_buffer: Sequence[torch.Tensor] | None = None,
         shared_state_buffer_preprocessor: Kernel | None = None,
         func_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        if _:
+        if extra:
             raise TracedModelError("BucketModelConfig takes keyword arguments after bucket_kernel")
         if shared_state_buffer is not None:
             raise TracedModelError(

@@ -2,7 +2,7 @@
 
 The executable of a graph is generated Python over torch's CPU kernels. So an operator must be on the list
 (`neff_operators`), its arguments must fit the operator's schema, a tensor must lie within its buffer, and a result must
-not be larger than the graph states.
+not be much larger than the graph states.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Checker:
             check_view(self._graph, view)
 
     def _check_sizes(self, operator: Operator, node: Node) -> None:
-        """Check, without computing it, that a result is not larger than the graph states."""
+        """Check, without computing it, that a result is not much larger than the graph states."""
         kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
         if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
             kwargs["device"] = torch.device("meta")

@@ -17,6 +17,7 @@ import neurontools
 from neurontools import env
 from neurontools.cache.location import DEFAULT_ROOT
 from neurontools.xla.debugging import metrics
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,17 +54,12 @@ def report_compiles(root: str) -> None:
     compiled = metrics.counters().get("UncachedCompile", 0)
     if (
         compiled > _USUAL_COMPILES
-        and is_first_process()
+        and workers.local_rank() == 0
         and sys.stderr.isatty()
         and not env.flag(env.EXPLAIN)
     ):
         where = "" if root == DEFAULT_ROOT else f" --cache-dir {shlex.quote(root)}"
         sys.stderr.write(f"{compiled} graphs compiled; to see why: neuron-cache why --last{where}\n")
-
-
-def is_first_process() -> bool:
-    """Return whether this is the first process of the run on this machine."""
-    return os.environ.get("LOCAL_RANK", "0") in {"", "0"}
 
 
 def current_source() -> str:

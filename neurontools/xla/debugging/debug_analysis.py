@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.graph_memory import graph_sizes
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.compile_log import is_first_process, python_frames
+from neurontools.xla.debugging.compile_log import python_frames
 from neurontools.xla.debugging.debug_files import append_text
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,7 +68,7 @@ def debug_level() -> int:
 
 def shows_compilations() -> bool:
     """Return whether this process shows its compilations."""
-    return debug_level() >= _COMPILATIONS and is_first_process()
+    return debug_level() >= _COMPILATIONS and workers.local_rank() == 0
 
 
 def execution_observers(index: int) -> tuple[Observer, ...]:
@@ -85,7 +86,7 @@ def execution_observers(index: int) -> tuple[Observer, ...]:
 
         check_format()
         observers.append(lambda loaded, _: save_graph(loaded, index))
-    if debug_level() >= _EXECUTIONS and is_first_process():
+    if debug_level() >= _EXECUTIONS and workers.local_rank() == 0:
         observers.append(show_execution)
     return tuple(observers)
 

@@ -97,10 +97,8 @@ def _nodes(facts: GraphFacts) -> Iterator[tuple[int, str, str, list[str], list[s
         yield number, _shape(tensor), "xla::device_data", [], tags
     for position, operation in enumerate(facts.operations):
         operands = [_reference(operand, inputs, facts.operations) for operand in operation.operands]
-        tags = [*_attributes(operation)]
-        tags += [
-            f"ROOT={root}" for (producer, _), root in roots.items() if producer == position
-        ]  # one tag per result
+        own_roots = [f"ROOT={root}" for (producer, _), root in roots.items() if producer == position]
+        tags = [*_attributes(operation), *own_roots]
         namespace, _, name = operation.name.partition(".")
         yield inputs + position, _shapes(operation.results), f"{namespace}::{name}", operands, tags
 

@@ -11,6 +11,7 @@ from neurontools.base.text import printable_lines
 from neurontools.cache.why.explain import LiveExplainer
 from neurontools.cache.why.report import ReportStyle, format_compile
 from neurontools.errors import NeuronToolsError
+from neurontools.xla.distributed import workers
 from neurontools.xla.program import EAGER
 
 if TYPE_CHECKING:
@@ -63,6 +64,5 @@ def _style() -> ReportStyle:
 
 
 def _write(text: str) -> None:
-    rank = os.environ.get("RANK", "")
-    worker = f"rank {rank}: " if rank and os.environ.get("WORLD_SIZE", "1") != "1" else ""
+    worker = f"rank {workers.rank()}: " if workers.world_size() > 1 else ""
     sys.stderr.write(worker + printable_lines(text, styled=True))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neurontools.xla.debugging.debug_files import append_text
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -113,14 +114,14 @@ def append_to_file() -> None:
     Only the first process of the machine writes; in a run of several processes, the file's name ends with its number.
     """
     path = os.environ.get("XLA_METRICS_FILE")
-    if not path or os.environ.get("LOCAL_RANK", "0") not in {"", "0"}:
+    if not path or workers.local_rank():
         return
     text = f"[MetricsData; step={next(_saved)}]\n{report()}\n"
     stream = {"STDERR": sys.stderr, "STDOUT": sys.stdout}.get(path)
     if stream is not None:
         stream.write(f"{text}\n")
         return
-    if os.environ.get("WORLD_SIZE", "1") not in {"", "1"}:
+    if workers.world_size() > 1:
         path += ".0"
     append_text("XLA_METRICS_FILE", path, text)
 

@@ -150,7 +150,7 @@ class SharedExchange:
             reduced = areas[0][own]
             for area in areas[1:]:
                 reduce(reduced, area[own], out=reduced)
-            _scale(reduced, scale)
+            scale_(reduced, scale)
             self._meet(what, waiting)
             _copy(piece, areas[0][:count].split(sizes))
 
@@ -164,7 +164,7 @@ class SharedExchange:
             part.copy_(matrices[0][self._position])
             for matrix in matrices[1:]:
                 reduce(part, matrix[self._position], out=part)
-            _scale(part, scale)
+            scale_(part, scale)
 
     def all_to_all(self, output: torch.Tensor, rows: torch.Tensor, waiting: Waiting) -> None:
         """Send each member its row of a matrix; the rows of `output` are the received ones."""
@@ -291,7 +291,8 @@ def _copy(targets: list[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
         torch._foreach_copy_(targets, sources)
 
 
-def _scale(tensor: torch.Tensor, scale: float) -> None:
+def scale_(tensor: torch.Tensor, scale: float) -> None:
+    """Multiply a tensor in place; integers are rounded towards zero."""
     if scale == 1.0:
         return
     if tensor.is_floating_point() or tensor.is_complex():

@@ -65,8 +65,7 @@ class WorkerGroup:
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCTIONS[reduce_type]
         self._run("all_reduce", lambda gloo: gloo.allreduce([flat], options))
-        if scale != 1.0:
-            flat = flat.mul_(scale) if flat.is_floating_point() or flat.is_complex() else flat * scale
+        shared_exchange.scale_(flat, scale)
         _divide(flat, tensors)
 
     def reduce_scatter(self, rows: torch.Tensor, reduce_type: str, scale: float = 1.0) -> torch.Tensor:

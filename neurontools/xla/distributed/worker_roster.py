@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.base.json_reader import load_json
-from neurontools.base.procfs import read_boot_id, read_pid_namespace, read_start_ticks
+from neurontools.base.procfs import read_boot_id, read_namespace, read_start_ticks
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -64,7 +64,7 @@ class WorkerRoster:
         self._peers: dict[int, WorkerProcess] = {}
         if store is not None:
             place = _place()
-            node = f"{place} {_network()} {env.machine()}"
+            node = f"{place} {read_namespace('net')} {env.machine()}"
             own = [os.getpid(), read_start_ticks(os.getpid()) or 0, place, node, os.uname().nodename]
             store.set(f"worker/{rank}", json.dumps(own))
 
@@ -86,12 +86,5 @@ class WorkerRoster:
 
 @cache
 def _place() -> str:
-    boot_id, pid_namespace = read_boot_id(), read_pid_namespace()
+    boot_id, pid_namespace = read_boot_id(), read_namespace("pid")
     return f"{boot_id} {pid_namespace}" if boot_id and pid_namespace else f"pid {os.getpid()}"
-
-
-def _network() -> str:
-    try:
-        return os.readlink("/proc/self/ns/net")
-    except OSError:
-        return ""
