@@ -211,26 +211,22 @@ class SyntheticProcess:
         self._writer.close()
 
     def _write_cores(self, state: RunState, now_ns: int, tick_ns: int) -> None:
-        before = self._core
-        due_ns = round(state.busy_s / self._speed * 1e9)
-        # After a late tick a reader may have seen more than is due: counters never fall, the process executes later.
-        busy_ns = due_ns if before is None else max(due_ns, _visible_busy_ns(before, now_ns))
         since_ns = 0
         if state.utilization > 0 and tick_ns:
             # A core executes in the last part of a tick, so that a reader sees time pass between two ticks.
-            since_ns = now_ns + round(tick_ns * (1 - state.utilization / 100)) + busy_ns - due_ns
+            since_ns = now_ns + round(tick_ns * (1 - state.utilization / 100))
         slots = self._models.get(state.models[0]) if state.models else None
         counters = CoreCounters(
             since_ns,
             NO_MODEL if slots is None or not since_ns else slots[0],
-            busy_ns,
+            round(state.busy_s / self._speed * 1e9),
             state.executions,
             round(state.busy_s / self._speed * self._flops_s),
             0,
             state.failures,
             state.latency_counts,
         )
-        if counters == before and not self._core_changed:
+        if counters == self._core and not self._core_changed:
             return
         self._core, self._core_changed = counters, False
         for slot in range(len(self.cores)):
@@ -277,11 +273,6 @@ def model_states(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[
     return [
         ModelState(first + place, model.name, uuid, core, False, memory) for place, core in enumerate(cores)
     ]
-
-
-def _visible_busy_ns(counters: CoreCounters, now_ns: int) -> int:
-    since_ns = counters.executing_since_ns
-    return counters.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
 
 def _with_failures(counters: CoreCounters, injected: dict[int, int]) -> CoreCounters:

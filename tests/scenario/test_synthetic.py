@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -202,6 +203,32 @@ def test_a_core_is_written_in_one_go(client):
     again = reader.read(2000)
     assert again is not None
     assert (again.cores[1].executions, again.cores[1].busy_ns) == (8, 600)
+    writer.close()
+    close([place])
+
+
+def test_a_write_never_takes_back_the_busy_time_that_was_shown(client):
+    (place,) = register_synthetic(client, [SyntheticSpec(cores=(4,))])
+    writer, reader = PageWriter(place.page_fd), PageReader(place.page_fd)
+
+    def counters(since_ns: int, busy_ns: int) -> CoreCounters:
+        return CoreCounters(since_ns, -1, busy_ns, 0, 0, 0, (), (0,) * 64)
+
+    begun_ns = time.monotonic_ns()
+    writer.write_core(0, counters(begun_ns - 10**9, 500))
+    shown = reader.read(time.monotonic_ns())
+    writer.write_core(0, counters(begun_ns, 600))  # computed when the tick began, written later
+    after = reader.read(time.monotonic_ns())
+    writer.write_core(0, counters(0, 700))
+    idle = reader.read(time.monotonic_ns())
+    assert shown is not None
+    assert after is not None
+    assert idle is not None
+    assert 10**9 < shown.cores[0].busy_ns <= after.cores[0].busy_ns <= idle.cores[0].busy_ns
+    writer.write_core(0, counters(0, idle.cores[0].busy_ns + 5))
+    later = reader.read(time.monotonic_ns())
+    assert later is not None
+    assert later.cores[0].busy_ns == idle.cores[0].busy_ns + 5
     writer.close()
     close([place])
 

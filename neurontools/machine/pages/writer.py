@@ -26,6 +26,7 @@ from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CORE_HOT,
     CORE_LATENCY_WORD,
+    CORE_SINCE_WORD,
     CORE_STATUS_WORD,
     CORE_WORDS,
     CPU_SYSTEM_WORD,
@@ -168,20 +169,25 @@ class CoreWriter:
         self._sequence = words[self._sequence_word] = sequence + 1
 
     def write(self, counters: CoreCounters) -> None:
-        """Write these counters, independent of the previous ones."""
-        self._busy_ns, self._executions = counters.busy_ns, counters.executions
+        """Write these counters; busy time does not fall below what the page shows, the core executes later instead."""
+        words, sequence = self._words, self._sequence | 1
+        # Readers wait from here on, so none of them sees more than what is computed below.
+        self._sequence = words[self._sequence_word] = sequence
+        since_ns = words[self._word + CORE_SINCE_WORD]
+        shown_ns = self._busy_ns + (max(0, time.monotonic_ns() - since_ns) if since_ns else 0)
+        ahead_ns = max(0, shown_ns - counters.busy_ns)
+        self._busy_ns, self._executions = counters.busy_ns + ahead_ns, counters.executions
         self._flops, self._gpsimd_ns = counters.flops & MASK, counters.gpsimd_ns
         status = [0] * STATUS_SLOTS
         for number, count in counters.failures:
             status[_STATUS_INDEX.get(number, _FAILURE_INDEX)] += count
         status[0] = counters.executions - sum(status)
         self._status, self._latency = status, list(counters.latency_counts)
-        words, sequence = self._words, self._sequence | 1
-        self._sequence = words[self._sequence_word] = sequence
+        since_ns = counters.executing_since_ns
         _SECTION.pack_into(
             self._map,
             self._hot,
-            counters.executing_since_ns,
+            since_ns + ahead_ns if since_ns else 0,
             counters.model_slot + 1,
             *(self._busy_ns, self._executions, self._flops, self._gpsimd_ns, 0),
             *status,
