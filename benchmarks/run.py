@@ -27,6 +27,8 @@ BENCHMARKS = (
     "cache",
     "top",
     "customop",
+    "anchors",
+    "advice",
 )
 
 

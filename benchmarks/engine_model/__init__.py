@@ -1,0 +1,1 @@
+"""The engine model against published figures: canonical graphs of the published workloads, built without torch."""

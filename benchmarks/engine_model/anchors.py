@@ -1,0 +1,117 @@
+"""The published figures of `fixtures/engines/anchors.yaml`, and the graph of each."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from benchmarks.engine_model import convolutional, training, transformers, vision_transformers
+from neurontools import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from neurontools.compiler.graph import Graph
+
+CALIBRATION, REPORT = "calibration", "report"
+
+BUILDERS: dict[str, Callable[..., Graph]] = {
+    "matmul": transformers.matmul,
+    "encoder": transformers.encoder,
+    "decoder": transformers.decoder,
+    "encoder_pretraining": training.encoder_pretraining,
+    "vision_training": training.vision_training,
+    "optimizer_step": training.optimizer_step,
+    "vision_transformer": vision_transformers.vision_transformer,
+    "clip": vision_transformers.clip,
+    "resnet": convolutional.resnet,
+    "vgg": convolutional.vgg,
+    "unet": convolutional.unet,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A published figure.
+
+    Args:
+        name: identifies it, and decides its half.
+        document: path in the repository aws-neuron-sdk.
+        tag: of that repository.
+        row: where in the document.
+        instance: instance type.
+        model: name in the file's list of models.
+        parameters: of the model's builder, those of the workload included.
+        matmul_dtype: what float32 products are cast to.
+        figure: the published figure, as in the file.
+        half: calibration or report.
+        step: what comes once in several executions: the parameters of its builder and how many executions.
+    """
+
+    name: str
+    document: str
+    tag: str
+    row: str
+    instance: str
+    model: str
+    parameters: Mapping[str, Any]
+    matmul_dtype: str | None
+    figure: Mapping[str, float]
+    half: str
+    step: Mapping[str, Any] | None = None
+
+    @property
+    def published_ms(self) -> float:
+        """The time of one execution on one core that the figure says."""
+        if "latency_ms" in self.figure:
+            return self.figure["latency_ms"]
+        items = self.parameters["batch"] * self.figure["cores"]
+        return items / self.figure["throughput_per_s"] * 1e3
+
+    def graphs(self) -> tuple[tuple[Graph, float], ...]:
+        """Return the graphs of one execution, each with how often it runs."""
+        parameters = dict(self.parameters)
+        main = (BUILDERS[parameters.pop("builder")](**parameters), 1.0)
+        if self.step is None:
+            return (main,)
+        rest = {name: value for name, value in self.step.items() if name != "every"}
+        return main, (BUILDERS["optimizer_step"](**rest), 1 / self.step["every"])
+
+
+def half_of(name: str) -> str:
+    """Return the half that the rule of the file gives to a name."""
+    return CALIBRATION if int(hashlib.sha256(name.encode()).hexdigest()[0], 16) < 8 else REPORT
+
+
+@cache
+def anchors() -> tuple[Anchor, ...]:
+    """Return all published figures, in the file's order."""
+    document = read_file()
+    return tuple(_anchor(row, document["models"]) for row in document["anchors"])
+
+
+def read_file() -> dict[str, Any]:
+    """Return the file as it is."""
+    with open(f"{paths.fixtures_dir()}/engines/anchors.yaml", encoding="utf-8") as file:
+        document: dict[str, Any] = yaml.safe_load(file)
+    return document
+
+
+def _anchor(row: dict[str, Any], models: dict[str, Any]) -> Anchor:
+    return Anchor(
+        name=row["name"],
+        document=row["document"],
+        tag=row["tag"],
+        row=row["row"],
+        instance=row["instance"],
+        model=row["model"],
+        parameters={**models[row["model"]], **row["workload"]},
+        matmul_dtype=row.get("matmul_dtype"),
+        figure=row["published"],
+        half=row["half"],
+        step=row.get("step"),
+    )

@@ -1,0 +1,71 @@
+"""How far modelled times are from published ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, geometric_mean
+from typing import TYPE_CHECKING
+
+from benchmarks.engine_model.anchors import CALIBRATION, REPORT, Anchor, anchors
+from neurontools.compiler.cost import estimate
+from neurontools.machine.instances.catalogue import instance_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TARGETS = {CALIBRATION: (1.25, 2.0), REPORT: (1.35, 2.5)}
+"""By half: the largest accepted mean and single factor of error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A published time and the modelled one."""
+
+    anchor: Anchor
+    modelled_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """Modelled / published."""
+        return self.modelled_ms / self.anchor.published_ms
+
+    @property
+    def error(self) -> float:
+        """The factor between both, at least 1."""
+        return max(self.ratio, 1 / self.ratio)
+
+
+def modelled_ms(anchor: Anchor) -> float:
+    """Return the modelled time of one execution on one core."""
+    device = instance_type(anchor.instance).device
+    spent_ns = 0.0
+    for graph, share in anchor.graphs():
+        spent_ns += share * estimate(graph, device, matmul_dtype=anchor.matmul_dtype).total_ns
+    return spent_ns / 1e6
+
+
+@cache
+def verdicts() -> tuple[Verdict, ...]:
+    """Return all anchors with their modelled times."""
+    return tuple(Verdict(anchor, modelled_ms(anchor)) for anchor in anchors())
+
+
+def of_half(half: str) -> tuple[Verdict, ...]:
+    """Return the verdicts of one half."""
+    return tuple(verdict for verdict in verdicts() if verdict.anchor.half == half)
+
+
+def mean_error(found: Sequence[Verdict]) -> float:
+    """Return the arithmetic mean of the factors of error, which is never below their geometric mean."""
+    return fmean(verdict.error for verdict in found)
+
+
+def geometric_error(found: Sequence[Verdict]) -> float:
+    """Return the geometric mean of the factors of error."""
+    return geometric_mean([verdict.error for verdict in found])
+
+
+def worst(found: Sequence[Verdict]) -> Verdict:
+    """Return the verdict with the largest factor of error."""
+    return max(found, key=lambda verdict: verdict.error)
