@@ -125,6 +125,8 @@ def _convolution(node: Node, *, backward: bool) -> tuple[MatMul, ...]:
     if len(tensors) < (3 if backward else 2) or not (backward or made):
         return ()
     result, data, weight = tensors[:3] if backward else (made[0], *tensors[:2])
+    if min(len(data.shape), len(weight.shape)) < 2:
+        return ()
     transposed = [arg for arg in node.args if isinstance(arg, bool)][:1] == [True]
     swept = (data if transposed else result).shape
     groups = _groups(node, backward=backward)
