@@ -49,6 +49,7 @@ class Anchor:
         matmul_dtype: what float32 products are cast to.
         figure: the published figure, as in the file.
         half: calibration or report.
+        host_bytes_s: rate of transfers between host and device, None where the figure does not contain them.
         step: what comes once in several executions: the parameters of its builder and how many executions.
     """
 
@@ -62,6 +63,7 @@ class Anchor:
     matmul_dtype: str | None
     figure: Mapping[str, float]
     half: str
+    host_bytes_s: float | None = None
     step: Mapping[str, Any] | None = None
 
     @property
@@ -91,7 +93,7 @@ def half_of(name: str) -> str:
 def anchors() -> tuple[Anchor, ...]:
     """Return all published figures, in the file's order."""
     document = read_file()
-    return tuple(_anchor(row, document["models"]) for row in document["anchors"])
+    return tuple(_anchor(row, document) for row in document["anchors"])
 
 
 def read_file() -> dict[str, Any]:
@@ -101,7 +103,7 @@ def read_file() -> dict[str, Any]:
     return document
 
 
-def _anchor(row: dict[str, Any], models: dict[str, Any]) -> Anchor:
+def _anchor(row: dict[str, Any], document: dict[str, Any]) -> Anchor:
     return Anchor(
         name=row["name"],
         document=row["document"],
@@ -109,9 +111,10 @@ def _anchor(row: dict[str, Any], models: dict[str, Any]) -> Anchor:
         row=row["row"],
         instance=row["instance"],
         model=row["model"],
-        parameters={**models[row["model"]], **row["workload"]},
+        parameters={**document["models"][row["model"]], **row["workload"]},
         matmul_dtype=row.get("matmul_dtype"),
         figure=row["published"],
         half=row["half"],
+        host_bytes_s=document["host_bytes_s"] if row.get("transfers") else None,
         step=row.get("step"),
     )

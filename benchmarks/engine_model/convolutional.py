@@ -38,8 +38,7 @@ def convolve(b: GraphBuilder, x: View, width: int, size: int, *, stride: int = 1
 def batch_norm(b: GraphBuilder, x: View) -> View:
     """Normalize by stored statistics."""
     width = x.shape[1]
-    weight, bias = b.parameter(width), b.parameter(width)
-    mean, variance = b.input(width), b.input(width)
+    weight, bias, mean, variance = (b.parameter(width) for _ in range(4))
     y = b.tensor(*x.shape)
     results = (y, b.tensor(0), b.tensor(0))
     operands = (x, weight, bias, mean, variance, False, 0.1, 1e-5)

@@ -14,6 +14,8 @@ from neurontools.machine.instances.catalogue import instance_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.compiler.graph import Graph
+
 TARGETS = {CALIBRATION: (1.25, 2.0), REPORT: (1.35, 2.5)}
 """By half: the largest accepted mean and single factor of error."""
 
@@ -42,7 +44,14 @@ def modelled_ms(anchor: Anchor) -> float:
     spent_ns = 0.0
     for graph, share in anchor.graphs():
         spent_ns += share * estimate(graph, device, matmul_dtype=anchor.matmul_dtype).total_ns
+        if anchor.host_bytes_s is not None:
+            spent_ns += transferred_bytes(graph) / anchor.host_bytes_s * 1e9
     return spent_ns / 1e6
+
+
+def transferred_bytes(graph: Graph) -> int:
+    """Return the bytes of inputs and results of a model: what is not both, as its weights are."""
+    return sum(graph.slots[slot].nbytes for slot in set(graph.inputs) ^ set(graph.outputs))
 
 
 @cache

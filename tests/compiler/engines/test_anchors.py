@@ -136,6 +136,17 @@ def test_every_weight_takes_one_gradient() -> None:
     assert len(added) == weights
 
 
+def test_a_waiting_client_sees_transfers() -> None:
+    from benchmarks.engine_model.judge import transferred_bytes
+
+    waiting, busy = ALL["bert-base-b16-trn1"], ALL["resnet50-b8-inf2"]
+    assert waiting.host_bytes_s == 16e9
+    assert busy.host_bytes_s is None
+    ((graph, _),) = waiting.graphs()
+    hidden, pooled, tokens = 16 * 128 * 768 * 4, 16 * 768 * 4, 3 * 16 * 128 * 4 + 128 * 8
+    assert transferred_bytes(graph) == hidden + pooled + tokens
+
+
 def test_errors_count_in_both_directions() -> None:
     anchor = ALL["bert-base-b1-trn1"]
     half, double = (Verdict(anchor, anchor.published_ms * factor) for factor in (0.5, 2.0))
