@@ -39,7 +39,7 @@ def encoder(
     batch: int,
     length: int,
     dtype: str = "float32",
-    fused: bool = True,
+    fused: bool = False,
 ) -> Graph:
     """The inference of a BERT-style encoder, which returns its last hidden states.
 
@@ -104,7 +104,7 @@ def pre_norm_layer(
     inner: int,
     *,
     mask: View | None = None,
-    fused: bool = True,
+    fused: bool = False,
     causal: bool = False,
     activation: str = "gelu",
 ) -> View:
@@ -125,7 +125,7 @@ def decoder(
     batch: int,
     length: int,
     dtype: str = "float32",
-    fused: bool = True,
+    fused: bool = False,
     activation: str = "gelu_new",
 ) -> Graph:
     """The inference of a GPT-2 style decoder, which returns its last hidden states."""

@@ -19,12 +19,13 @@ def vision_transformer(
     classes: int = 1000,
     batch: int,
     dtype: str = "float32",
+    fused: bool = False,
 ) -> Graph:
     """The inference of a ViT image classifier."""
     b = GraphBuilder(dtype)
     hidden = patches(b, batch, width, patch, image, bias=True)
     for _ in range(layers):
-        hidden = pre_norm_layer(b, hidden, heads, inner)
+        hidden = pre_norm_layer(b, hidden, heads, inner, fused=fused)
     return b.finish(linear(b, select(layer_norm(b, hidden), 1, 0), classes))
 
 
@@ -39,6 +40,7 @@ def clip(
     image: int = 224,
     batch: int,
     dtype: str = "float32",
+    fused: bool = False,
 ) -> Graph:
     """The inference of CLIP: a tower for images, one for texts, and the similarities of all pairs.
 
@@ -52,18 +54,23 @@ def clip(
         image: side of the images.
         batch: images.
         dtype: data type of weights and activations.
+        fused: whether attention is one call.
     """
     b = GraphBuilder(dtype)
     hidden = layer_norm(b, patches(b, batch, vision["width"], patch, image, bias=False))
     for _ in range(vision["layers"]):
-        hidden = pre_norm_layer(b, hidden, vision["heads"], vision["inner"], activation="quick_gelu")
+        hidden = pre_norm_layer(
+            b, hidden, vision["heads"], vision["inner"], fused=fused, activation="quick_gelu"
+        )
     pictures = linear(b, layer_norm(b, select(hidden, 1, 0)), projection, bias=False)
     words = embedding(b, text["vocabulary"], text["width"], b.input(texts, length, dtype="int64"))
     places = embedding(b, 77, text["width"], b.input(1, length, dtype="int64"))
     hidden = add(b, words, places)
     causal = b.input(1, 1, length, length)
     for _ in range(text["layers"]):
-        hidden = pre_norm_layer(b, hidden, text["heads"], text["inner"], mask=causal, activation="quick_gelu")
+        hidden = pre_norm_layer(
+            b, hidden, text["heads"], text["inner"], mask=causal, fused=fused, activation="quick_gelu"
+        )
     ends = select(layer_norm(b, hidden), 1, length - 1)
     sentences = linear(b, ends, projection, bias=False)
     pictures, sentences = (_unit_length(b, x) for x in (pictures, sentences))
