@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.engine_model.builder import GraphBuilder, transpose
 from benchmarks.engine_model.training import decoder_training
 from benchmarks.report import BenchmarkRow
-from neurontools.compiler.cost import estimate
+from neurontools.compiler.engines.estimate import estimate
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING
 
 from benchmarks.engine_model.anchors import CALIBRATION, REPORT, Anchor, anchors
-from neurontools.compiler.cost import estimate
+from neurontools.compiler.engines.estimate import estimate
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:

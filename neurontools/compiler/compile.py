@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.cost import estimate
+from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.limits import check_instructions, check_memory, check_types
 from neurontools.compiler.neff import NativePart, pack
 from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
-from neurontools.compiler.cost import CostError, Engine, GraphCost
+from neurontools.compiler.engines.cost import CostError, Engine, GraphCost
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,
@@ -93,7 +93,7 @@ def pack(
         "build_version": build_version,
         "flags": list(flags),
         "graph": {"file": "graph.json", "digest": graph.digest()},
-        "cost": {"file": "cost.json", "modelled": True},
+        "cost": {"file": "cost.bin", "modelled": True},
         "libraries": parts,
     }
     files = {
@@ -102,7 +102,7 @@ def pack(
         "hlo_stats.json": _json(_statistics(graph, cost)),
         "metrics.json": _json(_metrics(cost)),
         "graph.json": graph.to_bytes(),
-        "cost.json": cost.to_bytes(),
+        "cost.bin": cost.to_bytes(),
     }
     for core in range(lnc):
         files |= _subgraph(f"sg{core:02}", graph, cost)
@@ -138,15 +138,16 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
         raise NeffError("the NEFF is damaged: its data does not match its hash")
     try:
         files = unpack_files(payload, _is_read)
-        if "graph.json" not in files or "cost.json" not in files:
+        if "graph.json" not in files or "cost.bin" not in files:
             raise NeffError(
                 "the NEFF has no graph: it was made by another compiler", "compile the model for this machine"
             )
         manifest = _manifest(files)
+        graph = graph_from_bytes(files["graph.json"])
         return Neff(
             header=header,
-            graph=graph_from_bytes(files["graph.json"]),
-            cost=GraphCost.from_bytes(files["cost.json"]),
+            graph=graph,
+            cost=GraphCost.from_bytes(files["cost.bin"], graph),
             libraries=_libraries(manifest, files),
             flags=tuple(str(flag) for flag in manifest["flags"]),
         )
@@ -157,7 +158,7 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
 
 
 def _is_read(name: str) -> bool:
-    return name in {"graph.json", "cost.json", "neff.json"} or name.startswith("lib/")
+    return name in {"graph.json", "cost.bin", "neff.json"} or name.startswith("lib/")
 
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines import family, is_attention, split_name
+from neurontools.compiler.engines.placement import family, is_attention, split_name
 from neurontools.compiler.graph import View, reads, views
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ def products(node: Node) -> tuple[MatMul, ...]:
         case "addmm" | "baddbmm" | "addbmm" | "addmv" | "_addmm_activation":
             operands = shapes[1:3]
         case "linear":
-            operands = [shapes[0], (*shapes[1][:-2], *shapes[1][:-3:-1])] if len(shapes) > 1 else []
+            operands = (
+                [shapes[0], (*shapes[1][:-2], *shapes[1][:-3:-1])] if len(shapes) > 1 and shapes[1] else []
+            )
         case "convolution" | "convolution_overrideable" | "_convolution" | "conv2d" | "mkldnn_convolution":
             return _convolution(node, backward="backward" in name)
         case _:

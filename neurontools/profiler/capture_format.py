@@ -28,7 +28,7 @@ from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.machine.codec import convert
 
 if TYPE_CHECKING:
-    from neurontools.compiler.cost import OpCost
+    from neurontools.compiler.engines.cost import OpCost
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e24)]
@@ -264,7 +264,7 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def _program(stored: dict[str, Any]) -> NeffProgram:
-    from neurontools.compiler.cost import parse_operation
+    from neurontools.compiler.engines.cost import parse_operation
 
     operations = map(parse_operation, stored["operations"])
     return NeffProgram(str(stored["program"]), int(stored["total_ns"]), tuple(operations))

@@ -12,7 +12,7 @@ from neurontools import env
 from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.engines import COLLECTIVE_OPCODE
+from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.neff import network_name, parse
 from neurontools.compiler.options import device_of, names_flag, target_of

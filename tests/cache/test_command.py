@@ -93,7 +93,7 @@ def test_the_command_starts_without_heavy_modules(tree: Tree) -> None:
     script = (
         "import sys; from neurontools.commands.cache import main; main(['ls']); main(['stats']); "
         "print(*sorted(set(sys.modules) & {'torch', 'numpy', 'rich', 'textual', 'yaml', 'psutil', 'asyncio', "
-        "'neurontools.compiler.graph', 'neurontools.compiler.cost', 'neurontools.machine.instances.catalogue'}), file=sys.stderr)"
+        "'neurontools.compiler.graph', 'neurontools.compiler.engines.cost', 'neurontools.machine.instances.catalogue'}), file=sys.stderr)"
     )
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert shown.stderr.split() == []

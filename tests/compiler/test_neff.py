@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.compile import BUILD_VERSION, COMPILER_VERSION, compile_graph
-from neurontools.compiler.cost import estimate
+from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.neff import NeffError, pack, parse, read_header
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
@@ -173,7 +173,7 @@ _JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(["neff.json", "graph.json", "cost.json"]),
+    st.sampled_from(["neff.json", "graph.json", "cost.bin"]),
     st.binary(max_size=80) | _JSON.map(lambda v: json.dumps(v).encode()),
 )
 def test_a_member_with_other_content_is_refused(name: str, content: bytes) -> None:
@@ -288,7 +288,7 @@ def test_a_file_that_is_not_read_takes_no_memory() -> None:
 
 def test_a_schedule_of_impossible_numbers_is_damage() -> None:
     files = members_of(with_library())
-    cost = json.loads(files["cost.json"])
-    cost["total_ns"] = 10**15
+    head, _, body = files["cost.bin"].partition(b"\n")
+    damaged = json.dumps(json.loads(head) | {"total_ns": 10**15}).encode() + b"\n" + body
     with pytest.raises(NeffError, match="the NEFF is damaged: not a cost model"):
-        parse(neff_of(files | {"cost.json": json.dumps(cost).encode()}))
+        parse(neff_of(files | {"cost.bin": damaged}))

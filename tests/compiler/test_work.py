@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from neurontools.compiler.cost import estimate
+from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.work import MatMul, products, written
 from neurontools.machine.instances.catalogue import instance_type

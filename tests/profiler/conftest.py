@@ -11,7 +11,7 @@ import pytest
 
 from neurontools import __version__
 from neurontools.base.procfs import read_boot_id
-from neurontools.compiler.cost import Engine, OpCost
+from neurontools.compiler.engines.cost import Engine, OpCost
 from neurontools.profiler.capture import Capture
 from neurontools.profiler.capture_format import Meta, NeffProgram, Peaks, pairing_hash
 from neurontools.profiler.settings import CaptureOptions, DeviceProfile

@@ -122,7 +122,7 @@ def _check_file(name: str, data: bytes) -> None:
 
 
 def _cost_seeds() -> list[bytes]:
-    return [_neff_files()["cost.json"]]
+    return [_neff_files()["cost.bin"]]
 
 
 @cache
@@ -388,7 +388,7 @@ TARGETS = (
         lambda: [_neff_files()["graph.json"]],
         lambda data: _check_part("graph.json", data),
     ),
-    Target("cache/neff-cost", Format.JSON, _cost_seeds, lambda data: _check_part("cost.json", data)),
+    Target("cache/neff-cost", Format.BINARY, _cost_seeds, lambda data: _check_part("cost.bin", data)),
     Target(
         "cache/neff-manifest",
         Format.JSON,

@@ -160,6 +160,13 @@ def is_custom(op: str) -> bool:
     return split_name(op)[0] not in _OWN_NAMESPACES
 
 
+@cache
+def is_collective(op: str) -> bool:
+    """Return whether an operator exchanges data with other cores."""
+    namespace, name = split_name(op)
+    return namespace in _COLLECTIVE_NAMESPACES and any(word in name for word in _COLLECTIVE_WORDS)
+
+
 def has_instruction(node: Node) -> bool:
     """Return whether a call becomes an instruction; views and uninitialised buffers do not."""
     return is_custom(node.op) or family(node.op) not in _NO_INSTRUCTION
@@ -185,10 +192,9 @@ def place(node: Node, *, has_gpsimd: bool = True) -> Placement:
 
 
 def _place(node: Node) -> Placement:
-    namespace, name = split_name(node.op)
-    if namespace not in _OWN_NAMESPACES:
+    if is_custom(node.op):
         return _CUSTOM
-    if namespace in _COLLECTIVE_NAMESPACES and any(word in name for word in _COLLECTIVE_WORDS):
+    if is_collective(node.op):
         return _COLLECTIVE
     if is_attention(node.op):
         return _MATMUL

@@ -13,7 +13,7 @@ from neurontools.collectives.fabric import Fabric, find_fabric
 from neurontools.collectives.groups import parse_groups
 from neurontools.collectives.model import Workload, timed
 from neurontools.collectives.operations import Operation
-from neurontools.compiler.engines import split_name
+from neurontools.compiler.engines.placement import split_name
 from neurontools.compiler.graph import reads
 from neurontools.compiler.work import read_bytes, write_bytes
 from neurontools.errors import NeuronToolsError

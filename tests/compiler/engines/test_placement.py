@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from neurontools.compiler.engines import Engine, has_instruction, place
+from neurontools.compiler.engines.placement import Engine, has_instruction, place
 from neurontools.compiler.graph import Node
 from tests.compiler.graphs import tensor
 

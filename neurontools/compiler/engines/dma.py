@@ -1,0 +1,78 @@
+"""Transfers between HBM and SBUF: the time of descriptors on the DMA engines of a core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
+from neurontools.compiler.engines.placement import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.engines.instructions import StepOperand
+    from neurontools.compiler.engines.modelled_core import ModelledCore
+
+OPCODE = "DMA_DIRECT2D"
+SPILL_OPCODE = "DMA_SPILL_SAVE"
+RELOAD_OPCODE = "DMA_SPILL_RELOAD"
+_PIECE_BYTES = 128 * 2048  # a tile of 128 partitions whose descriptors nearly reach the plateau
+_LARGEST_DESCRIPTOR = 1 << 16
+_STREAM_BYTES = 4096
+
+
+def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
+    """Return the time that the DMA engines together spend on a transfer.
+
+    Args:
+        machine: the core.
+        nbytes: bytes of the transfer.
+        row_bytes: contiguous bytes of a descriptor; small ones take as long as `dma_smallest_bytes`.
+    """
+    if nbytes <= 0:
+        return 0.0
+    costs = machine.costs
+    row = min(max(row_bytes, 1), nbytes, _LARGEST_DESCRIPTOR)
+    descriptors = -(-nbytes // row) if row > _STREAM_BYTES else nbytes / row
+    return descriptors * max(row + costs.dma_overhead_bytes, costs.dma_smallest_bytes) / machine.dma_bytes_ns
+
+
+def bandwidth_share(machine: ModelledCore, partition_bytes: int) -> float:
+    """Return the share of the plateau's bandwidth that transfers of 128 partitions reach."""
+    nbytes = partition_bytes * machine.costs.partitions
+    return nbytes / machine.dma_bytes_ns / transfer_ns(machine, nbytes, partition_bytes)
+
+
+def load(machine: ModelledCore, operands: Sequence[StepOperand], *, is_reload: bool = False) -> Instruction:
+    """Return the transfer of operands from HBM to SBUF."""
+    return _transfer(machine, operands, RELOAD_OPCODE if is_reload else OPCODE, is_load=True)
+
+
+def store(machine: ModelledCore, operands: Sequence[StepOperand], *, is_spill: bool = False) -> Instruction:
+    """Return the transfer of operands from SBUF to HBM."""
+    return _transfer(machine, operands, SPILL_OPCODE if is_spill else OPCODE, is_load=False)
+
+
+def queue_of(opcode: str) -> str:
+    """Return the name of the DMA queue of a transfer."""
+    return "qSpillReload0" if opcode in {SPILL_OPCODE, RELOAD_OPCODE} else "qSyncIO0"
+
+
+def _transfer(
+    machine: ModelledCore, operands: Sequence[StepOperand], opcode: str, *, is_load: bool
+) -> Instruction:
+    nbytes = sum(operand.nbytes for operand in operands)
+    time_ns = sum(transfer_ns(machine, operand.nbytes, operand.row_bytes) for operand in operands)
+    count = max(1, -(-nbytes // _PIECE_BYTES))
+    buffers = tuple(operand.buffer for operand in operands)
+    return Instruction(
+        Engine.DMA,
+        opcode,
+        count,
+        time_ns / count,
+        () if is_load else buffers,
+        buffers if is_load else (),
+        pieces=STREAM_PIECES,
+        read_bytes=nbytes if is_load else 0,
+        write_bytes=0 if is_load else nbytes,
+    )

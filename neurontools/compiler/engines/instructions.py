@@ -1,0 +1,92 @@
+"""What lowering makes of a graph: buffers, instructions of the engines, and the steps that they belong to.
+
+A program does not know the graph. A kernel language can make one too: everything after lowering (SBUF, DMA, schedule)
+works on programs alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from neurontools.compiler.engines.placement import Engine
+
+
+STREAM_PIECES = 32
+"""Pieces of work that may be cut anywhere: how finely neighbours that stream overlap."""
+
+
+class StepOperand(NamedTuple):
+    """A part of a buffer in HBM that a step needs or makes.
+
+    Args:
+        buffer: its number.
+        nbytes: bytes that are moved where the buffer is not in SBUF.
+        row_bytes: contiguous bytes of one DMA descriptor.
+    """
+
+    buffer: int
+    nbytes: int
+    row_bytes: int
+
+
+@dataclass(slots=True)
+class Instruction:
+    """Equal tiles of work on one engine.
+
+    Args:
+        engine: the queue that it waits in.
+        opcode: its name.
+        count: number of tiles, 0 for no work.
+        tile_ns: time of one.
+        reads: buffers that it reads; numbers below 0 are values on the chip, between instructions of one step.
+        writes: buffers that it writes.
+        pieces: independent parts in which operands are needed and results become available.
+        flops: floating-point operations of the operator that it stands for.
+        scalar_ns: time of a tile on the Scalar engine, for work that may run there too; negative if it may not.
+        read_bytes: bytes read from HBM, of transfers.
+        write_bytes: bytes written to HBM, of transfers.
+    """
+
+    engine: Engine
+    opcode: str
+    count: int
+    tile_ns: float
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    pieces: int = 1
+    flops: int = 0
+    scalar_ns: float = -1.0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Step:
+    """The instructions of one operator.
+
+    Args:
+        operator: its position in the graph.
+        instructions: in program order.
+        reads: what must be in SBUF.
+        writes: what it makes.
+        streams: whether it works tile by tile, so that neighbours pass values on without keeping them whole.
+        is_known: False where a fallback described the operator.
+    """
+
+    operator: int
+    instructions: list[Instruction] = field(default_factory=list)
+    reads: list[StepOperand] = field(default_factory=list)
+    writes: list[StepOperand] = field(default_factory=list)
+    streams: bool = False
+    is_known: bool = True
+
+
+@dataclass(slots=True)
+class CoreProgram:
+    """Steps in program order, and which buffers hold data before and after them."""
+
+    steps: list[Step]
+    inputs: frozenset[int]
+    outputs: frozenset[int]

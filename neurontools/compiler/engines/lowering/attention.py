@@ -1,0 +1,118 @@
+"""Fused attention: scores, softmax and mix, head by head, without scores in HBM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines.lowering.calls import PartitionLayout
+from neurontools.compiler.engines.lowering.families import is_backward
+from neurontools.compiler.engines.lowering.matmul import tile_cycles
+from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.work import products
+
+if TYPE_CHECKING:
+    from neurontools.compiler.engines.lowering.calls import LoweredCall
+    from neurontools.compiler.engines.lowering.context import Lowering
+    from neurontools.compiler.work import MatMul
+
+
+def lower_attention(low: Lowering, call: LoweredCall) -> None:
+    """Lower scaled dot-product attention or its gradient."""
+    found = products(call.node)
+    low.read_all(call)
+    tensors = [view for view in call.operands if len(view.shape) == 4]
+    if len(found) < 2 or min(found[0].batch, found[0].m, found[0].k, found[0].n) == 0:
+        low.step.is_known = bool(found)
+        for view in call.results:
+            low.write(view)
+        return
+    share = _causal_share(low, call, found[0])
+    layouts = (PartitionLayout.COLUMN, PartitionLayout.COLUMN, PartitionLayout.ROW)
+    if is_backward(call.node.op):
+        sources = tuple(low.bring(view, PartitionLayout.COLUMN) for view in tensors)
+        _backward(low, call, found, sources, share)
+    else:
+        sources = tuple(low.bring(view, layout) for view, layout in zip(tensors, layouts, strict=False))
+        _forward(low, call, (found[0], found[1]), sources, share)
+
+
+def _causal_share(low: Lowering, call: LoweredCall, scores: MatMul) -> float:
+    """Return the share of score tiles that a causal mask leaves."""
+    if not any(arg is True for arg in (*call.node.args, *(value for _, value in call.node.kwargs))):
+        return 1.0
+    tiles = -(-max(scores.m, scores.n) // low.costs.partitions)
+    return (tiles + 1) / (2 * tiles)
+
+
+def _product(
+    low: Lowering, product: MatMul, dtype: str, reads: tuple[int, ...], target: int, share: float
+) -> None:
+    choices = [tile_cycles(low.machine, product, dtype, weights_move=move) for move in (True, False)]
+    count, cycles = min(choices, key=lambda choice: choice[1])
+    pieces = product.batch * -(-product.m // low.costs.partitions)
+    low.tensor("MATMUL", count, cycles * share, reads, (target,), pieces=pieces, flops=product.flops)
+
+
+def _score_elements(low: Lowering, scores: MatMul, share: float) -> float:
+    return scores.batch * -(-scores.m // low.costs.partitions) * scores.n * share
+
+
+def _forward(
+    low: Lowering, call: LoweredCall, found: tuple[MatMul, MatMul], sources: tuple[int, ...], share: float
+) -> None:
+    scores, mixed = found
+    dtype = call.operands[0].dtype
+    raw, largest, weights, done = (low.local() for _ in range(4))
+    elements = _score_elements(low, scores, share)
+    pieces = scores.batch * -(-scores.m // low.costs.partitions)
+    _product(low, scores, dtype, sources[:2], raw, share)
+    low.emit(Engine.VECTOR, "REDUCE", elements, 1.0, (raw,), (largest,), pieces=pieces)
+    low.emit(Engine.SCALAR, "ACTIVATE", elements, 1.0, (largest,), (weights,), pieces=pieces)
+    low.transpose(dtype, scores.m, scores.n, batch=scores.batch, share=share)
+    _product(low, mixed, dtype, (weights, *sources[2:3]), done, share)
+    result = call.results[0]
+    # The sum of a row divides what comes out, not the scores.
+    out_elements = mixed.batch * -(-mixed.m // low.costs.partitions) * mixed.n
+    factor = low.machine.tensor_scalar_factor("float32", from_psum=True)
+    low.emit(
+        Engine.VECTOR,
+        "SCALAR",
+        out_elements,
+        factor,
+        (done,),
+        (result.slot,),
+        pieces=pieces,
+        may_use_scalar=True,
+    )
+    _finish(low, call)
+
+
+def _backward(
+    low: Lowering, call: LoweredCall, found: tuple[MatMul, ...], sources: tuple[int, ...], share: float
+) -> None:
+    dtype = call.operands[0].dtype
+    scores = found[0]
+    elements = _score_elements(low, scores, share)
+    pieces = scores.batch * -(-scores.m // low.costs.partitions)
+    raw, weights, gradient, changed = (low.local() for _ in range(4))
+    pair = low.machine.tensor_tensor_factor("float32", from_psum=True)
+    _product(low, scores, dtype, sources, raw, share)
+    low.emit(Engine.SCALAR, "ACTIVATE", elements, 1.0, (raw,), (weights,), pieces=pieces)
+    _product(low, found[1], dtype, sources, gradient, share)
+    low.emit(
+        Engine.VECTOR, "TENSOR_TENSOR", 2 * elements, pair, (weights, gradient), (changed,), pieces=pieces
+    )
+    low.transpose(dtype, scores.m, scores.n, batch=scores.batch, share=share)
+    done = low.local()
+    for product in found[2:]:
+        _product(low, product, dtype, (changed, weights), done, share)
+    outputs = sum(product.batch * -(-product.m // low.costs.partitions) * product.n for product in found[2:])
+    low.evict(outputs, done, call.results[0].slot)
+    low.step.instructions[-1].writes = tuple(view.slot for view in call.results)
+    _finish(low, call)
+
+
+def _finish(low: Lowering, call: LoweredCall) -> None:
+    wanted = call.wanted or PartitionLayout.ROW
+    for view in call.results:
+        low.write(view, wanted if len(view.shape) >= 2 else None)

@@ -1,0 +1,106 @@
+"""From a graph to a program: each call goes to the lowering of its family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines.instructions import CoreProgram
+from neurontools.compiler.engines.lowering.attention import lower_attention
+from neurontools.compiler.engines.lowering.calls import calls_of, matmul_operands
+from neurontools.compiler.engines.lowering.context import Lowering
+from neurontools.compiler.engines.lowering.elementwise import lower_elementwise
+from neurontools.compiler.engines.lowering.families import OperatorFamily, is_backward, plain_name
+from neurontools.compiler.engines.lowering.matmul import lower_convolution, lower_matmul
+from neurontools.compiler.engines.lowering.movement import (
+    lower_collective,
+    lower_custom,
+    lower_fill,
+    lower_gather,
+    lower_iota,
+    lower_scatter,
+    lower_transfer,
+)
+from neurontools.compiler.engines.lowering.reductions import (
+    lower_batch_norm,
+    lower_norm,
+    lower_pooling,
+    lower_reduction,
+    lower_scan,
+    lower_softmax,
+    lower_sort,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from neurontools.compiler.engines.lowering.calls import LoweredCall
+    from neurontools.compiler.engines.modelled_core import ModelledCore
+    from neurontools.compiler.graph import Graph
+
+_LOWERINGS: dict[OperatorFamily, Callable[[Lowering, LoweredCall], None]] = {
+    OperatorFamily.MATMUL: lower_matmul,
+    OperatorFamily.CONVOLUTION: lower_convolution,
+    OperatorFamily.ATTENTION: lower_attention,
+    OperatorFamily.ELEMENTWISE: lower_elementwise,
+    OperatorFamily.UNKNOWN: lower_elementwise,
+    OperatorFamily.SOFTMAX: lower_softmax,
+    OperatorFamily.NORM: lower_norm,
+    OperatorFamily.BATCH_NORM: lower_batch_norm,
+    OperatorFamily.REDUCTION: lower_reduction,
+    OperatorFamily.POOLING: lower_pooling,
+    OperatorFamily.SCAN: lower_scan,
+    OperatorFamily.SORT: lower_sort,
+    OperatorFamily.GATHER: lower_gather,
+    OperatorFamily.SCATTER: lower_scatter,
+    OperatorFamily.TRANSFER: lower_transfer,
+    OperatorFamily.FILL: lower_fill,
+    OperatorFamily.IOTA: lower_iota,
+    OperatorFamily.COLLECTIVE: lower_collective,
+}
+
+
+def lower(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int]) -> CoreProgram:
+    """Return the program of a graph.
+
+    Args:
+        graph: what to run.
+        machine: the core that runs it.
+        custom_ns: modelled times of calls of custom operators, by position.
+    """
+    calls = calls_of(graph)
+    inputs = frozenset(graph.inputs)
+    low = Lowering(machine, inputs, _constants(calls, inputs))
+    steps = []
+    for call in calls:
+        step = low.start(call)
+        if call.kind is OperatorFamily.CUSTOM:
+            lower_custom(low, call, custom_ns.get(call.position))
+        else:
+            _LOWERINGS[call.kind](low, call)
+        steps.append(step)
+    return CoreProgram(steps, inputs, frozenset(graph.outputs))
+
+
+def _constants(calls: Sequence[LoweredCall], inputs: frozenset[int]) -> frozenset[int]:
+    """Return the inputs that only products read and the graph never writes; none if it computes gradients."""
+    if any(is_backward(call.node.op) or plain_name(call.node.op).startswith("_fused_") for call in calls):
+        return frozenset()
+    written = {view.slot for call in calls for view in call.results}
+    factors = {
+        view.slot
+        for call in calls
+        if call.kind in {OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION}
+        for view in (
+            matmul_operands(call)[1]
+            if call.kind is OperatorFamily.MATMUL
+            else (*call.operands, None, None)[1],
+        )
+        if view is not None
+    }
+    read_elsewhere = {
+        view.slot
+        for call in calls
+        if call.kind not in {OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION}
+        for view in call.operands
+    }
+    return frozenset((factors & inputs) - written - read_elsewhere)

@@ -1,0 +1,261 @@
+"""Matrix products and convolutions on the Tensor engine: tiles, orientation, transposes and eviction from PSUM."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines.instructions import STREAM_PIECES
+from neurontools.compiler.engines.lowering.calls import (
+    PartitionLayout,
+    contraction_layout,
+    matmul_operands,
+    row_bytes,
+)
+from neurontools.compiler.engines.lowering.families import OperatorFamily, is_backward
+from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.graph import View
+from neurontools.compiler.work import item_bytes, products, touched_bytes
+
+if TYPE_CHECKING:
+    from neurontools.compiler.engines.lowering.calls import LoweredCall
+    from neurontools.compiler.engines.lowering.context import Lowering
+    from neurontools.compiler.engines.modelled_core import ModelledCore
+    from neurontools.compiler.work import MatMul
+
+_FUSES = frozenset(
+    {
+        OperatorFamily.ELEMENTWISE,
+        OperatorFamily.UNKNOWN,
+        OperatorFamily.SOFTMAX,
+        OperatorFamily.NORM,
+        OperatorFamily.BATCH_NORM,
+    }
+)
+_FUSING_DISTANCE = 3
+
+
+def tile_cycles(
+    machine: ModelledCore, product: MatMul, dtype: str, *, weights_move: bool
+) -> tuple[int, float]:
+    """Return the number of matmul instructions of a product and their cycles together.
+
+    Args:
+        machine: the core.
+        product: m x k times k x n.
+        dtype: the type of its operands, before auto-cast.
+        weights_move: whether the k x n operand moves through the array, with the result's rows across the
+            partitions; else the m x k operand does.
+    """
+    costs = machine.costs
+    stationary, moving = (product.m, product.n) if weights_move else (product.n, product.m)
+    tiles_k = -(-product.k // costs.partitions)
+    tiles_s = -(-stationary // costs.matmul_stationary_columns)
+    tiles_m = -(-moving // costs.matmul_moving_columns)
+    batch = -(-product.batch // _packed(machine, product.k, product.batch))
+    columns = max(moving, tiles_m * min(costs.matmul_shortest_columns, stationary))
+    cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
+    loads = -(-tiles_m // _BANKS) * costs.load_stationary_cycles
+    return batch * tiles_k * tiles_s * tiles_m, batch * tiles_k * tiles_s * (cycles + loads)
+
+
+_BANKS = 8  # results that PSUM holds at once, for which one stationary matrix serves
+
+
+def _packed(machine: ModelledCore, depth: int, batch: int) -> int:
+    """Return how many products of a batch share the array by its row tiles."""
+    if batch < 2 or depth < 1:
+        return 1
+    fitting = machine.costs.partitions // depth
+    return max(1, min(fitting, machine.costs.row_tiles, batch))
+
+
+def lower_matmul(low: Lowering, call: LoweredCall) -> None:
+    """Lower a matrix product of two tensors, with an addend for `addmm` and its like."""
+    found = products(call.node)
+    left, right = matmul_operands(call)
+    if not found or left is None or right is None or not call.results:
+        low.step.is_known = False
+        low.read_all(call)
+        for view in call.results:
+            low.write(view)
+        return
+    product = found[0]
+    a = low.bring(left, contraction_layout(left, is_left=True))
+    b = low.bring(right, contraction_layout(right, is_left=False))
+    read_factors(low, product, left, right)
+    addends = [view for view in call.operands if view is not left and view is not right]
+    for view in addends:
+        low.read(view)
+    result = call.results[0]
+    emit_product(low, product, (a, b), result, call, addend=addends[0].slot if addends else None)
+
+
+def emit_product(
+    low: Lowering,
+    product: MatMul,
+    factors: tuple[int, int],
+    result: View,
+    call: LoweredCall,
+    *,
+    addend: int | None,
+) -> None:
+    """Add the instructions of a product whose factors lie right, and evict the result or leave it to the next call."""
+    machine = low.machine
+    dtype = call.operands[0].dtype
+    if min(product.batch, product.m, product.k, product.n) == 0:
+        low.write(result)
+        return
+    choices = {
+        PartitionLayout.ROW: tile_cycles(machine, product, dtype, weights_move=True),
+        PartitionLayout.COLUMN: tile_cycles(machine, product, dtype, weights_move=False),
+    }
+    layout = choose_layout(low, product, choices, call.wanted)
+    count, cycles = choices[layout]
+    done = low.local()
+    parts = machine.costs.partitions
+    stationary, moving = (product.m, product.n) if layout is PartitionLayout.ROW else (product.n, product.m)
+    elements = product.batch * -(-stationary // parts) * moving
+    pieces = STREAM_PIECES
+    fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and addend is None
+    target = result.slot if fuses else done
+    low.tensor("MATMUL", count, cycles, factors, (target,), pieces=pieces, flops=product.flops)
+    low.write(result, layout)
+    if fuses:
+        low.in_psum.add(result.slot)
+    elif addend is None:
+        low.evict(elements, done, result.slot)
+    else:
+        # A bias across the partitions is a number of each; along them it is a second tensor, read from SBUF.
+        factor = machine.tensor_tensor_factor("float32", from_psum=True)
+        low.emit(
+            Engine.VECTOR,
+            "TENSOR_TENSOR",
+            elements,
+            factor,
+            (done, addend),
+            (result.slot,),
+            may_use_scalar=layout is PartitionLayout.COLUMN,
+        )
+
+
+def choose_layout(
+    low: Lowering,
+    product: MatMul,
+    choices: dict[PartitionLayout, tuple[int, float]],
+    wanted: PartitionLayout | None,
+) -> PartitionLayout:
+    """Return the orientation that takes least time together with the transpose that the consumer would need."""
+    costs = low.costs
+    tiles = product.batch * -(-product.m // costs.partitions) * -(-product.n // costs.partitions)
+    transposing = tiles * (costs.partitions + costs.matmul_init_cycles)
+    spent = {
+        layout: cycles + (transposing if wanted not in {None, layout} else 0.0)
+        for layout, (_, cycles) in choices.items()
+    }
+    return min(spent, key=lambda layout: (spent[layout], layout is not wanted))
+
+
+def read_factors(low: Lowering, product: MatMul, left: View, right: View) -> None:
+    """Note both factors; what does not fit SBUF is loaded again for each stripe of the other."""
+    sizes = [factor_bytes(low, view) for view in (left, right)]
+    half = low.machine.sbuf_bytes // 2
+    small, large = sorted(sizes)
+    stripes = -(-small // half) if product.batch == 1 and large > half else 1
+    for view, size in zip((left, right), sizes, strict=True):
+        times = stripes if size == large and left is not right else 1
+        low.read(view, size * times, factor_row(low, view))
+
+
+def factor_bytes(low: Lowering, view: View) -> int:
+    """Return the bytes of a factor in HBM; weights are stored in the type that products run in."""
+    nbytes = touched_bytes(view)
+    cast = low.machine.matmul_type(view.dtype)
+    if cast != view.dtype and view.slot in low.constants:
+        return nbytes * item_bytes(_TORCH_NAMES.get(cast, cast)) // item_bytes(view.dtype)
+    return nbytes
+
+
+def factor_row(low: Lowering, view: View) -> int:
+    """Return the bytes of a descriptor of a factor; a constant is stored with its contraction across the partitions."""
+    if view.slot not in low.constants or len(view.shape) < 2:
+        return row_bytes(view)
+    cast = low.machine.matmul_type(view.dtype)
+    return max(1, view.shape[-1] * item_bytes(_TORCH_NAMES.get(cast, cast)))
+
+
+_TORCH_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "tf32": "float32",
+    "fp8": "float8_e4m3fn",
+    "fp8_e4m3": "float8_e4m3fn",
+}
+
+
+def lower_convolution(low: Lowering, call: LoweredCall) -> None:
+    """Lower a convolution: a product for each offset of the kernel, with channels across the partitions."""
+    found = products(call.node)
+    if not found or not call.results:
+        low.step.is_known = False
+    tensors = [arg for arg in call.node.args if isinstance(arg, View)]
+    backward = is_backward(call.node.op)
+    weight = tensors[2 if backward else 1] if len(tensors) > (2 if backward else 1) else None
+    for view in dict.fromkeys(call.operands):
+        low.read(
+            view,
+            factor_bytes(low, view) if view is weight else None,
+            _weight_row(view) if view is weight else None,
+        )
+    offsets = math.prod(weight.shape[2:]) if weight is not None else 1
+    done = low.local()
+    sources = tuple(view.slot for view in call.operands)
+    elements = 0
+    for product in found:
+        if min(product.m, product.k, product.n) == 0:
+            continue
+        dtype = call.operands[0].dtype
+        if backward:
+            count, cycles = min(
+                (tile_cycles(low.machine, product, dtype, weights_move=move) for move in (True, False)),
+                key=lambda choice: choice[1],
+            )
+        else:
+            count, cycles = _convolution_cycles(low.machine, product, offsets, dtype)
+        elements += product.batch * -(-product.n // low.costs.partitions) * product.m
+        pieces = STREAM_PIECES
+        low.tensor("MATMUL", count, cycles, sources, (done,), pieces=pieces, flops=product.flops)
+    fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and len(call.results) == 1
+    if not fuses and call.results:
+        low.evict(elements, done, call.results[0].slot)
+    elif low.step.instructions:
+        low.step.instructions[-1].writes = (call.results[0].slot,)
+    for view in call.results:
+        low.write(view, PartitionLayout.CHANNEL if len(view.shape) >= 3 else None)
+        if fuses:
+            low.in_psum.add(view.slot)
+
+
+def _weight_row(view: View) -> int:
+    return max(1, view.shape[0] * item_bytes(view.dtype)) if view.shape else 1
+
+
+def _convolution_cycles(
+    machine: ModelledCore, product: MatMul, offsets: int, dtype: str
+) -> tuple[int, float]:
+    costs = machine.costs
+    channels = max(1, product.k // max(1, offsets))
+    packed = max(1, costs.partitions // channels)  # offsets that share the rows of the array
+    tiles_k = -(-channels // costs.partitions) * -(-offsets // packed)
+    if product.k % max(1, offsets):
+        tiles_k = -(-product.k // costs.partitions)
+    tiles_s = -(-product.n // costs.matmul_stationary_columns)
+    tiles_m = -(-product.m // costs.matmul_moving_columns)
+    groups = -(
+        -product.batch
+        // min(machine.costs.row_tiles, max(1, costs.partitions // max(1, product.k)), product.batch or 1)
+    )
+    columns = max(product.m, tiles_m * min(costs.matmul_shortest_columns, product.n))
+    cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
+    cycles += -(-tiles_m // _BANKS) * costs.load_stationary_cycles
+    return groups * tiles_k * tiles_s * tiles_m, groups * tiles_k * tiles_s * cycles

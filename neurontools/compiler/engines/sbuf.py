@@ -1,0 +1,237 @@
+"""What lies in SBUF while a program runs: loads before their use, stores, spills, and room for prefetches.
+
+Values are kept until their last use. When they do not fit, those whose next use is farthest away leave: what HBM has
+is dropped, what it has not is spilled and reloaded. Neighbouring steps that work tile by tile pass values on without
+keeping them whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from neurontools.compiler.engines.instructions import StepOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.engines.instructions import CoreProgram, Step
+
+_LOOKBACK = 64  # steps over which a load may be prefetched
+_NEVER = 1 << 60
+_PARTITIONS = 128
+
+
+class OperandTransfer(NamedTuple):
+    """Operands that are moved for a step.
+
+    Args:
+        operands: what is moved.
+        is_spill: whether it returns to, or comes from, the spill area.
+        earliest: the first step during which there is room for it; for stores the step itself.
+    """
+
+    operands: tuple[StepOperand, ...]
+    is_spill: bool
+    earliest: int
+
+
+@dataclass(slots=True)
+class Residency:
+    """The transfers of a program and its use of SBUF.
+
+    Args:
+        loads: by step, what is moved to SBUF before it.
+        stores: by step, what is moved to HBM after it.
+        used_bytes: by step, what SBUF holds.
+        spill_save_bytes: bytes written to the spill area.
+        spill_reload_bytes: bytes read from it.
+    """
+
+    loads: list[list[OperandTransfer]] = field(default_factory=list)
+    stores: list[list[OperandTransfer]] = field(default_factory=list)
+    used_bytes: list[int] = field(default_factory=list)
+    spill_save_bytes: int = 0
+    spill_reload_bytes: int = 0
+
+
+def place(program: CoreProgram, capacity: int) -> Residency:
+    """Return the transfers of a program on a core with `capacity` bytes of SBUF."""
+    return _Placing(program, capacity).run()
+
+
+class _Placing:
+    def __init__(self, program: CoreProgram, capacity: int) -> None:
+        self.steps = program.steps
+        self.outputs = program.outputs
+        self.capacity = capacity
+        self.found = Residency()
+        self.resident: dict[int, int] = {}
+        self.dirty: set[int] = set()
+        self.spilled: set[int] = set()
+        self.used = 0
+        self.uses, self.last_write = _uses(program.steps)
+        self.regions = _regions(program.steps)
+        self.seen: set[int] = set()
+
+    def run(self) -> Residency:
+        region = -1
+        for number, step in enumerate(self.steps):
+            if self.regions[number] != region:
+                region = self.regions[number]
+                self.seen.clear()
+            stores: list[OperandTransfer] = []
+            self.found.stores.append(stores)
+            self.found.loads.append(self._load(number, step))
+            self.found.used_bytes.append(self.used)
+            self._write(number, step, stores)
+            self.found.used_bytes[number] = max(self.used, self.found.used_bytes[number])
+            self._release(number, step)
+        return self.found
+
+    def _load(self, number: int, step: Step) -> list[OperandTransfer]:
+        plain: list[StepOperand] = []
+        reloads: list[StepOperand] = []
+        touched = {operand.buffer for operand in step.reads} | {operand.buffer for operand in step.writes}
+        for operand in step.reads:
+            slot = operand.buffer
+            if operand.nbytes == 0 or slot in self.seen or self.resident.get(slot, -1) >= operand.nbytes:
+                continue
+            if slot in self.resident and slot in self.dirty:
+                continue
+            if slot in self.spilled:
+                reloads.append(_as_stored(operand))
+                self.found.spill_reload_bytes += operand.nbytes
+            else:
+                plain.append(operand)
+            self.seen.add(slot)
+            if operand.nbytes <= self.capacity // 2:
+                self._keep(number, slot, operand.nbytes, touched)
+        found = []
+        for operands, is_spill in ((plain, False), (reloads, True)):
+            if operands:
+                room = self._room(number, sum(operand.nbytes for operand in operands))
+                found.append(OperandTransfer(tuple(operands), is_spill, room))
+        return found
+
+    def _room(self, number: int, nbytes: int) -> int:
+        """Return the first step from which on there is room for a load, and hold that room."""
+        used, first = self.found.used_bytes, number
+        limit = self.capacity - nbytes
+        while first > 0 and number - first < _LOOKBACK and used[first - 1] <= limit:
+            first -= 1
+        for earlier in range(first, number):
+            used[earlier] += nbytes
+        return first
+
+    def _write(self, number: int, step: Step, stores: list[OperandTransfer]) -> None:
+        touched = {operand.buffer for operand in step.reads} | {operand.buffer for operand in step.writes}
+        for operand in step.writes:
+            slot = operand.buffer
+            self.spilled.discard(slot)
+            self.seen.add(slot)
+            is_last = self.last_write[slot] == number
+            if slot in self.outputs and is_last:
+                stores.append(OperandTransfer((operand,), False, number))
+            after = self._next_use(slot, number)
+            if after == _NEVER:
+                self._drop(slot)
+                continue
+            if self.regions[after] == self.regions[number] and operand.nbytes > self.capacity // 8:
+                is_kept = False  # passed on tile by tile
+                if self._next_use_outside(slot, number) != _NEVER and is_last and slot not in self.outputs:
+                    is_kept = operand.nbytes <= self.capacity // 2
+            else:
+                is_kept = operand.nbytes <= self.capacity // 2
+            if is_kept:
+                self._keep(number, slot, max(operand.nbytes, self.resident.get(slot, 0)), touched)
+                if slot not in self.outputs or not is_last:
+                    self.dirty.add(slot)
+            elif self._next_use_outside(slot, number) != _NEVER and slot not in self.outputs:
+                self._drop(slot)
+                self._spill(number, operand, stores)
+
+    def _spill(self, number: int, operand: StepOperand, stores: list[OperandTransfer]) -> None:
+        stores.append(OperandTransfer((_as_stored(operand),), True, number))
+        self.found.spill_save_bytes += operand.nbytes
+        self.spilled.add(operand.buffer)
+
+    def _keep(self, number: int, slot: int, nbytes: int, touched: set[int]) -> None:
+        grown = nbytes - self.resident.get(slot, 0)
+        if self.used + grown > self.capacity:
+            self._make_room(number, self.used + grown - self.capacity, touched | {slot})
+        if self.used + grown > self.capacity:
+            return
+        self.resident[slot] = nbytes
+        self.used += grown
+
+    def _make_room(self, number: int, nbytes: int, needed: set[int]) -> None:
+        candidates = [slot for slot in self.resident if slot not in needed]
+        candidates.sort(key=lambda slot: (-self._next_use(slot, number), slot))
+        for slot in candidates:
+            if nbytes <= 0:
+                return
+            size = self.resident[slot]
+            nbytes -= size
+            if slot in self.dirty:
+                target = self.found.stores[number]
+                self._spill(number, StepOperand(slot, size, size), target)
+            self._drop(slot)
+
+    def _drop(self, slot: int) -> None:
+        self.used -= self.resident.pop(slot, 0)
+        self.dirty.discard(slot)
+
+    def _release(self, number: int, step: Step) -> None:
+        for operand in (*step.reads, *step.writes):
+            if operand.buffer in self.resident and self._next_use(operand.buffer, number) == _NEVER:
+                self._drop(operand.buffer)
+
+    def _next_use(self, slot: int, number: int) -> int:
+        """Return the next step that reads a buffer."""
+        found = self.uses.get(slot)
+        if not found:
+            return _NEVER
+        while found and found[-1] <= number:
+            found.pop()
+        return found[-1] if found else _NEVER
+
+    def _next_use_outside(self, slot: int, number: int) -> int:
+        """Return the next step outside of this step's region that reads a buffer."""
+        region = self.regions[number]
+        for use in reversed(self.uses.get(slot, [])):
+            if use > number and self.regions[use] != region:
+                return use
+        return _NEVER
+
+
+def _as_stored(operand: StepOperand) -> StepOperand:
+    """Return an operand as the spill area holds it: a descriptor a partition."""
+    return operand._replace(row_bytes=max(1, operand.nbytes // _PARTITIONS))
+
+
+def _uses(steps: Sequence[Step]) -> tuple[dict[int, list[int]], dict[int, int]]:
+    """Return by buffer the steps that read it, last first, and the last step that writes it."""
+    uses: dict[int, list[int]] = {}
+    last_write: dict[int, int] = {}
+    for number in range(len(steps) - 1, -1, -1):
+        step = steps[number]
+        for operand in step.reads:
+            uses.setdefault(operand.buffer, []).append(number)
+        for operand in step.writes:
+            last_write.setdefault(operand.buffer, number)
+    return uses, last_write
+
+
+def _regions(steps: Sequence[Step]) -> list[int]:
+    """Return by step the number of its region: neighbours that work tile by tile share one, with the producer before."""
+    found: list[int] = []
+    region = -1
+    was_streaming = False
+    for step in steps:
+        if not (step.streams and was_streaming):
+            region += 1
+        # A step that does not stream begins a region, which streaming steps after it join.
+        found.append(region)
+        was_streaming = True if step.streams else bool(step.writes)
+    return found

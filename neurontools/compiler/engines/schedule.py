@@ -1,0 +1,223 @@
+"""When instructions run: engine queues in order, semaphores, pipelining by pieces, prefetched loads, collectives beside.
+
+A group of equal tiles starts when the first piece of each operand is there, and ends no earlier than a piece after its
+operands are complete. Between tiles it may wait, so an interval can be longer than the time that the engine is busy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from neurontools.compiler.engines import dma, sbuf
+from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, Engine
+
+if TYPE_CHECKING:
+    from neurontools.compiler.engines.instructions import CoreProgram, Instruction
+    from neurontools.compiler.engines.modelled_core import ModelledCore
+
+_NOTHING = -1
+
+
+class Scheduled(NamedTuple):
+    """One group of tiles in time.
+
+    Args:
+        instruction: what runs.
+        engine: the engine that runs it, which may differ from the instruction's where it had a choice.
+        operator: its operator's position in the graph.
+        start_ns: when its first tile starts.
+        end_ns: when its last tile ends.
+        busy_ns: how long the engine works in between.
+        after: number of the group that it waited for last, -1 for none.
+    """
+
+    instruction: Instruction
+    engine: Engine
+    operator: int
+    start_ns: float
+    end_ns: float
+    busy_ns: float
+    after: int
+
+
+class Schedule:
+    """The groups of a program in the order in which they were placed, and the use of SBUF."""
+
+    def __init__(self, groups: list[Scheduled], residency: sbuf.Residency, unknown: tuple[int, ...]) -> None:
+        self.groups = groups
+        self.residency = residency
+        self.unknown = unknown
+        self.end_ns = max((group.end_ns for group in groups), default=0.0)
+
+    def critical_path(self) -> list[int]:
+        """Return the numbers of the groups that decide the end, first to last."""
+        if not self.groups:
+            return []
+        number = max(range(len(self.groups)), key=lambda number: (self.groups[number].end_ns, -number))
+        found = []
+        while number >= 0:
+            found.append(number)
+            number = self.groups[number].after
+        return found[::-1]
+
+
+def schedule(program: CoreProgram, machine: ModelledCore) -> Schedule:
+    """Return when the instructions of a program run on a core."""
+    return _Scheduler(program, machine).run()
+
+
+class _Scheduler:
+    def __init__(self, program: CoreProgram, machine: ModelledCore) -> None:
+        self.program = program
+        self.machine = machine
+        self.groups: list[Scheduled] = []
+        self.free: dict[Engine, float] = dict.fromkeys(Engine, 0.0)
+        self.last: dict[Engine, int] = dict.fromkeys(Engine, _NOTHING)
+        self.collective_free = 0.0
+        self.writer: dict[int, int] = {}
+        self.readers: dict[int, list[int]] = {}
+        self.step_ends: list[tuple[float, int]] = []
+        self.gaps: list[tuple[float, float]] = []
+        self.operator = 0
+
+    def run(self) -> Schedule:
+        residency = sbuf.place(self.program, self.machine.sbuf_bytes)
+        for number, step in enumerate(self.program.steps):
+            self.operator = step.operator
+            end, last = 0.0, _NOTHING
+            for transfer in residency.loads[number]:
+                room = self.step_ends[transfer.earliest - 1] if transfer.earliest else (0.0, _NOTHING)
+                moved = dma.load(self.machine, transfer.operands, is_reload=transfer.is_spill)
+                self._transfer(moved, room)
+            for instruction in step.instructions:
+                self._add(instruction)
+                if self.groups and self.groups[-1].end_ns > end:
+                    end, last = self.groups[-1].end_ns, len(self.groups) - 1
+            for transfer in residency.stores[number]:
+                self._transfer(
+                    dma.store(self.machine, transfer.operands, is_spill=transfer.is_spill), (0.0, _NOTHING)
+                )
+            previous = self.step_ends[-1] if self.step_ends else (0.0, _NOTHING)
+            self.step_ends.append(max((end, last), previous))
+        unknown = tuple(step.operator for step in self.program.steps if not step.is_known)
+        return Schedule(self.groups, residency, unknown)
+
+    def _ready(self, instruction: Instruction, busy: float) -> tuple[float, float, int]:
+        """Return when the first piece may start, when the last may end, and which group decides."""
+        start, end, after = 0.0, 0.0, _NOTHING
+        groups, own_pieces = self.groups, instruction.pieces
+        semaphore, across = self.machine.costs.semaphore_ns, self.machine.costs.operator_pieces
+        for buffer in instruction.reads:
+            number = self.writer.get(buffer, _NOTHING)
+            if number < 0:
+                continue
+            made = groups[number]
+            pieces = min(own_pieces, made.instruction.pieces)
+            if made.operator != self.operator and made.engine is not Engine.DMA:
+                pieces = min(pieces, across)
+            delay = semaphore if made.engine is not instruction.engine else 0.0
+            first = made.start_ns + (made.end_ns - made.start_ns) / pieces + delay
+            final = made.end_ns + busy / pieces + delay
+            start = max(start, first)
+            if final > end:
+                end, after = final, number
+        for buffer in instruction.writes:
+            for number in (self.writer.get(buffer, _NOTHING), *self.readers.get(buffer, ())):
+                if number >= 0 and groups[number].end_ns > start:
+                    # Overwriting follows the reader piece by piece.
+                    made = groups[number]
+                    pieces = min(own_pieces, made.instruction.pieces)
+                    start = max(start, made.start_ns + (made.end_ns - made.start_ns) / pieces)
+                    if made.end_ns + busy / pieces > end:
+                        end, after = made.end_ns + busy / pieces, number
+        return start, end, after
+
+    def _add(self, instruction: Instruction) -> None:
+        if instruction.engine is Engine.DMA:
+            self._transfer(instruction, (0.0, _NOTHING))
+            return
+        engine, busy = self._choose(instruction)
+        start, end, after = self._ready(instruction, busy)
+        if not instruction.count:  # folded into a neighbour: only passes values on
+            self._place(instruction, engine, start, max(start, end), 0, after)
+            return
+        before = after
+        queued = self.free[engine]
+        if queued > start:
+            start, before = queued, self.last[engine]
+        busy += self._ramp(engine, start, busy)
+        if start + busy >= end:
+            end, after = start + busy, before
+        self.free[engine] = self._place(instruction, engine, start, end, busy, after)
+        self.last[engine] = len(self.groups) - 1
+
+    def _choose(self, instruction: Instruction) -> tuple[Engine, float]:
+        """Return the engine that finishes first, and how long it works."""
+        engine, busy = instruction.engine, instruction.count * instruction.tile_ns
+        if instruction.scalar_ns >= 0:
+            ready = self._ready(instruction, busy)[0]
+            other = instruction.count * instruction.scalar_ns
+            if max(self.free[Engine.SCALAR], ready) + other < max(self.free[engine], ready) + busy:
+                return Engine.SCALAR, other
+        return engine, busy
+
+    def _ramp(self, engine: Engine, start: float, busy: float) -> float:
+        """Return the time that the Tensor engine loses to its current limit after a pause (trn2 and trn3)."""
+        costs = self.machine.costs
+        if engine is not Engine.TENSOR or not costs.didt_ns or start - self.free[engine] < costs.didt_ns:
+            return 0.0
+        return min(busy, costs.didt_ns * (1 - costs.didt_share))
+
+    def _transfer(self, instruction: Instruction, room: tuple[float, int]) -> None:
+        busy = instruction.count * instruction.tile_ns
+        start, end, after = self._ready(instruction, busy)
+        if start > 0:
+            start += self.machine.costs.dma_latency_ns
+            end += self.machine.costs.dma_latency_ns
+        start = max(start, end - busy)
+        if room[0] > start:
+            start, after = room
+        if instruction.opcode == COLLECTIVE_OPCODE:
+            start = max(start, self.collective_free)
+            self.collective_free = self._place(instruction, Engine.DMA, start, start + busy, busy, after)
+            return
+        at = self._slot(start, busy)
+        self._place(
+            instruction, Engine.DMA, at, at + busy, busy, after if at <= start else self.last[Engine.DMA]
+        )
+        self.last[Engine.DMA] = len(self.groups) - 1
+
+    def _slot(self, ready: float, length: float) -> float:
+        """Return when a transfer of a length may start, in a gap between others or after them, and take that time."""
+        for number, (first, last) in enumerate(self.gaps):
+            start = max(first, ready)
+            if start + length <= last:
+                self.gaps[number : number + 1] = [
+                    gap
+                    for gap in ((first, start), (start + length, last))
+                    if gap[1] - gap[0] > _SHORTEST_GAP_NS
+                ]
+                return start
+        start = max(self.free[Engine.DMA], ready)
+        if start > self.free[Engine.DMA]:
+            self.gaps.append((self.free[Engine.DMA], start))
+            del self.gaps[:-_GAPS]
+        self.free[Engine.DMA] = start + length
+        return start
+
+    def _place(
+        self, instruction: Instruction, engine: Engine, start: float, end: float, busy: float, after: int
+    ) -> float:
+        """Add a group and return its end."""
+        number = len(self.groups)
+        self.groups.append(Scheduled(instruction, engine, self.operator, start, end, busy, after))
+        for buffer in instruction.reads:
+            self.readers.setdefault(buffer, []).append(number)
+        for buffer in instruction.writes:
+            self.writer[buffer] = number
+            self.readers.pop(buffer, None)
+        return end
+
+
+_GAPS = 32
+_SHORTEST_GAP_NS = 1.0
