@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,11 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+Place = tuple[str, str, str, int]
+"""File, operator, text of the line, and which of the mutants with these it is: other lines may come and go."""
 
 _COMPARISONS = (
     "Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt",
@@ -63,21 +68,45 @@ class Mutant:
         return mutated
 
 
-def sample(package: Path, folders: tuple[str, ...], count: int, seed: int) -> list[Mutant]:
-    """Return mutants of some folders of a package, in each folder as many for a line of code as in the others."""
-    found = [
-        mutant
-        for folder in folders
-        for path in sorted((package / folder).rglob("*.py"))
-        for mutant in _mutants(path, package)
-    ]
-    by_line: dict[tuple[str, int], list[Mutant]] = {}
-    for mutant in found:
-        by_line.setdefault((mutant.file, mutant.line), []).append(mutant)
+def sample(
+    package: Path, folders: tuple[str, ...], count: int, seed: int, kept: Iterable[Place] = ()
+) -> dict[Place, Mutant]:
+    """Return mutants of some folders of a package, in each folder as many for a line of code as in the others.
+
+    Args:
+        package: the installed package.
+        folders: its folders.
+        count: the number of mutants.
+        seed: of the random choice.
+        kept: an earlier sample; what is left of it is taken first.
+    """
+    found: dict[Place, Mutant] = {}
+    for folder in folders:
+        for path in sorted((package / folder).rglob("*.py")):
+            found |= _places(_mutants(path, package), path.read_text().splitlines())
+    chosen = {place: found[place] for place in kept if place in found}
+    taken = {(mutant.file, mutant.line) for mutant in chosen.values()}
+    by_line: dict[tuple[str, int], list[Place]] = {}
+    for place, mutant in found.items():
+        by_line.setdefault((mutant.file, mutant.line), []).append(place)
     chance = random.Random(seed)
     lines = sorted(by_line)
     chance.shuffle(lines)
-    return [chance.choice(by_line[line]) for line in lines[:count]]
+    for line in lines:
+        if line not in taken:
+            place = chance.choice(by_line[line])
+            chosen[place] = found[place]
+    return dict(list(chosen.items())[:count])
+
+
+def _places(mutants: list[Mutant], lines: list[str]) -> dict[Place, Mutant]:
+    places: dict[Place, Mutant] = {}
+    alike: Counter[tuple[str, str, str]] = Counter()
+    for mutant in mutants:
+        same = mutant.file, mutant.operator, lines[mutant.line - 1].strip()
+        places[(*same, alike[same])] = mutant
+        alike[same] += 1
+    return places
 
 
 def _mutants(path: Path, package: Path) -> list[Mutant]:

@@ -3,13 +3,15 @@
 Each mutant is tested by the test files that execute its line, until one fails: those of its own folder first, then the
 quickest. Only some folders' tests are tried, and only as many files as run in a minute, so the score is a lower bound.
 A mutant that none of them executes counts as survived. A mutant that was found stays found
-while its file is unchanged: a second run tests the survivors again.
+while its file is unchanged: a second run tests the survivors again. The sample is kept in sample.json, so that the
+score shows what new tests find; `--redraw` draws another one.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 import threading
 from collections import Counter
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("machine", "cache", "xla", "compiler", "customop")
 TEST_FOLDERS = (*FOLDERS, "commands", "faults", "links", "runtime")
+SAMPLE = Path(__file__).with_name("sample.json")
 RESULTS = Path(__file__).parents[1] / "MUTATION.md"
 TARGET = 0.85
 FOUND = ("killed", "timeout")
@@ -49,12 +52,14 @@ def main() -> int:
         folders = tuple(f"tests/{folder}" for folder in TEST_FOLDERS)
         coverage_map.measure(workers[0], folders, arguments.workers, store)
     tests = coverage_map.load(store)
-    mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed)
-    outcomes = _test_all(mutants, tests, workers, directory / "found")
+    kept = [] if arguments.redraw else [tuple(place) for place in json.loads(SAMPLE.read_text())]
+    mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed, kept)
+    outcomes = _test_all(list(mutants.values()), tests, workers, directory / "found")
     report = _report(outcomes, arguments)
     print(report)
     if arguments.write:
         RESULTS.write_text(report)
+        SAMPLE.write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n")
     return 0 if _score(outcomes.values()) >= TARGET else 1
 
 
@@ -65,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes side by side (2)")
     parser.add_argument("--directory", default=REPOSITORY / ".mutation", help="working files (.mutation)")
     parser.add_argument("--map", action="store_true", help="measure again which tests execute which lines")
+    parser.add_argument("--redraw", action="store_true", help="draw another sample")
     parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/MUTATION.md")
     return parser.parse_args()
 
