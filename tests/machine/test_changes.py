@@ -151,29 +151,20 @@ def test_changes_of_another_machine_are_an_error():
             apply_notification(nothing, notification(CHANGES, params))
 
 
+def snapshot_of(use: CoreUse) -> Snapshot:
+    latency = (0,) * LATENCY_BUCKETS
+    process = ProcessState(
+        7, 1, 0, "train.py", "", "2.0", "live", True, (use,), MemoryUse(), (), (), latency, 1
+    )  # fmt: skip
+    return Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), (process,))
+
+
 @pytest.mark.parametrize("executing", [False, True])
 def test_a_core_that_only_begins_or_ends_an_execution_has_changed(executing):
     """The counters stand still at the begin of an execution: the flag alone says it."""
     use = CoreUse(3, 5, 1, 7, 0, executing, MemoryUse())
-    process = ProcessState(
-        *(
-            7,
-            1,
-            0,
-            "train.py",
-            "",
-            "2.0",
-            "live",
-            True,
-            (use,),
-            MemoryUse(),
-            (),
-            (),
-            (0,) * LATENCY_BUCKETS,
-            1,
-        )
-    )
-    before = Snapshot("m", "sim", "", "", 1, False, "v2", 0, 0.0, 0.0, (), (process,))
+    before = snapshot_of(use)
+    process = before.processes[0]
     after = replace(before, processes=(replace(process, cores=(replace(use, executing=not executing),)),))
     assert json.loads(encode(compute_changes(before, after)))[4] == [
         [0, [0, 0, 0, 0, 0, int(not executing)], [], [], [], {}]
@@ -201,3 +192,16 @@ def test_watchers_of_both_forms_see_the_same_machine():
         assert plain.devices == later.devices
         whole.close()
     launch.stop("default", force=True)
+
+
+def test_what_counters_do_not_cover_of_a_core_is_sent_whole():
+    use = CoreUse(0, 1, 2, 3, 4, False, MemoryUse(), 0, ())
+    before = snapshot_of(use)
+    for changed in (
+        replace(use, failures=((1200, 1),)),
+        replace(use, memory=MemoryUse(tensors=5)),
+        replace(use, model_loads=3),
+        replace(use, core=7),
+    ):
+        after = snapshot_of(changed)
+        assert apply_changes(before, sent_changes(before, after)) == after

@@ -128,3 +128,23 @@ def test_a_reused_pid_does_not_speak_for_another_user(has_pidfd: bool, accepted:
     if "unshare failed" in ran.stderr:
         pytest.skip(f"no namespaces here: {ran.stderr.strip()}")
     assert (ran.stdout, ran.stderr) == ("gone\n", "")
+
+
+def test_a_process_that_is_shown_or_gone_is_not_hidden() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert not processes.is_hidden(os.getpid())
+    assert not processes.is_hidden(gone.pid)
+    assert not processes.is_hidden(1 << 70)
+
+
+def test_a_process_that_proc_does_not_show_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes.os, "access", lambda *_: False)
+    assert processes.is_hidden(os.getpid())
+
+
+def test_the_stack_of_a_process_is_known_while_it_lives() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert processes.stack_start(gone.pid) == 0
+    assert processes.stack_start(os.getpid()) > 0

@@ -146,3 +146,20 @@ def test_an_error_has_a_remedy_for_programs() -> None:
         "id": 4,
         "error": {"code": -32002, "message": "no", "data": {"held": 3, "remedy": "do this"}},
     }
+
+
+def test_error_codes_stay_what_older_clients_know() -> None:
+    assert {code.name: code.value for code in ErrorCode} == {
+        "PARSE": -32700,
+        "INVALID_REQUEST": -32600,
+        "UNKNOWN_METHOD": -32601,
+        "INVALID_PARAMS": -32602,
+        "INTERNAL": -32603,
+        "OTHER_VERSION": -32000,
+        "HELLO_FIRST": -32001,
+        "REFUSED": -32002,
+        "CORES_BUSY": -32003,
+        "OUT_OF_MEMORY": -32004,
+        "PEER_REFUSED": -32005,
+        "DEVICE_LOST": -32006,
+    }
