@@ -108,11 +108,10 @@ class GraphBuilder:
         if not self.wants_gradient(x):
             return
         known = self.gradients.get(x.slot)
-        if known is None:
-            self.gradients[x.slot] = gradient
-        else:
-            addend = reshape(gradient, *known.shape)
-            self.gradients[x.slot] = self.like("add.Tensor", known, addend)
+        part = reshape(gradient, *x.shape)
+        if known is not None:
+            part = self.like("add.Tensor", reshape(known, *x.shape), part)
+        self.gradients[x.slot] = part
 
     def backward(self, loss: View) -> None:
         """Add the backward pass of everything so far."""

@@ -105,7 +105,7 @@ def activate(b: GraphBuilder, x: View, name: str) -> View:
     if name == "gelu_new":
         return _gelu_new(b, x)
     if name == "quick_gelu":
-        gate = b.like("sigmoid.default", b.like("mul.Tensor", x, 1.702))
+        gate = b.like("sigmoid.default", b.like("mul.Scalar", x, 1.702))
         return b.like("mul.Tensor", x, gate)
     y = b.like(f"{name}.default", x)
 
@@ -119,10 +119,10 @@ def activate(b: GraphBuilder, x: View, name: str) -> View:
 
 
 def _gelu_new(b: GraphBuilder, x: View) -> View:
-    half = b.like("mul.Tensor", x, 0.5)
-    cubed = b.like("mul.Tensor", b.like("pow.Tensor_Scalar", x, 3.0), 0.044715)
-    inner = b.like("mul.Tensor", b.like("add.Tensor", x, cubed), math.sqrt(2 / math.pi))
-    return b.like("mul.Tensor", half, b.like("add.Tensor", b.like("tanh.default", inner), 1.0))
+    half = b.like("mul.Scalar", x, 0.5)
+    cubed = b.like("mul.Scalar", b.like("pow.Tensor_Scalar", x, 3.0), 0.044715)
+    inner = b.like("mul.Scalar", b.like("add.Tensor", x, cubed), math.sqrt(2 / math.pi))
+    return b.like("mul.Tensor", half, b.like("add.Scalar", b.like("tanh.default", inner), 1.0))
 
 
 def embedding(b: GraphBuilder, rows: int, width: int, indices: View, *, weight: View | None = None) -> View:
@@ -192,7 +192,7 @@ def attend_written(
     depth, keys, count = width // heads, key.shape[1], batch * heads
     left, right, values = (_stack_heads(b, x, heads) for x in (query, key, value))
     raw = b.compute("bmm.default", left, transpose(right), shape=(count, length, keys))
-    scores = b.like("div.Tensor", raw, math.sqrt(depth))
+    scores = b.like("div.Scalar", raw, math.sqrt(depth))
     if mask is not None:
         scores = b.like("add.Tensor", scores, expand(mask, batch, heads, length, keys))
     weights = b.like("_softmax.default", scores, -1, False)
@@ -207,7 +207,7 @@ def attend_written(
     def backward_scores() -> None:
         grad = b.gradient(weights)
         inner = b.like("_softmax_backward_data.default", grad, weights, -1, dtype_symbol(b.dtype))
-        scaled = b.like("div.Tensor", inner, math.sqrt(depth))
+        scaled = b.like("div.Scalar", inner, math.sqrt(depth))
         grads = (
             b.compute("bmm.default", scaled, right, shape=left.shape),
             b.compute("bmm.default", transpose(scaled), left, shape=right.shape),

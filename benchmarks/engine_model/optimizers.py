@@ -16,8 +16,8 @@ def adamw(b: GraphBuilder) -> None:
     for weight in b.parameters:
         if weight.slot not in b.gradients:
             continue
-        b.call("mul_.Tensor", weight, 0.999, results=(weight,))
-        step, _ = _adam_direction(b, weight)
+        b.call("mul_.Scalar", weight, 0.999, results=(weight,))
+        step = _adam_direction(b, weight)
         b.call("addcdiv_.default", weight, *step, results=(weight,), value=-0.001)
 
 
@@ -26,7 +26,7 @@ def lamb(b: GraphBuilder) -> None:
     for weight in b.parameters:
         if weight.slot not in b.gradients:
             continue
-        (momentum, root), _ = _adam_direction(b, weight)
+        momentum, root = _adam_direction(b, weight)
         direction = b.like("div.Tensor", momentum, root)
         b.call("add_.Tensor", direction, weight, results=(direction,), alpha=0.01)
         norms = [b.compute("linalg_vector_norm.default", x, shape=()) for x in (weight, direction)]
@@ -35,15 +35,16 @@ def lamb(b: GraphBuilder) -> None:
         b.call("add_.Tensor", weight, direction, results=(weight,), alpha=-0.001)
 
 
-def _adam_direction(b: GraphBuilder, weight: View) -> tuple[tuple[View, View], View]:
+def _adam_direction(b: GraphBuilder, weight: View) -> tuple[View, View]:
     gradient = b.gradient(weight)
     mean, square = b.input(*weight.shape), b.input(*weight.shape)
     b.call("lerp_.Scalar", mean, gradient, 0.1, results=(mean,))
-    b.call("mul_.Tensor", square, 0.999, results=(square,))
+    b.call("mul_.Scalar", square, 0.999, results=(square,))
     b.call("addcmul_.default", square, gradient, gradient, results=(square,), value=0.001)
     root = b.like("sqrt.default", square)
-    scaled = b.like("div.Tensor", root, 0.9)
-    return (mean, b.like("add.Tensor", scaled, 1e-8)), square
+    scaled = b.like("div.Scalar", root, 0.9)
+    b.call("add_.Scalar", scaled, 1e-8, results=(scaled,))
+    return mean, scaled
 
 
 OPTIMIZERS: dict[str, Callable[[GraphBuilder], None]] = {"adamw": adamw, "lamb": lamb}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.engine_model.builder import GraphBuilder, select
+from benchmarks.engine_model.builder import GraphBuilder, reshape, select
 from benchmarks.engine_model.layers import (
     activate,
     add,
@@ -77,8 +77,8 @@ def embed(
 ) -> tuple[View, View]:
     words = b.input(batch, length, dtype="int32")
     seen = b.input(batch, length, dtype="int32")
-    floats = b.compute("_to_copy.default", seen, shape=(batch, 1, 1, length))
-    mask = b.like("mul.Tensor", b.like("rsub.Scalar", floats, 1.0), -3.4e38)
+    floats = b.compute("_to_copy.default", reshape(seen, batch, 1, 1, length), shape=(batch, 1, 1, length))
+    mask = b.like("mul.Scalar", b.like("rsub.Scalar", floats, 1.0), -3.4e38)
     hidden = embedding(b, vocabulary, width, words)
     if sentences:
         kinds = b.input(batch, length, dtype="int32")

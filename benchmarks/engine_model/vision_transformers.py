@@ -75,7 +75,7 @@ def clip(
     sentences = linear(b, ends, projection, bias=False)
     pictures, sentences = (_unit_length(b, x) for x in (pictures, sentences))
     scores = b.compute("mm.default", sentences, permute(pictures, 1, 0), shape=(texts, batch))
-    return b.finish(b.like("mul.Tensor", scores, 100.0))
+    return b.finish(b.like("mul.Scalar", scores, 100.0))
 
 
 def _unit_length(b: GraphBuilder, x: View) -> View:
