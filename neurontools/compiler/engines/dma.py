@@ -22,7 +22,7 @@ _STREAM_BYTES = 4096
 
 
 def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
-    """Return the time that the DMA engines together spend on a transfer.
+    """Return the time that the DMA engines together spend on a transfer; a small one keeps one engine waiting.
 
     Args:
         machine: the core.
@@ -34,7 +34,10 @@ def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
     costs = machine.costs
     row = min(max(row_bytes, 1), nbytes, _LARGEST_DESCRIPTOR)
     descriptors = -(-nbytes // row) if row > _STREAM_BYTES else nbytes / row
-    return descriptors * max(row + costs.dma_overhead_bytes, costs.dma_smallest_bytes) / machine.dma_bytes_ns
+    moving_ns = (
+        descriptors * max(row + costs.dma_overhead_bytes, costs.dma_smallest_bytes) / machine.dma_bytes_ns
+    )
+    return max(moving_ns, costs.dma_latency_ns / (costs.dma_engines * machine.lnc))
 
 
 def bandwidth_share(machine: ModelledCore, partition_bytes: int) -> float:

@@ -8,10 +8,10 @@ from neurontools.compiler.engines.cost import MAX_WORK, CostRow, GraphCost
 from neurontools.compiler.engines.lowering.lower import lower
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE
-from neurontools.compiler.engines.schedule import Schedule, schedule
+from neurontools.compiler.engines.schedule import Schedule, Scheduled, schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.graph import Graph
     from neurontools.machine.instances.catalogue import DeviceType
@@ -41,35 +41,71 @@ def estimate(
 
 def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> GraphCost:
     """Return the stored form of a schedule: groups that take time, after the launch."""
-    costs, rows = machine.costs, []
-    launch, carried = round(costs.launch_ns), 0
-    end_ns = round(planned.end_ns)
-    for instruction, engine, operator, start, end, busy, _ in planned.groups:
-        carried += instruction.flops
-        first, last = round(start), round(end)
-        if last > first and instruction.count:
-            exact = round(busy)
-            duration = last - first
-            if instruction.opcode == CUSTOM_OPCODE:  # the time that all tools show, to the last digit
-                duration, end_ns = exact, max(end_ns, first + exact)
-            numbers = (
-                launch + first,
-                duration,
-                max(1, min(exact, duration)),
-                instruction.count,
-                min(carried, MAX_WORK),
-            )
-            moved = (min(instruction.read_bytes, MAX_WORK), min(instruction.write_bytes, MAX_WORK))
-            rows.append(CostRow(operator, instruction.opcode, engine, *numbers, *moved))
-            carried = 0
+    rows = _rows(planned.groups, round(machine.costs.launch_ns))
     residency = planned.residency
     return GraphCost(
         rows=tuple(rows),
-        total_ns=launch + end_ns if rows else 0,
+        total_ns=max((row.start_ns + row.duration_ns for row in rows), default=0),
         unknown=planned.unknown,
-        fallback=costs.version if costs.is_fallback else "",
+        fallback=machine.costs.version if machine.costs.is_fallback else "",
         sbuf_peak_bytes=max(residency.used_bytes, default=0),
         spill_save_bytes=residency.spill_save_bytes,
         spill_reload_bytes=residency.spill_reload_bytes,
         graph=graph,
     )
+
+
+def _rows(groups: Sequence[Scheduled], launch_ns: int) -> list[CostRow]:
+    rows: list[CostRow] = []
+    carried = 0
+    for instruction, engine, operator, start, end, busy, _ in groups:
+        carried += instruction.flops
+        first, last, works = round(start), round(end), round(busy)
+        if last <= first or not instruction.count:
+            continue
+        duration = (
+            works if instruction.opcode == CUSTOM_OPCODE else last - first
+        )  # exact, as other tools show it
+        works, tiles = max(1, min(works, duration)), instruction.count
+        begin = launch_ns + first
+        if instruction.turning:
+            # Transposes run between the tiles that need them; they are shown before them.
+            part = min(duration - 1, round(duration * instruction.turning_ns / max(busy, 1e-9)))
+            if part:
+                spent = min(part, round(instruction.turning_ns))
+                rows.append(
+                    CostRow(
+                        operator,
+                        "TRANSPOSE",
+                        engine,
+                        begin,
+                        part,
+                        max(1, spent),
+                        instruction.turning,
+                        0,
+                        0,
+                        0,
+                    )
+                )
+                begin, duration, works = (
+                    begin + part,
+                    duration - part,
+                    max(1, min(works - spent, duration - part)),
+                )
+                tiles -= instruction.turning
+        moved = min(instruction.read_bytes, MAX_WORK), min(instruction.write_bytes, MAX_WORK)
+        rows.append(
+            CostRow(
+                operator,
+                instruction.opcode,
+                engine,
+                begin,
+                duration,
+                works,
+                max(1, tiles),
+                min(carried, MAX_WORK),
+                *moved,
+            )
+        )
+        carried = 0
+    return rows

@@ -47,6 +47,8 @@ class Instruction:
         scalar_ns: time of a tile on the Scalar engine, for work that may run there too; negative if it may not.
         read_bytes: bytes read from HBM, of transfers.
         write_bytes: bytes written to HBM, of transfers.
+        turning: how many of the tiles transpose operands, between the others.
+        turning_ns: time of those together.
     """
 
     engine: Engine
@@ -60,6 +62,8 @@ class Instruction:
     scalar_ns: float = -1.0
     read_bytes: int = 0
     write_bytes: int = 0
+    turning: int = 0
+    turning_ns: float = 0.0
 
 
 @dataclass(slots=True)

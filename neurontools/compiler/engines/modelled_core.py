@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.costs import engine_costs
 from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.work import item_bytes
 
 if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import DeviceType
 
+_TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8_e4m3": "float8_e4m3fn", "fp8": "float8_e5m2"}
 _SIXTEEN_BITS = frozenset({"bfloat16", "float16", "int16", "uint16", "bf16", "fp16"})
 
 
@@ -37,6 +39,7 @@ class ModelledCore:
         self.hbm_bytes_s = device.memory_bandwidth_bytes_s * share
         self.dma_bytes_ns = min(engines_bytes_s, self.hbm_bytes_s, device.dma_bandwidth_bytes_s * share) / 1e9
         self.sbuf_bytes = int(device.core.sbuf_bytes * lnc * self.costs.sbuf_usable)
+        self.cast_bytes = item_bytes(_TORCH_NAMES.get(matmul_dtype or "", matmul_dtype or ""))
         self._passes: dict[str, float] = {}
 
     def matmul_type(self, dtype: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOOKBACK = 64  # steps over which a load may be prefetched
 _NEVER = 1 << 60
-_PARTITIONS = 128
+_TILE_ROW_BYTES = 1024  # of 512 columns in 16 bits
 
 
 class OperandTransfer(NamedTuple):
@@ -69,6 +69,7 @@ class _Placing:
         self.resident: dict[int, int] = {}
         self.dirty: set[int] = set()
         self.spilled: set[int] = set()
+        self.rows: dict[int, int] = {}
         self.used = 0
         self.uses, self.last_write = _uses(program.steps)
         self.regions = _regions(program.steps)
@@ -100,7 +101,7 @@ class _Placing:
             if slot in self.resident and slot in self.dirty:
                 continue
             if slot in self.spilled:
-                reloads.append(_as_stored(operand))
+                reloads.append(_as_stored(operand._replace(row_bytes=self.rows.get(slot, 1))))
                 self.found.spill_reload_bytes += operand.nbytes
             else:
                 plain.append(operand)
@@ -129,6 +130,7 @@ class _Placing:
         for operand in step.writes:
             slot = operand.buffer
             self.spilled.discard(slot)
+            self.rows[slot] = operand.row_bytes
             self.seen.add(slot)
             is_last = self.last_write[slot] == number
             if slot in self.outputs and is_last:
@@ -175,7 +177,7 @@ class _Placing:
             nbytes -= size
             if slot in self.dirty:
                 target = self.found.stores[number]
-                self._spill(number, StepOperand(slot, size, size), target)
+                self._spill(number, StepOperand(slot, size, self.rows.get(slot, 1)), target)
             self._drop(slot)
 
     def _drop(self, slot: int) -> None:
@@ -206,8 +208,8 @@ class _Placing:
 
 
 def _as_stored(operand: StepOperand) -> StepOperand:
-    """Return an operand as the spill area holds it: a descriptor a partition."""
-    return operand._replace(row_bytes=max(1, operand.nbytes // _PARTITIONS))
+    """Return an operand as the spill area holds it: in rows of tiles."""
+    return operand._replace(row_bytes=max(operand.row_bytes, _TILE_ROW_BYTES))
 
 
 def _uses(steps: Sequence[Step]) -> tuple[dict[int, list[int]], dict[int, int]]:

@@ -10,6 +10,8 @@ from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.work import item_bytes, touched_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.compiler.engines.lowering.calls import LoweredCall
     from neurontools.compiler.engines.modelled_core import ModelledCore
     from neurontools.compiler.graph import View
@@ -24,16 +26,25 @@ class Lowering:
         machine: the core.
         inputs: slots that hold data before the program.
         constants: inputs whose layout and type the compiler chooses: weights of a graph without gradients.
+        factors: values that only products read.
     """
 
-    def __init__(self, machine: ModelledCore, inputs: frozenset[int], constants: frozenset[int]) -> None:
+    def __init__(
+        self,
+        machine: ModelledCore,
+        inputs: frozenset[int],
+        constants: frozenset[int],
+        factors: frozenset[int],
+    ) -> None:
         self.machine = machine
         self.costs = machine.costs
         self.constants = constants
+        self.factors = factors
         self.layouts: dict[int, frozenset[PartitionLayout]] = {
             slot: frozenset({PartitionLayout.ROW}) for slot in inputs if slot not in constants
         }
         self.in_psum: set[int] = set()
+        self.fill: dict[int, float] = {}  # share of the partitions that a value uses, where it is not all
         self.folded: set[int] = set()
         self.step = Step(0)
         self._local = 0
@@ -57,12 +68,22 @@ class Lowering:
 
     def read(self, view: View, nbytes: int | None = None, row: int | None = None) -> None:
         """Note that the step needs a tensor in SBUF."""
-        size = touched_bytes(view) if nbytes is None else nbytes
+        size = self.stored_bytes(view) if nbytes is None else nbytes
         self.step.reads.append(StepOperand(view.slot, size, row or row_bytes(view)))
+
+    def stored_bytes(self, view: View) -> int:
+        """Return the bytes of a tensor; what only products read is stored in the type that they run in."""
+        nbytes = touched_bytes(view)
+        if self.machine.matmul_dtype and view.dtype == "float32" and view.slot in self.factors:
+            return nbytes * self.machine.cast_bytes // 4
+        return nbytes
 
     def write(self, view: View, layout: PartitionLayout | None = None) -> None:
         """Note that the step makes a tensor, in a layout."""
-        self.step.writes.append(StepOperand(view.slot, touched_bytes(view), row_bytes(view)))
+        nbytes = self.stored_bytes(view)
+        row = nbytes // self.costs.partitions if layout is PartitionLayout.CHANNEL else row_bytes(view)
+        self.step.writes.append(StepOperand(view.slot, nbytes, max(1, row)))
+        self.fill.pop(view.slot, None)
         if layout is None:
             self.layouts.pop(view.slot, None)
         else:
@@ -94,7 +115,27 @@ class Lowering:
                 across = view.shape[-1]
             case PartitionLayout.CHANNEL:
                 across = view.shape[1]
-        return -(-across // parts) * (total // across)
+        used = -(-across // parts) * (total // across)
+        return used if layout is not PartitionLayout.ROW else round(used / self.fill.get(view.slot, 1.0))
+
+    def fill_of(self, views: Sequence[View]) -> float:
+        """Return the share of the partitions that the largest of some values use."""
+        return min((self.fill.get(view.slot, 1.0) for view in views), default=1.0)
+
+    def elements_of(self, call: LoweredCall, main: View, layout: PartitionLayout | None) -> int:
+        """Return the elements of the fullest partition for a call that keeps the places of its operands."""
+        elements = self.partition_elements(main, layout)
+        if layout is PartitionLayout.ROW and main.slot not in self.fill:
+            return round(elements / self.fill_of(call.operands))
+        return elements
+
+    def write_alike(self, call: LoweredCall, layout: PartitionLayout | None) -> None:
+        """Note results that lie where the operands do."""
+        fill = self.fill_of(call.operands)
+        for view in call.results:
+            self.write(view, layout)
+            if fill < 1.0 and layout is PartitionLayout.ROW:
+                self.fill[view.slot] = fill
 
     # Instructions
 
@@ -158,11 +199,13 @@ class Lowering:
     ) -> None:
         """Add `count` instructions of the Tensor engine that take `cycles` together."""
         turning, self._turning = self._turning, (0, 0.0, 0)
-        count, cycles = max(1, count + turning[0]), cycles + turning[1]
-        tile_ns = cycles * self.machine.cycle_ns[Engine.TENSOR] / count
-        self.step.instructions.append(
-            Instruction(Engine.TENSOR, opcode, count, tile_ns, reads, writes, max(1, pieces), flops)
-        )
+        cycle_ns = self.machine.cycle_ns[Engine.TENSOR]
+        turning_ns = turning[1] * cycle_ns
+        tiles = max(1, count) + turning[0]
+        tile_ns = (cycles * cycle_ns + turning_ns) / tiles
+        made = Instruction(Engine.TENSOR, opcode, tiles, tile_ns, reads, writes, max(1, pieces), flops)
+        made.turning, made.turning_ns = turning[0], turning_ns
+        self.step.instructions.append(made)
         if turning[2]:
             self.evict(turning[2], writes[0], self.local())
 

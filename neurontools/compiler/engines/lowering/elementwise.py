@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.engines.lowering.context import Lowering
 
 _FOLDS_INTO = frozenset({OperatorFamily.ELEMENTWISE, OperatorFamily.SOFTMAX})
+_FOLDING_DISTANCE = 8
 _LIST = "_foreach_"
 
 
@@ -32,10 +33,9 @@ def lower_elementwise(low: Lowering, call: LoweredCall) -> None:
     if is_list:
         elements = -(-sum(map(numel, call.results or call.operands)) // machine.costs.partitions)
     else:
-        elements = low.partition_elements(main, layout)
+        elements = low.elements_of(call, main, layout)
     is_folded = _passes(low, call, elements)
-    for view in call.results:
-        low.write(view, layout)
+    low.write_alike(call, layout)
     if is_folded:
         low.folded.update(view.slot for view in call.results)
 
@@ -62,7 +62,12 @@ def _passes(low: Lowering, call: LoweredCall, elements: int) -> bool:
     if pairs == 1 and passes.activations == 0 and (len(tensors) < 2 or _adds_a_column(low, call)):
         pairs, singles = 0.0, 1.0
     is_foldable = (pairs, singles, passes.activations) == (0, 1, 0) and call.next_kind in _FOLDS_INTO
-    if is_foldable and call.distance == 1 and not from_psum and not low.folded.intersection(sources):
+    if (
+        is_foldable
+        and call.distance <= _FOLDING_DISTANCE
+        and not from_psum
+        and not low.folded.intersection(sources)
+    ):
         singles = 0.0
     low.in_psum.difference_update(sources)
     if elements == 0:

@@ -69,7 +69,8 @@ def lower(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int]) -> 
     """
     calls = calls_of(graph)
     inputs = frozenset(graph.inputs)
-    low = Lowering(machine, inputs, _constants(calls, inputs))
+    kept = inputs | frozenset(graph.outputs)
+    low = Lowering(machine, inputs, _constants(calls, inputs), _factors_only(calls) - kept)
     steps = []
     for call in calls:
         step = low.start(call)
@@ -79,6 +80,20 @@ def lower(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int]) -> 
             _LOWERINGS[call.kind](low, call)
         steps.append(step)
     return CoreProgram(steps, inputs, frozenset(graph.outputs))
+
+
+_FACTORS = frozenset({OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION, OperatorFamily.ATTENTION})
+
+
+def _factors_only(calls: Sequence[LoweredCall]) -> frozenset[int]:
+    """Return the values that only products read: they are stored in the type that products run in."""
+    read_by_products: set[int] = set()
+    read_by_others: set[int] = set()
+    for call in calls:
+        target = read_by_products if call.kind in _FACTORS else read_by_others
+        changed = {view.slot for view in call.results}  # in place, on the way to its last form
+        target.update(view.slot for view in call.operands if view.slot not in changed)
+    return frozenset(read_by_products - read_by_others)
 
 
 def _constants(calls: Sequence[LoweredCall], inputs: frozenset[int]) -> frozenset[int]:

@@ -115,12 +115,15 @@ def emit_product(
     done = low.local()
     parts = machine.costs.partitions
     stationary, moving = (product.m, product.n) if layout is PartitionLayout.ROW else (product.n, product.m)
-    elements = product.batch * -(-stationary // parts) * moving
+    share = placed_tiles(product.batch, stationary)
+    elements = -(-(product.batch * -(-stationary // parts) * moving) // share)
     pieces = STREAM_PIECES
     fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and addend is None
     target = result.slot if fuses else done
     low.tensor("MATMUL", count, cycles, factors, (target,), pieces=pieces, flops=product.flops)
     low.write(result, layout)
+    if layout is PartitionLayout.ROW and product.batch > 1:
+        low.fill[result.slot] = share * stationary / (-(-stationary // parts) * parts)
     if fuses:
         low.in_psum.add(result.slot)
     elif addend is None:
@@ -137,6 +140,11 @@ def emit_product(
             (result.slot,),
             may_use_scalar=layout is PartitionLayout.COLUMN,
         )
+
+
+def placed_tiles(batch: int, rows: int) -> int:
+    """Return how many results of a batch lie side by side in the partitions: tiles start at multiples of 32 or 64."""
+    return max(1, min(batch, 4 if rows <= 32 else 2 if rows <= 64 else 1))
 
 
 def choose_layout(
@@ -169,28 +177,17 @@ def read_factors(low: Lowering, product: MatMul, left: View, right: View) -> Non
 
 def factor_bytes(low: Lowering, view: View) -> int:
     """Return the bytes of a factor in HBM; weights are stored in the type that products run in."""
-    nbytes = touched_bytes(view)
-    cast = low.machine.matmul_type(view.dtype)
-    if cast != view.dtype and view.slot in low.constants:
-        return nbytes * item_bytes(_TORCH_NAMES.get(cast, cast)) // item_bytes(view.dtype)
-    return nbytes
+    if low.machine.matmul_dtype and view.dtype == "float32" and view.slot in low.constants:
+        return touched_bytes(view) * low.machine.cast_bytes // 4
+    return low.stored_bytes(view)
 
 
 def factor_row(low: Lowering, view: View) -> int:
     """Return the bytes of a descriptor of a factor; a constant is stored with its contraction across the partitions."""
     if view.slot not in low.constants or len(view.shape) < 2:
         return row_bytes(view)
-    cast = low.machine.matmul_type(view.dtype)
-    return max(1, view.shape[-1] * item_bytes(_TORCH_NAMES.get(cast, cast)))
-
-
-_TORCH_NAMES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "tf32": "float32",
-    "fp8": "float8_e4m3fn",
-    "fp8_e4m3": "float8_e4m3fn",
-}
+    cast = low.machine.matmul_dtype and view.dtype == "float32"
+    return max(1, view.shape[-1] * (low.machine.cast_bytes if cast else item_bytes(view.dtype)))
 
 
 def lower_convolution(low: Lowering, call: LoweredCall) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools import gpsimd
 from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.instructions import Instruction
-from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel
+from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.lowering.families import plain_name
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, CUSTOM_OPCODE, Engine
 from neurontools.compiler.work import flops, item_bytes, read_bytes, touched_bytes, write_bytes
@@ -15,6 +15,7 @@ from neurontools.compiler.work import flops, item_bytes, read_bytes, touched_byt
 if TYPE_CHECKING:
     from neurontools.compiler.engines.lowering.calls import LoweredCall
     from neurontools.compiler.engines.lowering.context import Lowering
+    from neurontools.compiler.graph import View
 
 _BY_ROW = frozenset(
     {"embedding", "_embedding_bag", "index_select", "index", "index_put", "index_add", "index_copy"}
@@ -137,7 +138,8 @@ def lower_transfer(low: Lowering, call: LoweredCall) -> None:
     low.step.streams = True
     sources = [view for view in call.operands if view not in call.results] or list(call.operands[:1])
     for view in sources:
-        low.read(view)
+        turned_row = _BLOCK_COLUMNS * item_bytes(view.dtype)
+        low.read(view, row=min(turned_row, row_bytes(view)) if _turns(view) else None)
     made = max(call.results, key=numel, default=None)
     source = max(sources, key=numel, default=None)
     if made is None or source is None or numel(made) == 0:
@@ -147,9 +149,8 @@ def lower_transfer(low: Lowering, call: LoweredCall) -> None:
     layout = low.layout_of(source)
     slots, targets = tuple(view.slot for view in sources), _targets(call)
     elements = low.partition_elements(made, layout if len(made.shape) >= 2 else None)
-    turns = len(source.shape) >= 2 and source.strides[-1] != 1 and source.shape[-1] > 1 and numel(source) > 1
     is_absorbed = source.dtype == made.dtype and (source.slot in low.layouts or source.slot in low.in_psum)
-    if turns and layout is PartitionLayout.ROW:
+    if _turns(source) and layout is PartitionLayout.ROW:
         low.transpose_alone(source, source.slot, targets[0])
     elif source.dtype != made.dtype or (is_absorbed and len(sources) > 1) or source.slot in low.in_psum:
         factor = low.machine.tensor_scalar_factor(made.dtype, from_psum=source.slot in low.in_psum)
@@ -168,6 +169,14 @@ def lower_transfer(low: Lowering, call: LoweredCall) -> None:
     low.in_psum.difference_update(slots)
     for view in call.results:
         low.write(view, layout if len(view.shape) >= 2 else None)
+
+
+_BLOCK_COLUMNS = 512  # of a matrix that is transposed block by block
+
+
+def _turns(view: View) -> bool:
+    """Return whether the last dimension of a tensor is not contiguous."""
+    return len(view.shape) >= 2 and view.strides[-1] != 1 and view.shape[-1] > 1 and numel(view) > 1
 
 
 def lower_fill(low: Lowering, call: LoweredCall) -> None:

@@ -28,14 +28,15 @@ def _prepare(
         return None
     if layout is PartitionLayout.ROW and len(main.shape) >= 2:
         rows = numel(main) // main.shape[-1]
-        return main, low.partition_elements(main, PartitionLayout.ROW), -(-rows // low.costs.partitions)
+        tiles = -(-rows // low.costs.partitions)
+        elements = low.elements_of(call, main, PartitionLayout.ROW)
+        return main, elements, max(tiles, elements // max(1, main.shape[-1]))
     return main, low.partition_elements(main, layout), 1
 
 
 def _finish(low: Lowering, call: LoweredCall, layout: PartitionLayout | None) -> None:
     low.in_psum.difference_update(view.slot for view in call.operands)
-    for view in call.results:
-        low.write(view, layout)
+    low.write_alike(call, layout)
 
 
 def lower_softmax(low: Lowering, call: LoweredCall) -> None:
