@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from neurontools.cache import layouts
 from neurontools.cache.graph_facts import GraphForm, TensorType
-from neurontools.cache.graph_reader import UnreadableGraphError, read_graph
+from neurontools.cache.graph_reader import UnreadableGraphError, facts_of_graph, read_graph
 from neurontools.cache.hlo import HloError, read_hlo
 from neurontools.cache.why.diff import diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
 from neurontools.commands.cache import main
+from neurontools.compiler.graph import Node
 from tests.cache import hlo_modules
 from tests.cache.hlo_modules import Op, computation, data, module, number, shape
+from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree
@@ -128,3 +130,17 @@ def test_show_prints_a_summary_of_it(tree: Tree, capsys: pytest.CaptureFixture[s
     assert main(["show", str(entry), "--json"]) == 0
     graph = json.loads(capsys.readouterr().out)[0]["graph"]
     assert (graph["form"], graph["readable"], graph["operators"]["dot"]) == ("hlo", True, 1)
+
+
+def test_a_list_of_tensors_is_its_length_and_numbers_are_shown() -> None:
+    nodes = (
+        Node("aten.cat.default", ((tensor(0, 2), tensor(1, 2)), 0), (), (tensor(2, 4),)),
+        Node("aten.index.Tensor", (tensor(2, 4), (None, tensor(0, 2))), (), (tensor(3, 2),)),
+        Node("aten.sum.dim", (tensor(3, 2), (0, 1)), (), (tensor(4),)),
+    )
+    facts = facts_of_graph(graph_of(*nodes, inputs=(0, 1)))
+    assert [operation.constants for operation in facts.operations] == [
+        ("a list of 2", "0"),
+        ("[None, ]",),
+        ("[0, 1]",),
+    ]

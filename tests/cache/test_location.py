@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from typing import TYPE_CHECKING
@@ -114,3 +115,8 @@ def test_path_says_which_setting_won(
 def test_only_a_cache_in_a_bucket_has_a_copy_here(root: str, has_copy: bool) -> None:
     chosen = resolve({URL: root})
     assert location.location_json(chosen)["copy"] == (chosen.directory if has_copy else None)
+
+
+def test_counters_of_a_root_keep_their_place() -> None:
+    """The first 16 digits of the sha256 of the path; another name would lose the counts of older versions."""
+    assert location.root_key("/no/such/cache") == hashlib.sha256(b"/no/such/cache").hexdigest()[:16]

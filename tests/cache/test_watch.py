@@ -265,3 +265,28 @@ def test_an_invalid_option_is_one_line(
     done = tool("neuron-cache", "watch", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+def test_a_line_of_json_has_null_for_what_is_not_known() -> None:
+    whole = WatchEvent(1.2345, WatchEventKind.HIT, "MODULE_1", "/c/MODULE_1", 1.5, "run 7")
+    assert json.loads(event_json(whole)) == {
+        "unix_s": 1.234, "event": "hit", "module": "MODULE_1", "path": "/c/MODULE_1", "seconds": 1.5, "words": "run 7",
+    }  # fmt: skip
+    assert json.loads(event_json(WatchEvent(0.0, WatchEventKind.CACHE_GONE))) == {
+        "unix_s": 0.0, "event": "cache gone", "module": None, "path": None, "seconds": None, "words": None,
+    }  # fmt: skip
+
+
+def test_hits_of_unknown_length_save_nothing() -> None:
+    summary = WatchSummary()
+    for seconds in (None, 1.5, None):
+        summary.add(WatchEvent(0.0, WatchEventKind.HIT, "MODULE_1", "/c/MODULE_1", seconds))
+    assert (summary.hits, summary.saved_s) == (3, 1.5)
+
+
+def test_events_of_a_file_that_appears_later_are_read_from_its_start(home: Path) -> None:
+    root = str(home / "later")
+    tail = EventTail(root)
+    assert list(tail.new()) == []
+    Events(root).add(LookupEventKind.HIT, "MODULE_1")
+    assert [event.module for event in tail.new()] == ["MODULE_1"]

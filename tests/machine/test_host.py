@@ -52,6 +52,8 @@ def test_a_sample_finds_this_process_only_by_its_own_start_time() -> None:
 
 
 def test_time_in_interrupts_is_system_time_and_time_waiting_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(user=8.0, nice=4.0, system=2.0, irq=1.0, softirq=0.5, idle=80.0, iowait=3.0, steal=1.5)
+    found = SimpleNamespace(
+        user=8.0, nice=4.0, system=2.0, irq=1.0, softirq=0.5, idle=80.0, iowait=3.0, steal=1.5
+    )
     monkeypatch.setattr(host.psutil, "cpu_times", lambda: found)
     assert host.sample() == HostSample(100.0, CpuTimes(12.0, 3.5), ())

@@ -550,3 +550,32 @@ def test_compiles_that_were_not_examined_are_counted(left_out: int) -> None:
     shown = format_run(report, ReportStyle())
     assert ("and 3 more, not examined" in shown) is (left_out == 3)
     assert "more, not examined" in shown or not left_out
+
+
+def test_a_varying_input_is_named_with_the_operator_that_uses_it() -> None:
+    (cause,) = [
+        shared.cause
+        for shared in find_shared_causes(
+            [CompiledGraph(f"MODULE_{rows}", facts_of_graph(step("relu", rows=rows))) for rows in (8, 9, 10)]
+        )
+    ]
+    assert "(aten.relu.default at train.py:1)" in cause.text
+
+
+def test_a_number_that_varies_over_a_run_is_certain() -> None:
+    graphs = [
+        CompiledGraph(f"MODULE_{value}", facts_of_graph(step("relu", f"mul={value}"))) for value in (2, 3, 4)
+    ]
+    (shared,) = find_shared_causes(graphs)
+    assert (shared.cause.name, shared.cause.confidence) == (CauseName.SCALAR, Confidence.CERTAIN)
+    assert shared.cause.values == ("2.0", "3.0", "4.0")
+
+
+def test_an_entry_made_earlier_with_the_same_graph_and_flags_is_the_nearest() -> None:
+    target = facts(step("relu"))
+    later = facts(step("relu"), entry=an_entry(made_unix_s=target.entry.made_unix_s + 1))
+    flags = facts(step("relu"), flags=("--target=trn1", "-O1"))
+    scores = [nearest._score(target, one)[0] for one in (target, later, flags)]
+    assert scores[0] == 11.0
+    assert scores[1] == 10.0
+    assert 10.0 < scores[2] < 11.0
