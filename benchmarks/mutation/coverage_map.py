@@ -53,6 +53,7 @@ def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Pat
     """Run the tests of each folder once under coverage and store what they execute.
 
     A folder is run again where coverage lost the data of a pytest process, which programs that fork can do to it.
+    A file that seems to execute nothing is run again alone: the data of its process may have been lost silently.
     """
     measured = []
     for folder in folders:
@@ -65,6 +66,10 @@ def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Pat
         print(f"{outcome} in {duration_s:.0f} s", flush=True)
         lines = _lines(worker, worker.tree / _DATA)
         files: dict[str, tuple[float, list[str]]] = json.loads((worker.tree / _OUTCOMES).read_text())
+        for name in files:
+            if not lines[name]:
+                _run(worker, name, 1)
+                lines[name] = _lines(worker, worker.tree / _DATA)[name]
         measured += [
             [name, seconds, failing, {file: sorted(found) for file, found in lines[name].items()}]
             for name, (seconds, failing) in files.items()
@@ -72,7 +77,7 @@ def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Pat
     store.write_text(json.dumps(measured))
 
 
-def _run(worker: Worker, folder: str, processes: int) -> tuple[str, float]:
+def _run(worker: Worker, target: str, processes: int) -> tuple[str, float]:
     for left in worker.tree.glob(f"{_DATA}*"):
         left.unlink()
     config = worker.tree / ".coveragerc"
@@ -83,7 +88,7 @@ def _run(worker: Worker, folder: str, processes: int) -> tuple[str, float]:
         "PYTHONPATH": str(Path(__file__).parent),
     }
     options = ("-p", "coverage_plugin", "-n", str(processes), "--dist", "loadfile")
-    return worker.run([folder], _TIMEOUT_S, *options, variables=variables)
+    return worker.run([target], _TIMEOUT_S, *options, variables=variables)
 
 
 def load(store: Path) -> list[TestFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neurontools.compiler import limits
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.limits import AS_E4M3, instructions
@@ -95,3 +96,19 @@ def test_a_graph_has_at_most_five_million_instructions() -> None:
         CompileError, match=r"NCC_EVRF007.*instructions generated exceeds the limit: about 5,242,880"
     ):
         compile_for(product(16_384, 10))
+
+
+def test_a_graph_may_fill_its_core_to_the_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = TRN1.memory_bytes // TRN1.physical_cores
+    nodes = relu("float32").nodes
+    full = Graph((Slot(limit - 64), Slot(64)), (0,), 0, nodes, (1,))
+    limits.check_memory(full, TRN1, 1)
+    with pytest.raises(CompileError, match="NCC_EOOM001"):
+        limits.check_memory(Graph((Slot(limit - 64), Slot(65)), (0,), 0, nodes, (1,)), TRN1, 1)
+    parts = Graph((Slot(limit - 64), Slot(64), Slot(64)), (0,), 0, nodes, (1,))
+    limits.check_memory(parts, TRN1, 1)  # the third is neither input, output nor used
+    monkeypatch.setattr(limits, "MAX_INSTRUCTIONS", 128)
+    limits.check_instructions(product(1024), 1 << 62)
+    monkeypatch.setattr(limits, "MAX_INSTRUCTIONS", 127)
+    with pytest.raises(CompileError, match="NCC_EVRF007"):
+        limits.check_instructions(product(1024), 1 << 62)

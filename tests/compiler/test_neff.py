@@ -292,3 +292,10 @@ def test_a_schedule_of_impossible_numbers_is_damage() -> None:
     damaged = json.dumps(json.loads(head) | {"total_ns": 10**15}).encode() + b"\n" + body
     with pytest.raises(NeffError, match="the NEFF is damaged: not a cost model"):
         parse(neff_of(files | {"cost.bin": damaged}))
+
+
+def test_a_neff_says_that_it_is_simulated_and_its_times_modelled() -> None:
+    files = unpack_files(compile_graph(mlp(), TRN1, FLAGS, "model")[HEADER_BYTES:], lambda _: True)
+    assert json.loads(files["info.json"])["simulated"] is True
+    assert json.loads(files["metrics.json"])["modelled"] is True
+    assert json.loads(files["neff.json"])["cost"]["modelled"] is True

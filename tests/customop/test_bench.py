@@ -14,7 +14,7 @@ import yaml
 
 from neurontools import gpsimd
 from neurontools.base.units import format_ns
-from neurontools.customop.bench import advice
+from neurontools.customop.bench import advice, text
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
     Point,
@@ -24,7 +24,7 @@ from neurontools.customop.bench.inputs import (
     parse_sweep,
     parse_template,
 )
-from neurontools.customop.bench.report import OUTPUT, TEMPORARY, Way
+from neurontools.customop.bench.report import OUTPUT, TEMPORARY, CoreCount, Way
 from neurontools.customop.bench.text import report_text
 from neurontools.customop.building.build import build
 from neurontools.customop.checking.inputs import Pattern
@@ -349,3 +349,33 @@ def test_advice_to_keep_a_tensor_in_tcm_saves_all_copies_but_one() -> None:
     assert (found.kind, found.location) == ("fits", "kernel.cpp:3")
     assert found.saves_ns == round(1_000_000 - gpsimd.rates().transfer_ns(64))
     assert 0 < found.saves_ns < 1_000_000
+
+
+def test_a_tensor_of_half_the_tcm_that_is_copied_twice_is_copied_again() -> None:
+    half = gpsimd.rates().tcm_bytes // 2
+
+    def subject(nbytes: int, moved: int) -> Any:
+        places = [SimpleNamespace(tensor=0, nbytes=moved), SimpleNamespace(tensor=1, nbytes=1 << 20)]
+        return SimpleNamespace(tensors={0: nbytes}, places=lambda *_: places)
+
+    assert advice._copied_again(subject(half, 2 * half), 0)
+    assert not advice._copied_again(subject(half + 1, 4 * half), 0)
+    assert not advice._copied_again(subject(half, 2 * half - 1), 0)
+    assert not advice._copied_again(subject(half, 2 * half), 1)
+
+
+def test_counts_of_cores_are_a_table_and_failures_are_joined() -> None:
+    counts = (
+        CoreCount(1, 2_000_000, None, 1.0),
+        CoreCount(2, 1_000_000, 2.0, 0.5),
+        CoreCount(3, None, None, None, "check: no"),
+        CoreCount(4, None, None, None, "check: no"),
+    )
+    report: Any = SimpleNamespace(core_counts=counts)
+    lines = text._cores_table(report).splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["modelled", "speed-up", "balance"],
+        ["1", "2.000", "ms", "-", "100", "%"],
+        ["2", "1.000", "ms", "2.00", "50", "%"],
+    ]
+    assert lines[3] == "fails on 3, 4: check: no"

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from neurontools.machine.machine_view import core_rates, device_processes, machine_view, process_key, restrict
+from neurontools.machine.machine_view import (
+    core_rates,
+    device_processes,
+    machine_view,
+    process_key,
+    quantile_s,
+    quantiles_s,
+    restrict,
+)
 from neurontools.machine.memory_tree import MemoryMap, MemoryNode, NodeKind
 from neurontools.machine.snapshot import (
     CoreUse,
@@ -277,3 +285,25 @@ def test_a_model_that_grows_or_moves_is_counted_anew(change):
     quick, plain = MemoryMap(later, former=MemoryMap(first)), MemoryMap(later)
     assert quick.tree() == plain.tree()
     assert (quick.host, quick.device) == (plain.host, plain.device)
+
+
+def test_a_quantile_lies_between_the_bounds_of_its_bucket() -> None:
+    counts = [0] * 64
+    counts[10], counts[20] = 4, 4
+    assert quantile_s(counts, 25) == pytest.approx(2 ** (10.5 / 2) * 1e-6, rel=1e-4)
+    assert quantile_s(counts, 50) == pytest.approx(2 ** (11 / 2) * 1e-6, rel=1e-4)
+    assert quantile_s(counts, 100) == pytest.approx(2 ** (21 / 2) * 1e-6, rel=1e-4)
+    assert quantiles_s(counts, (0, 75)) == pytest.approx([2**5 * 1e-6, 2 ** (20.5 / 2) * 1e-6], rel=1e-4)
+
+
+def test_maps_are_of_one_tree_only_if_their_snapshots_and_choices_are() -> None:
+    one = Snapshot(
+        machine="default", source="sim", instance_type="trn1.2xlarge", instance_id="i-0", lnc=1, lnc_applies=False,
+        neuroncore_version="v2", taken_ns=1, taken_unix_s=0.0, started_unix_s=0.0,
+        devices=(DeviceState(0, "", "", "-1", None, (0, 1), 32 << 30, 0),), processes=(process(7, ()),),
+    )  # fmt: skip
+    shown = MemoryMap(one)
+    assert MemoryMap(one, former=shown).has_same_tree(shown)
+    assert not MemoryMap(one, only_used=True, former=shown).has_same_tree(shown)
+    other = replace(one, processes=(*one.processes, process(99, (), (), MemoryUse(tensors=5))))
+    assert not MemoryMap(other, former=shown).has_same_tree(shown)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +17,7 @@ import pytest
 from neurontools.machine import processes
 from neurontools.machine.daemon import daemon as daemon_module
 from neurontools.machine.daemon import fault_service, methods, server, telemetry
+from neurontools.machine.daemon.exit_watcher import ExitWatcher
 from neurontools.machine.daemon.server import Connection, Server
 from neurontools.machine.daemon.service import MachineService
 from neurontools.machine.daemon.sessions import Sessions, Watching
@@ -263,3 +266,41 @@ def test_a_page_that_is_lost_shows_no_activity() -> None:
     assert [use.core for use in lost.uses] == [3, 4]
     assert not any(lost.latency_counts)
     assert (lost.cpu_ns, lost.counts, lost.models) == ((0, 0), (0, 0, 0), ())
+
+
+def test_temporary_files_of_processes_that_have_ended_are_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    own, left = f".tmp-{os.getpid()}-0-ab", f".tmp-{gone.pid}-0-ab"
+    for name in (own, left, f"{gone.pid}-0-ab", ".tmp-x-1"):
+        (tmp_path / name).touch()
+    daemon_module._remove_temporaries(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == sorted([own, f"{gone.pid}-0-ab", ".tmp-x-1"])
+
+
+def test_a_closed_watcher_leaves_no_descriptor() -> None:
+    readers: list[int] = []
+    loop: Any = SimpleNamespace(add_reader=lambda fd, *_: readers.append(fd), remove_reader=readers.remove)
+    watcher = ExitWatcher(loop, lambda _: None)
+    own = processes.key_of(os.getpid())
+    watcher.watch(ProcessKey(1, 1), own)
+    (pidfd,) = readers
+    os.fstat(pidfd)
+    watcher.close()
+    assert readers == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pidfd)
+
+
+def test_lines_of_the_log_cannot_move_the_cursor(tmp_path: Path) -> None:
+    code = (
+        "import logging, sys\nfrom neurontools.machine.daemon.process import _log_to_file\n"
+        "_log_to_file(sys.argv[1], foreground=True)\nlogging.warning('a\\x1b[2Jb')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "log")], capture_output=True, text=True, check=True
+    )
+    for text in (done.stderr, (tmp_path / "log").read_text()):
+        assert "a\\u001b[2Jb" in text
+        assert "\x1b" not in text
+        assert text.startswith("20")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +22,7 @@ from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla.call_capture import _last_positional
 from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import collectives, process_group, workers
+from neurontools.xla.distributed.worker_roster import WorkerRoster
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import default_strides, intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
@@ -295,3 +299,113 @@ def test_each_member_gets_its_part_of_an_exchange(monkeypatch: pytest.MonkeyPatc
     outputs = [torch.zeros(2) for _ in range(3)]
     process_group.ProcessGroupXla.alltoall(member, outputs, [torch.full((2,), float(n)) for n in range(3)])
     assert [output.tolist() for output in outputs] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+
+
+class Recorded:
+    """A group of two workers that notes its calls."""
+
+    ranks = (0, 1)
+
+    def __init__(self, rank: int = 1) -> None:
+        self.rank = rank
+        self.calls: list[tuple[object, ...]] = []
+
+    def group_in(self, groups: str) -> Recorded:
+        self.calls.append(("groups", groups))
+        return self
+
+    def group(self, ranks: tuple[int, ...]) -> Recorded:
+        self.calls.append(("group", ranks))
+        return self
+
+    def all_reduce(self, flat: list[torch.Tensor], reduce_type: str, scale: float) -> None:
+        self.calls.append((reduce_type, scale, *(part.dtype for part in flat)))
+        for part in flat:
+            part.mul_(2)
+
+    def broadcast(self, flat: list[torch.Tensor], root: int) -> None:
+        self.calls.append(("broadcast", root, *(part.numel() for part in flat)))
+        for part in flat:
+            part.zero_()
+
+    def send(self, data: torch.Tensor, to: int, tag: int) -> None:
+        self.calls.append(("send", data.numel(), to, tag))
+
+    def receive(self, data: torch.Tensor, source: int, tag: int) -> None:
+        self.calls.append(("receive", data.numel(), source, tag))
+        data.zero_()
+
+
+def test_all_reduce_takes_each_type_at_once_and_narrow_ones_in_a_wider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Recorded()
+    monkeypatch.setattr(collectives.communicator, "current", lambda: group)
+    tensors = [torch.ones(2, 3).t(), torch.ones(2, dtype=torch.int16), torch.ones(4)]
+    collectives._all_reduce(tensors, "sum", 0.5, "{{0,1}}")
+    assert [tensor.flatten().tolist() for tensor in tensors] == [[2.0] * 6, [2.0] * 2, [2.0] * 4]
+    assert [tensor.dtype for tensor in tensors] == [torch.float32, torch.int16, torch.float32]
+    wider = collectives._WIDER[torch.int16]
+    assert group.calls == [
+        ("groups", "{{0,1}}"),
+        ("sum", 0.5, torch.float32, torch.float32),
+        ("sum", 0.5, wider),
+    ]
+
+
+def test_broadcast_sends_the_bytes_of_each_type_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Recorded()
+    monkeypatch.setattr(collectives.communicator, "current", lambda: group)
+    tensors = [torch.ones(3), torch.ones(2, 2).t(), torch.ones(2, dtype=torch.int16)]
+    collectives._broadcast(tensors, 1, "{{0,1}}")
+    assert all(not tensor.any() for tensor in tensors)
+    assert group.calls == [("groups", "{{0,1}}"), ("broadcast", 1, 12, 16), ("broadcast", 1, 4)]
+
+
+@pytest.mark.parametrize(("own", "other", "position"), [(0, 1, 1), (3, 1, 0)])
+def test_the_members_of_a_pair_are_in_the_order_of_their_ranks(
+    monkeypatch: pytest.MonkeyPatch, own: int, other: int, position: int
+) -> None:
+    group = Recorded(own)
+    monkeypatch.setattr(collectives.communicator, "current", lambda: group)
+    pair = (min(own, other), max(own, other))
+    collectives._send(torch.ones(3), other, 7)
+    output = torch.ones(2, dtype=torch.int16)
+    collectives._receive(output, other, 8)
+    assert group.calls == [
+        ("group", pair),
+        ("send", 12, position, 7),
+        ("group", pair),
+        ("receive", 4, position, 8),
+    ]
+    assert output.tolist() == [0, 0]
+
+
+def test_point_to_point_names_the_member_by_its_place_in_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(process_group, "_prepare", lambda _: None)
+    monkeypatch.setattr(process_group, "_finished", lambda tensors: tensors)
+    monkeypatch.setattr(process_group.collectives, "send", lambda *call: calls.append(call))
+    monkeypatch.setattr(process_group.collectives, "receive_", lambda *call: calls.append(call))
+    member: Any = SimpleNamespace(_ranks=(2, 5))
+    tensor = torch.ones(1)
+    process_group.ProcessGroupXla.send(member, [tensor], 1)
+    process_group.ProcessGroupXla.send(member, [tensor], 0, tag=4)
+    process_group.ProcessGroupXla.recv(member, [tensor], 0, tag=4)
+    process_group.ProcessGroupXla.recv(member, [tensor], 1)
+    assert calls == [(tensor, 5, 0), (tensor, 2, 4), (tensor, 2, 4), (tensor, 5, 0)]
+
+
+def test_workers_are_known_once_they_have_connected_and_those_of_another_machine_are_apart() -> None:
+    store = dist.HashStore()
+    first = WorkerRoster(store, 0, 3, timedelta(seconds=1))
+    assert first.peer(1) is None
+    WorkerRoster(store, 1, 3, timedelta(seconds=1))
+    other = first.peer(1)
+    assert other is not None
+    assert (other.rank, other.pid, other.has_ended()) == (1, os.getpid(), False)
+    assert [peer.rank for peer in first.on_one_machine((0, 1))] == [0, 1]
+    store.set("worker/2", json.dumps([1, 2, "elsewhere", "elsewhere", "other"]))
+    assert first.on_one_machine((0, 1, 2)) == ()
+    assert not replace(other, place="elsewhere", start_ticks=1).has_ended()
+    assert replace(other, start_ticks=1).has_ended()
