@@ -73,6 +73,7 @@ class _Placing:
         self.used = 0
         self.uses, self.last_write = _uses(program.steps)
         self.regions = _regions(program.steps)
+        self.rewritten = _rewritten(program.steps, self.regions)
         self.seen: set[int] = set()
 
     def run(self) -> Residency:
@@ -149,6 +150,8 @@ class _Placing:
                 self._keep(number, slot, max(operand.nbytes, self.resident.get(slot, 0)), touched)
                 if slot not in self.outputs or not is_last:
                     self.dirty.add(slot)
+            elif (number, slot) in self.rewritten:
+                self._drop(slot)
             elif self._next_use_outside(slot, number) != _NEVER and slot not in self.outputs:
                 self._drop(slot)
                 self._spill(number, operand, stores)
@@ -223,6 +226,18 @@ def _uses(steps: Sequence[Step]) -> tuple[dict[int, list[int]], dict[int, int]]:
         for operand in step.writes:
             last_write.setdefault(operand.buffer, number)
     return uses, last_write
+
+
+def _rewritten(steps: Sequence[Step], regions: Sequence[int]) -> set[tuple[int, int]]:
+    """Return by step and buffer what a later step of the region writes again, so that only the later value is spilled."""
+    found: set[tuple[int, int]] = set()
+    latest: dict[int, int] = {}
+    for number in range(len(steps) - 1, -1, -1):
+        for operand in steps[number].writes:
+            if latest.get(operand.buffer) == regions[number]:
+                found.add((number, operand.buffer))
+            latest[operand.buffer] = regions[number]
+    return found
 
 
 def _regions(steps: Sequence[Step]) -> list[int]:

@@ -115,7 +115,7 @@ def emit_product(
     done = low.local()
     parts = machine.costs.partitions
     stationary, moving = (product.m, product.n) if layout is PartitionLayout.ROW else (product.n, product.m)
-    share = placed_tiles(product.batch, stationary)
+    share = placed_tiles(machine, product.batch, stationary)
     elements = -(-(product.batch * -(-stationary // parts) * moving) // share)
     pieces = STREAM_PIECES
     fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and addend is None
@@ -142,9 +142,11 @@ def emit_product(
         )
 
 
-def placed_tiles(batch: int, rows: int) -> int:
-    """Return how many results of a batch lie side by side in the partitions: tiles start at multiples of 32 or 64."""
-    return max(1, min(batch, 4 if rows <= 32 else 2 if rows <= 64 else 1))
+def placed_tiles(machine: ModelledCore, batch: int, rows: int) -> int:
+    """Return how many results of a batch lie side by side in the partitions: as many as the array has tiles for them."""
+    parts = machine.costs.partitions
+    tiles = next((count for count in (4, 2) if count <= machine.costs.row_tiles and rows * count <= parts), 1)
+    return max(1, min(batch, tiles))
 
 
 def choose_layout(
@@ -242,7 +244,8 @@ def _convolution_cycles(
 ) -> tuple[int, float]:
     costs = machine.costs
     channels = max(1, product.k // max(1, offsets))
-    packed = max(1, costs.partitions // channels)  # offsets that share the rows of the array
+    # Offsets share the rows of the array as row tiles, without moving the image in SBUF.
+    packed = min(costs.row_tiles, max(1, costs.partitions // channels))
     tiles_k = -(-channels // costs.partitions) * -(-offsets // packed)
     if product.k % max(1, offsets):
         tiles_k = -(-product.k // costs.partitions)

@@ -1,0 +1,59 @@
+"""How values fill the array, the partitions and SBUF."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.engine_model.builder import GraphBuilder
+from benchmarks.engine_model.convolutional import convolve, relu
+from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.placement import Engine
+from neurontools.machine.instances.catalogue import DeviceType, instance_type
+
+TRN1, TRN2 = (instance_type(name).device for name in ("trn1.2xlarge", "trn2.48xlarge"))
+
+
+def exponential_ns(b: GraphBuilder, device: DeviceType = TRN1) -> int:
+    ops = estimate(b.finish(), device, lnc=1).ops
+    return sum(op.busy_ns for op in ops if op.opcode == "ACTIVATE")
+
+
+def softmax_of_products(batch: int, rows: int) -> GraphBuilder:
+    b = GraphBuilder("bfloat16")
+    left, right = b.input(batch, rows, 64), b.input(batch, 64, 128)
+    b.like("_softmax.default", b.compute("bmm.default", left, right, shape=(batch, rows, 128)), -1, False)
+    return b
+
+
+def test_matrices_of_a_batch_do_not_share_partitions_beyond_the_tiles_of_the_array() -> None:
+    full, half, eighth = (
+        softmax_of_products(batch, rows) for batch, rows in ((16, 128), (32, 64), (128, 16))
+    )
+    assert exponential_ns(half) == pytest.approx(exponential_ns(full), rel=0.05)
+    assert exponential_ns(eighth) == pytest.approx(4 * exponential_ns(full), rel=0.05)
+
+
+def test_a_finer_array_places_more_matrices_side_by_side() -> None:
+    full, eighth = softmax_of_products(16, 128), softmax_of_products(128, 16)
+    assert exponential_ns(eighth, TRN2) == pytest.approx(2 * exponential_ns(full, TRN2), rel=0.05)
+
+
+def convolution_ns(channels: int, kernel: int) -> int:
+    b = GraphBuilder("bfloat16")
+    convolve(b, b.input(1, channels, 64, 64), 64, kernel)
+    return estimate(b.finish(), TRN1).engine_busy_ns(Engine.TENSOR)
+
+
+def test_images_of_few_channels_leave_the_array_empty() -> None:
+    # Two tiles of the array take two of the 49 offsets at once, whether 3 or 64 channels fill them.
+    assert convolution_ns(3, 7) == pytest.approx(convolution_ns(64, 7), rel=0.05)
+    assert convolution_ns(3, 7) > 20 * convolution_ns(64, 1)
+
+
+def test_a_value_that_is_changed_in_place_is_spilled_once() -> None:
+    b = GraphBuilder()
+    x = relu(b, convolve(b, b.input(64, 64, 56, 56), 64, 3))
+    graph = b.finish(convolve(b, x, 64, 3))
+    cost = estimate(graph, TRN1)
+    assert cost.spill_save_bytes == cost.spill_reload_bytes == 64 * 64 * 56 * 56 * 4
+    assert estimate(graph, TRN1, matmul_dtype="bfloat16").spill_save_bytes == cost.spill_save_bytes // 2
