@@ -36,7 +36,12 @@ def estimate(
             that they touch decide.
     """
     machine = ModelledCore(device, device.lnc_default if lnc is None else lnc, matmul_dtype)
-    return cost_of(schedule(lower(graph, machine, custom_ns or {}), machine), machine, graph)
+    return cost_of(plan(graph, machine, custom_ns), machine, graph)
+
+
+def plan(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int] | None = None) -> Schedule:
+    """Return the schedule of a graph with all that `estimate` leaves out: causes of waiting, slack, SBUF over time."""
+    return schedule(lower(graph, machine, custom_ns or {}), machine)
 
 
 def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> GraphCost:
@@ -58,7 +63,7 @@ def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> Gr
 def _rows(groups: Sequence[Scheduled], launch_ns: int) -> list[CostRow]:
     rows: list[CostRow] = []
     carried = 0
-    for instruction, engine, operator, start, end, busy, _ in groups:
+    for instruction, engine, operator, start, end, busy, *_ in groups:
         carried += instruction.flops
         first, last, works = round(start), round(end), round(busy)
         if last <= first or not instruction.count:

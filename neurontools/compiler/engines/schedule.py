@@ -29,6 +29,7 @@ class Scheduled(NamedTuple):
         end_ns: when its last tile ends.
         busy_ns: how long the engine works in between.
         after: number of the group that it waited for last, -1 for none.
+        waits: groups that it follows, each with the delay that it could have without effect on this one.
     """
 
     instruction: Instruction
@@ -38,15 +39,23 @@ class Scheduled(NamedTuple):
     end_ns: float
     busy_ns: float
     after: int
+    waits: tuple[tuple[int, float], ...]
 
 
 class Schedule:
-    """The groups of a program in the order in which they were placed, and the use of SBUF."""
+    """The groups of a program in the order in which they were placed, and the use of SBUF.
 
-    def __init__(self, groups: list[Scheduled], residency: sbuf.Residency, unknown: tuple[int, ...]) -> None:
+    Args:
+        groups: what runs.
+        residency: transfers and use of SBUF by step.
+        program: whose steps they are.
+    """
+
+    def __init__(self, groups: list[Scheduled], residency: sbuf.Residency, program: CoreProgram) -> None:
         self.groups = groups
         self.residency = residency
-        self.unknown = unknown
+        self.operators = [step.operator for step in program.steps]
+        self.unknown = tuple(step.operator for step in program.steps if not step.is_known)
         self.end_ns = max((group.end_ns for group in groups), default=0.0)
 
     def critical_path(self) -> list[int]:
@@ -59,6 +68,22 @@ class Schedule:
             found.append(number)
             number = self.groups[number].after
         return found[::-1]
+
+    def slack_ns(self) -> list[float]:
+        """Return by group how much later it could end without a later end of the whole."""
+        found = [self.end_ns - group.end_ns for group in self.groups]
+        for number in range(len(self.groups) - 1, -1, -1):
+            for earlier, margin in self.groups[number].waits:
+                found[earlier] = min(found[earlier], found[number] + margin)
+        return found
+
+    def sbuf_use(self) -> list[tuple[float, int]]:
+        """Return the bytes of tensors in SBUF from each start of a step on, in order of time."""
+        starts: dict[int, float] = {}
+        for group in self.groups:
+            starts[group.operator] = min(group.start_ns, starts.get(group.operator, group.start_ns))
+        used = zip(self.operators, self.residency.used_bytes, strict=True)
+        return sorted((starts[operator], nbytes) for operator, nbytes in used if operator in starts)
 
 
 def schedule(program: CoreProgram, machine: ModelledCore) -> Schedule:
@@ -79,6 +104,7 @@ class _Scheduler:
         self.step_ends: list[tuple[float, int]] = []
         self.gaps: list[tuple[float, float]] = []
         self.operator = 0
+        self.waits: list[tuple[int, float, float]] = []  # of the instruction at hand
 
     def run(self) -> Schedule:
         residency = sbuf.place(self.program, self.machine.sbuf_bytes)
@@ -99,12 +125,12 @@ class _Scheduler:
                 )
             previous = self.step_ends[-1] if self.step_ends else (0.0, _NOTHING)
             self.step_ends.append(max((end, last), previous))
-        unknown = tuple(step.operator for step in self.program.steps if not step.is_known)
-        return Schedule(self.groups, residency, unknown)
+        return Schedule(self.groups, residency, self.program)
 
     def _ready(self, instruction: Instruction, busy: float) -> tuple[float, float, int]:
         """Return when the first piece may start, when the last may end, and which group decides."""
         start, end, after = 0.0, 0.0, _NOTHING
+        self.waits = []
         groups, own_pieces = self.groups, instruction.pieces
         semaphore, across = self.machine.costs.semaphore_ns, self.machine.costs.operator_pieces
         for buffer in instruction.reads:
@@ -118,6 +144,7 @@ class _Scheduler:
             delay = semaphore if made.engine is not instruction.engine else 0.0
             first = made.start_ns + (made.end_ns - made.start_ns) / pieces + delay
             final = made.end_ns + busy / pieces + delay
+            self.waits.append((number, first, final))
             start = max(start, first)
             if final > end:
                 end, after = final, number
@@ -127,9 +154,12 @@ class _Scheduler:
                     # Overwriting follows the reader piece by piece.
                     made = groups[number]
                     pieces = min(own_pieces, made.instruction.pieces)
-                    start = max(start, made.start_ns + (made.end_ns - made.start_ns) / pieces)
-                    if made.end_ns + busy / pieces > end:
-                        end, after = made.end_ns + busy / pieces, number
+                    first = made.start_ns + (made.end_ns - made.start_ns) / pieces
+                    final = made.end_ns + busy / pieces
+                    self.waits.append((number, first, final))
+                    start = max(start, first)
+                    if final > end:
+                        end, after = final, number
         return start, end, after
 
     def _add(self, instruction: Instruction) -> None:
@@ -210,7 +240,13 @@ class _Scheduler:
     ) -> float:
         """Add a group and return its end."""
         number = len(self.groups)
-        self.groups.append(Scheduled(instruction, engine, self.operator, start, end, busy, after))
+        waits = [(earlier, max(0.0, min(start - first, end - final))) for earlier, first, final in self.waits]
+        queued = self.last[engine]
+        if queued >= 0 and instruction.count:
+            waits.append((queued, max(0.0, start - self.groups[queued].end_ns)))
+        self.groups.append(
+            Scheduled(instruction, engine, self.operator, start, end, busy, after, tuple(waits))
+        )
         for buffer in instruction.reads:
             self.readers.setdefault(buffer, []).append(number)
         for buffer in instruction.writes:
