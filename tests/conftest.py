@@ -172,6 +172,16 @@ def tool() -> Tool:
     return run
 
 
+@pytest.fixture(scope="session")
+def torch_python() -> Iterator[str]:
+    """A program to run in place of python: it has torch loaded. See tests/loaded_python.py for what differs."""
+    from tests.loaded_python import LoadedPython
+
+    python = LoadedPython("import torch, torch._dynamo")
+    yield python.executable
+    python.close()
+
+
 @cache
 def _shared_cache() -> Path:
     # Compiled worker executables are keyed by their content, so all tests of a checkout may share them, for a day.

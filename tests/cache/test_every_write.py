@@ -34,7 +34,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.failing_writes import How, spoiled
 from tests.compiler.graphs import mlp
-from tests.template_process import TemplateProcess
+from tests.loaded_python import LoadedPython
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,18 +180,18 @@ def run_until_killed(name: str, root: str, at: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def small_process() -> Iterator[TemplateProcess]:
+def small_process() -> Iterator[LoadedPython]:
     """A process that has loaded this module alone: a copy of it takes less time than one of the test run."""
-    process = TemplateProcess(f"import {MODULE}")
+    process = LoadedPython(f"import {MODULE}")
     yield process
     process.close()
 
 
-def attempt(case: Case, root: str, how: How, at: int, small_process: TemplateProcess) -> bool:
+def attempt(case: Case, root: str, how: How, at: int, small_process: LoadedPython) -> bool:
     """Run a case with one change spoiled; return whether it got that far."""
     if how is How.KILLED:
         call = f"import {MODULE}; {MODULE}.run_until_killed({case.name!r}, {root!r}, {at})"
-        return small_process.run(call, Path(root).parent).returncode == 137
+        return small_process.run(["-c", call], Path(root).parent).returncode == 137
     with spoiled(how, at) as changes:
         try:
             case.run(root)
@@ -220,7 +220,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", [How.EIO_ONCE, How.FULL_FROM_THERE, How.KILLED], ids=lambda how: how.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_write_may_go_wrong(
-    case: Case, how: How, template: Path, home: Path, small_process: TemplateProcess
+    case: Case, how: How, template: Path, home: Path, small_process: LoadedPython
 ) -> None:
     root = f"{home}/cache"
     kept, pinned = entry_of(root, KEPT), entry_of(root, PINNED)

@@ -103,10 +103,10 @@ def test_a_real_package_wins_over_a_shim(tool, home):
 
 
 @pytest.mark.torch
-def test_an_installed_torch_xla_is_not_mixed_with_the_simulated_torch_neuronx(tool, home):
+def test_an_installed_torch_xla_is_not_mixed_with_the_simulated_torch_neuronx(tool, torch_python, home):
     (home / "torch_xla").mkdir()
     (home / "torch_xla" / "__init__.py").write_text("")
-    run = tool("neuron-run", "--", "python", "-c", "import torch_neuronx", cwd=home)
+    run = tool("neuron-run", "--", torch_python, "-c", "import torch_neuronx", cwd=home)
     assert re.search(
         r"^ImportError: torch_xla is installed in .*/torch_xla, .*pip uninstall torch_xla",
         run.stderr,
@@ -115,9 +115,9 @@ def test_an_installed_torch_xla_is_not_mixed_with_the_simulated_torch_neuronx(to
 
 
 @pytest.mark.torch
-def test_another_torch_is_refused_in_one_line(tool):
+def test_another_torch_is_refused_in_one_line(tool, torch_python):
     script = "import torch; del torch._C._acc; torch.__version__ = '2.9.1'; import torch_xla"
-    run = tool("neuron-run", "--", "python", "-c", script)
+    run = tool("neuron-run", "--", torch_python, "-c", script)
     assert re.search(
         r"DeviceError: torch 2.9.1 lacks create_empty_tensor, .*\nhint: install torch 2.13\n$", run.stderr
     )

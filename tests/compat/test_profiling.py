@@ -43,10 +43,10 @@ SCRIPT = """
 """
 
 
-def test_only_what_runs_within_is_recorded(tool, home):
+def test_only_what_runs_within_is_recorded(tool, torch_python, home):
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
     (home / "train.py").write_text(textwrap.dedent(SCRIPT))
-    run = tool("neuron-run", "--", "python", "train.py", cwd=home)
+    run = tool("neuron-run", "--", torch_python, "train.py", cwd=home)
     assert run.stdout.splitlines() == [
         "Profile has already been started. Only one profile may be run at a time.",
         "No profile started",

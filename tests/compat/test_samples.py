@@ -81,7 +81,7 @@ _done: dict[str, Any] = {}
 
 
 @pytest.fixture
-def done(tool: Any, home: Path) -> dict[str, Any]:
+def done(tool: Any, torch_python: str, home: Path) -> dict[str, Any]:
     """What each run printed: a process of its own for each would spend its time on starting torch."""
     if not _done:
         start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
@@ -89,7 +89,7 @@ def done(tool: Any, home: Path) -> dict[str, Any]:
         commands = {**{f"{name} cpu": command for name, command in ON_CPU.items()}, **RUNS}
         listed = json.dumps(list(commands.values()))
         run = tool(
-            "neuron-run", "--", "python", "-W", "ignore", "run_all.py", str(SAMPLES), listed, timeout=280
+            "neuron-run", "--", torch_python, "-W", "ignore", "run_all.py", str(SAMPLES), listed, timeout=280
         )
         assert run.returncode == 0, run.stderr
         _done.update(zip(commands, json.loads((home / "done.json").read_text()), strict=True))

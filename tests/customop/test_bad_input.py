@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,10 +232,10 @@ print(torch.equal(torch.ops.faults.copy(x), x), torch.ops.multicore_faults.fault
 
 
 def test_two_libraries_in_one_process_both_work_and_the_second_is_reported_once(
-    package: Callable[[str], Package],
+    package: Callable[[str], Package], torch_python: str
 ) -> None:
     paths = [package("faults").path, package("multicore_faults").path]
-    done = subprocess.run([sys.executable, "-c", TWO, *paths], capture_output=True, text=True, check=False)
+    done = subprocess.run([torch_python, "-c", TWO, *paths], capture_output=True, text=True, check=False)
     assert done.stdout == "True 56.0\n"
     assert done.stderr == (
         f"{paths[1]} is a second custom operator library in this process ({paths[0]} is loaded): "

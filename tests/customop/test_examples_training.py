@@ -20,6 +20,7 @@ def test_a_model_with_custom_operators_learns(
     tool: Callable[..., subprocess.CompletedProcess[str]],
     monkeypatch: pytest.MonkeyPatch,
     home: Path,
+    torch_python: str,
     model: str,
     steps: int,
     below: float,
@@ -29,7 +30,7 @@ def test_a_model_with_custom_operators_learns(
     project = ("--project", str(SAMPLES / f"{model}.yaml"), "--no-compile-commands", "-o", str(home))
     built = tool("neuron-customop", "build", *project)
     assert built.returncode == 0, built.stderr
-    script = ("--", "python", str(SAMPLES / f"train_{model}.py"), "--library", f"lib{model}.so")
+    script = ("--", torch_python, str(SAMPLES / f"train_{model}.py"), "--library", f"lib{model}.so")
     run = tool("neuron-run", *script, "--steps", str(steps))
     assert run.returncode == 0, run.stderr
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", run.stdout)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,13 +12,13 @@ SAMPLES = ROOT / "fixtures" / "customops"
 TUTORIAL = (ROOT / "docs" / "tutorials" / "custom-operators.md").read_text()
 
 
-def test_the_program_runs(home: Path) -> None:
+def test_the_program_runs(home: Path, torch_python: str) -> None:
     place = home / "customops"
     shutil.copytree(SAMPLES, place, ignore=shutil.ignore_patterns("__pycache__"))
     (program,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
     (place / "tutorial.py").write_text(program)
     run = subprocess.run(
-        [sys.executable, "tutorial.py"], cwd=place, capture_output=True, text=True, check=False
+        [torch_python, "tutorial.py"], cwd=place, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("tensor([-0.0794, -0.3333]")

@@ -25,13 +25,13 @@ HEAD = """
 
 
 @pytest.fixture
-def run(tool: Tool, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def run(tool: Tool, torch_python: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a program under neuron-run in a directory of its own; returns what it printed, the log included."""
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
 
     def start(body: str, *arguments: str) -> str:
         (scratch / "program.py").write_text(textwrap.dedent(HEAD) + textwrap.dedent(body))
-        done = tool("neuron-run", "--", sys.executable, "program.py", *arguments)
+        done = tool("neuron-run", "--", torch_python, "program.py", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -182,7 +182,11 @@ MONITOR = """
 
 @pytest.mark.torch
 def test_gpsimd_time_is_in_monitor_top_and_profile(
-    tool: Tool, scratch: Path, library: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    tool: Tool,
+    torch_python: str,
+    scratch: Path,
+    library: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     (scratch / "program.py").write_text(textwrap.dedent(HEAD) + textwrap.dedent(LOOP))
@@ -190,7 +194,7 @@ def test_gpsimd_time_is_in_monitor_top_and_profile(
     program = subprocess.Popen(
         [
             str(Path(sys.executable).parent / "neuron-run"),
-            *("--profile", "profile", "--", sys.executable, "program.py", str(library("relu_tcm"))),
+            *("--profile", "profile", "--", torch_python, "program.py", str(library("relu_tcm"))),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

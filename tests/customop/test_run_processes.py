@@ -65,7 +65,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def script(body: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+def script(body: str, *arguments: str, python: str = sys.executable, **options: Any) -> subprocess.Popen[str]:
     """Start a Python program that has loaded the library that its first argument names."""
     head = """
         import os, signal, sys, threading, time
@@ -78,7 +78,7 @@ def script(body: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
             return torch_operators._registry.operations["faults::copy"].executor.pid
     """
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body), *arguments],
+        [python, "-c", textwrap.dedent(head) + textwrap.dedent(body), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -180,7 +180,9 @@ def test_a_fork_while_a_kernel_runs_waits_for_nothing(faults: Any) -> None:
     assert done == [True]
 
 
-def test_a_fork_of_a_process_without_workers_waits_for_nothing(library: Callable[[str], Path]) -> None:
+def test_a_fork_of_a_process_without_workers_waits_for_nothing(
+    library: Callable[[str], Path], torch_python: str
+) -> None:
     program = script(
         """
         executor = torch_operators._registry.operations["faults::nap"].executor
@@ -197,6 +199,7 @@ def test_a_fork_of_a_process_without_workers_waits_for_nothing(library: Callable
         sys.exit(code)
         """,
         str(library("faults")),
+        python=torch_python,
         env={**os.environ, "NEURONTOOLS_CUSTOMOP_INPROCESS": "1"},
     )
     _, errors = program.communicate(timeout=60)
@@ -309,7 +312,9 @@ def test_an_interrupt_ends_the_call_and_the_next_one_starts_anew(library: Callab
         wait_until(partial(is_gone, pid))
 
 
-def test_a_process_that_is_terminated_takes_its_worker_along(library: Callable[[str], Path]) -> None:
+def test_a_process_that_is_terminated_takes_its_worker_along(
+    library: Callable[[str], Path], torch_python: str
+) -> None:
     program = script(
         """
         torch.ops.faults.copy(x)
@@ -317,6 +322,7 @@ def test_a_process_that_is_terminated_takes_its_worker_along(library: Callable[[
         torch.ops.faults.nap(x, 600.0)
         """,
         str(library("faults")),
+        python=torch_python,
     )
     assert program.stdout is not None
     worker = int(program.stdout.readline())

@@ -164,10 +164,12 @@ execute(CustomOperator(package, 2, executor), (x, float(sys.argv[2])))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_worker_ends_with_its_host_even_in_the_middle_of_a_call(package: Read, number: int) -> None:
+def test_a_worker_ends_with_its_host_even_in_the_middle_of_a_call(
+    package: Read, torch_python: str, number: int
+) -> None:
     path = package("faults").path
     host = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, path, "60"],
+        [torch_python, "-c", PROGRAM, path, "60"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -234,10 +236,12 @@ def test_a_worker_that_ends_in_a_call_takes_its_processes_along(
 
 
 @pytest.mark.parametrize("which", [102, 104, 105], ids=["exec", "child", "daemon"])
-def test_processes_of_a_kernel_end_with_a_killed_host(package: Read, pipe: select.poll, which: int) -> None:
+def test_processes_of_a_kernel_end_with_a_killed_host(
+    package: Read, torch_python: str, pipe: select.poll, which: int
+) -> None:
     program = PROGRAM.replace("2, executor), (x, float", "0, executor), (x, x.clone(), int")
     host = subprocess.Popen(
-        [sys.executable, "-c", program + "sys.stdin.read()", package("faults").path, str(which)],
+        [torch_python, "-c", program + "sys.stdin.read()", package("faults").path, str(which)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,9 +83,11 @@ for step in range(4):
 """
 
 
-def test_a_training_script_leaves_its_tensors(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_script_leaves_its_tensors(
+    tool: Tool, torch_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NEURON_RT_DBG_DUMP_INPUTS_ON_ERR", "1004")
-    done = tool("neuron-run", "--instance", "trn1.2xlarge", "--", sys.executable, "-c", TRAINING)
+    done = tool("neuron-run", "--instance", "trn1.2xlarge", "--", torch_python, "-c", TRAINING)
     assert done.returncode == 0, done.stderr
     assert "nrt_execute status=1004" in json.loads(done.stdout)
     (directory,) = dumps()

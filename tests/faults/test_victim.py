@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -314,8 +313,8 @@ print(weights.sum().item())
 """
 
 
-def test_a_training_script_catches_it_as_a_runtime_error(tool: Tool) -> None:
-    done = tool("neuron-run", "--instance", "trn1.2xlarge", "--", sys.executable, "-c", TRAINING)
+def test_a_training_script_catches_it_as_a_runtime_error(tool: Tool, torch_python: str) -> None:
+    done = tool("neuron-run", "--instance", "trn1.2xlarge", "--", torch_python, "-c", TRAINING)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[0] == str([message(1201), message(101), "fine"])

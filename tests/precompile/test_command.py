@@ -77,9 +77,11 @@ def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return report
 
 
-def test_a_run_after_it_compiles_nothing_and_computes_the_same(home: Path, tool: Tool) -> None:
+def test_a_run_after_it_compiles_nothing_and_computes_the_same(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
     script = program(home, TRAIN)
-    plain = tool("neuron-run", "--cache", str(home / "plain"), "--", "python", script)
+    plain = tool("neuron-run", "--cache", str(home / "plain"), "--", torch_python, script)
     done = tool(TOOL, "python", script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("loss 0.0\nloss 0.0\nloss 0.0\ntotal 0.0\n")
@@ -89,7 +91,7 @@ def test_a_run_after_it_compiles_nothing_and_computes_the_same(home: Path, tool:
     assert "Total failed compilations: 0" in done.stdout
     assert done.stderr.count("Extracting graphs (") == 2
     assert states(home) == ["done", "done"]
-    after = tool("neuron-run", "--", "python", script)
+    after = tool("neuron-run", "--", torch_python, script)
     assert "Call compiler" not in after.stderr
     assert after.stderr.count("Using a cached neff") == 2
     assert after.stdout == plain.stdout
@@ -98,9 +100,9 @@ def test_a_run_after_it_compiles_nothing_and_computes_the_same(home: Path, tool:
 
 
 @pytest.mark.torch
-def test_the_phases_work_one_by_one(home: Path, tool: Tool) -> None:
+def test_the_phases_work_one_by_one(home: Path, tool: Tool, torch_python: str) -> None:
     script = program(home, TRAIN)
-    collected = tool(TOOL, "--command", "collect", "python", script)
+    collected = tool(TOOL, "--command", "collect", torch_python, script)
     assert (collected.returncode, states(home)) == (0, ["todo", "todo"])
     assert "Collected graphs: 2" in collected.stdout
     assert tool(TOOL, "--command", "scan").stdout == "todo[2]\nlocked[0]\ndone[0]\nfailed[0]\n"
@@ -114,10 +116,12 @@ def test_the_phases_work_one_by_one(home: Path, tool: Tool) -> None:
     assert "Total graphs: 0" in again.stdout
 
 
-def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: Tool) -> None:
+def test_graphs_that_the_compiler_refuses_are_the_exit_code(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
     script = program(home, DOUBTFUL)
     # The real tool ignores this flag: what it makes is for the cache.
-    done = tool(TOOL, "python", script, env={**os.environ, "NEURON_CC_FLAGS": "--no_cache"})
+    done = tool(TOOL, torch_python, script, env={**os.environ, "NEURON_CC_FLAGS": "--no_cache"})
     assert done.returncode == 1
     assert json.dumps(report_of(done)["compilation_summary"]) == '{"true": 1, "false": 1}'
     assert "warning: " in done.stderr
@@ -125,19 +129,21 @@ def test_graphs_that_the_compiler_refuses_are_the_exit_code(home: Path, tool: To
     listed = tool(TOOL, "--command", "scan-with-failed")
     assert listed.stdout.startswith("todo[0]\nlocked[0]\ndone[1]\nfailed[1]\n  /")
     assert "NCC_EVRF004" in listed.stdout
-    known = tool(TOOL, "python", script)
+    known = tool(TOOL, torch_python, script)
     assert (known.returncode, "failed before" in known.stderr) == (1, True)
     # Failures are retried whatever the program needs.
     variables = {**os.environ, "NEURON_CC_FLAGS": "--retry_failed_compilation"}
-    retried = tool(TOOL, "python", program(home, "pass", "nothing.py"), env=variables)
+    retried = tool(TOOL, torch_python, program(home, "pass", "nothing.py"), env=variables)
     assert retried.returncode == 1
     assert "Call compiler with cmd" in retried.stderr
 
 
 @pytest.mark.torch
-def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(home: Path, tool: Tool) -> None:
+def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
     script = program(home, TRAIN + "\n    raise SystemExit(7)\n")
-    failed = tool(TOOL, "python", script)
+    failed = tool(TOOL, torch_python, script)
     assert (failed.returncode, states(home)) == (1, ["todo", "todo"])
     assert failed.stderr.splitlines()[-2] == (
         "error: the program ended with exit code 7 while its graphs were collected; "
@@ -145,25 +151,25 @@ def test_a_program_that_fails_compiles_nothing_unless_that_is_requested(home: Pa
     )
     variables = {**os.environ, "NEURON_IGNORE_TRAINING_SCRIPT_ERROR_AND_COMPILE": "1"}
     again = program(home, "raise SystemExit(7)", "again.py")
-    ignored = tool(TOOL, "python", again, env=variables)
+    ignored = tool(TOOL, torch_python, again, env=variables)
     assert (ignored.returncode, states(home)) == (0, ["done", "done"])
     assert "warning: the program ended with exit code 7" in ignored.stderr
 
 
 @pytest.mark.torch
-def test_a_program_may_name_the_cache_itself(home: Path, tool: Tool) -> None:
+def test_a_program_may_name_the_cache_itself(home: Path, tool: Tool, torch_python: str) -> None:
     own = home / "own"
     script = program(
         home, f'import os; os.environ["NEURON_COMPILE_CACHE_URL"] = "{own}"\n' + textwrap.dedent(TRAIN)
     )
-    assert tool(TOOL, "python", script).returncode == 0
+    assert tool(TOOL, torch_python, script).returncode == 0
     assert [entry.state for entry in scan(str(own)).entries] == [State.DONE] * 2
     assert not (home / "compile-cache").exists()
 
 
-def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool) -> None:
+def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool, torch_python: str) -> None:
     script = program(home, DOUBTFUL)
-    done = tool(TOOL, "--command", "analyze", "--analyze-output", "report", "python", script)
+    done = tool(TOOL, "--command", "analyze", "--analyze-output", "report", torch_python, script)
     assert done.returncode == 0, done.stderr
     result = json.loads((home / "report" / "result.json").read_text())
     assert result["support_percentage"] == "40.00%"
@@ -176,12 +182,14 @@ def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool) -> No
     ]
     assert unsupported[0]["call"] == f"aten::_unique2 ({script}:8)"
     assert "complex128[4]" in unsupported[1]["opGraph"]
-    brief = tool(TOOL, "--command", "analyze", "--analyze-verbosity", "1", "--json", "python", script)
+    brief = tool(TOOL, "--command", "analyze", "--analyze-verbosity", "1", "--json", torch_python, script)
     assert all("opGraph" not in item for item in json.loads(brief.stdout)["unsupported_operators"]["aten"])
 
 
 @pytest.mark.torch
-def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: Tool) -> None:
+def test_a_library_of_custom_operators_waits_with_its_graph(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
     shutil.copytree(Path(__file__).parents[2] / "fixtures" / "customops" / "relu_element", home / "relu")
     built = tool("neuron-customop", "build", cwd=home / "relu")
     assert built.returncode == 0, built.stderr
@@ -198,7 +206,7 @@ def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: To
         print(y.cpu().tolist())
         """,
     )
-    assert tool(TOOL, "--command", "collect", "python", script).stdout.splitlines()[0] == "[[0.0, 0.0]]"
+    assert tool(TOOL, "--command", "collect", torch_python, script).stdout.splitlines()[0] == "[[0.0, 0.0]]"
     (entry,) = (home / "compile-cache").glob("neuronxcc-*/MODULE_*")
     assert len(list(entry.glob(".library-*"))) == 2
     os.unlink(library)
@@ -213,7 +221,11 @@ def test_a_library_of_custom_operators_waits_with_its_graph(home: Path, tool: To
     ("arguments", "code", "words"),
     [
         (("nosuchprogram",), 127, "cannot run nosuchprogram: program not found"),
-        (("--parallel_compile_workdir", "/dev/null/x", "python"), 1, "cannot write to the work directory"),
+        (
+            ("--parallel_compile_workdir", "/dev/null/x", "python"),
+            1,
+            "cannot write to the work directory",
+        ),
         (
             ("--analyze-output", "/dev/null/x", "--command", "analyze", "true"),
             1,
@@ -230,9 +242,11 @@ def test_what_cannot_be_done_is_one_line(
 
 
 @pytest.mark.torch
-def test_a_cache_that_cannot_be_written_to_stops_the_collecting(home: Path, tool: Tool) -> None:
+def test_a_cache_that_cannot_be_written_to_stops_the_collecting(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
     (home / "compile-cache").write_text("a file")
-    done = tool(TOOL, "python", program(home, TRAIN))
+    done = tool(TOOL, torch_python, program(home, TRAIN))
     assert done.returncode == 1
     assert "graph extraction needs a writable cache" in done.stderr + done.stdout
 

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ import pytest
 from neurontools.machine.client import Client
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
-from tests.template_process import TemplateProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,32 +52,28 @@ def running_machine(home: Path) -> None:
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
 
 
-@pytest.fixture(scope="module")
-def template() -> Iterator[TemplateProcess]:
-    """A process that has loaded torch."""
-    process = TemplateProcess("import torch")
-    yield process
-    process.close()
-
-
 @pytest.fixture
-def python(template: TemplateProcess, home: Path) -> Python:
+def python(torch_python: str) -> Python:
     """Run a program in a process that has loaded torch."""
-    return lambda body, **environ: template.run(body, home, **environ)
+
+    def run(body: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        command = [torch_python, "-c", textwrap.dedent(body)]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, **environ}
+        )
+
+    return run
 
 
 @pytest.fixture
-def holder(home: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that has trained and waits, its tensors alive."""
-    body = textwrap.dedent(TRAIN) + "print('ready', flush=True)\nsys.stdin.read()\n"
+def holder(torch_python: str) -> Iterator[int]:
+    """The id of a process that has trained and waits, its tensors alive."""
+    body = textwrap.dedent(TRAIN) + "import os\nprint('ready', os.getpid(), flush=True)\nsys.stdin.read()\n"
     process = subprocess.Popen(
-        [sys.executable, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [torch_python, "-c", body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )  # fmt: skip
     assert process.stdout is not None
-    for line in process.stdout:
-        if line == "ready\n":
-            break
-    yield process
+    yield next(int(line.split()[1]) for line in process.stdout if line.startswith("ready "))
     process.kill()
     process.communicate()
 
@@ -114,9 +108,9 @@ def test_graphs_are_compiled_once_for_all_processes(python: Python) -> None:
     }
 
 
-def test_the_machine_sees_cores_memory_models_and_executions(holder: subprocess.Popen[str]) -> None:
+def test_the_machine_sees_cores_memory_models_and_executions(holder: int) -> None:
     (process,) = snapshot().processes
-    assert process.pid == holder.pid
+    assert process.pid == holder
     assert [use.core for use in process.cores] == [0, 1]
     used = process.cores[0]
     assert used.executions == 5
@@ -130,13 +124,12 @@ def test_the_machine_sees_cores_memory_models_and_executions(holder: subprocess.
     assert process.cores[1].executions == 0
 
 
-def test_killing_the_process_frees_everything(holder: subprocess.Popen[str], python: Python) -> None:
+def test_killing_the_process_frees_everything(holder: int, python: Python) -> None:
     refused = python(TRAIN)
     assert refused.returncode == 1
     assert "NRT_RESOURCE" in refused.stderr or "nrt_init" in refused.stderr
-    assert snapshot().processes[0].pid == holder.pid
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
+    assert snapshot().processes[0].pid == holder
+    os.kill(holder, signal.SIGKILL)
     with Client.connect() as client:
         after = next(seen for seen in client.watch(0.05) if not seen.processes)
     assert all(device.memory_used_bytes == 0 for device in after.devices)

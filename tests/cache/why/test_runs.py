@@ -92,11 +92,16 @@ def names(causes: list[dict[str, Any]]) -> list[str]:
 
 
 def test_each_classic_cause_of_a_real_program_is_reported(
-    tool: Tool, home: Path, why: Why, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tool: Tool,
+    torch_python: str,
+    home: Path,
+    why: Why,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     (home / "train.py").write_text(SCRIPT)
-    run = tool("neuron-run", "--", "python", str(home / "train.py"))
+    run = tool("neuron-run", "--", torch_python, str(home / "train.py"))
     assert run.returncode == 0, run.stderr
     check_shape(why, capsys)
     check_last_batch(why)

@@ -1,0 +1,59 @@
+"""How programs reach the process behind tests/loaded_python.py. Imports little: hundreds of processes start with it."""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+
+
+def run(
+    address: str,
+    arguments: "Sequence[str]",
+    directory: str,
+    environ: "Mapping[str, str]",
+    files: "Sequence[int]" = (0, 1, 2),
+    on_start: "Callable[[int], None]" = lambda _: None,
+) -> int:
+    """Run a program in a copy of the process and return its exit code, negative for a signal.
+
+    Args:
+        address: socket of the process.
+        arguments: what python would be given.
+        directory: the program's current directory.
+        environ: the program's environment.
+        files: the program's standard input, output and error.
+        on_start: called with the program's process id.
+    """
+    request = json.dumps([[*arguments], directory, dict(environ)]).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        socket.send_fds(server, [len(request).to_bytes(4, "little")], files)
+        server.sendall(request)
+        with server.makefile() as answers:
+            on_start(int(answers.readline()))
+            return int(answers.readline() or -signal.SIGKILL)
+
+
+def pass_signals_on(child: int) -> None:
+    """Send the signals that this process gets to its program."""
+    for number in PASSED_ON:
+        signal.signal(number, lambda received, _: os.kill(child, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+
+
+def main(address: str) -> None:
+    """Run the program of the command line; end as it does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is somebody to pass them on to
+    code = run(address, sys.argv[1:], os.getcwd(), os.environ, on_start=pass_signals_on)
+    if code < 0:
+        if code != -signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
