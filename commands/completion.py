@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
 
-_BY_OPTION = {"--machine": "machines", "--name": "machines", "--instance": "instances"}
+_BY_OPTION = {"--machine": "machines", "--instance": "instances"}
 _BY_METAVAR = {"ENTRY": "entries", "NAME|FILE": "scenarios"}
 _DIRECTORIES = ("DIR",)
 _FILES = ("FILE", "LIB", "NEFF", "PROGRAM", "FROM", "TO")
@@ -90,7 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("shell", nargs="?", choices=["bash", "zsh", "fish"])
     what.add_argument(
-        "--values", choices=sorted(KINDS), help="print the values of a word; used by the scripts"
+        "--values",
+        choices=sorted(KINDS),
+        help=argparse.SUPPRESS,  # the scripts ask for the values of a word
     )
     return parser
 

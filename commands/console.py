@@ -98,10 +98,10 @@ def fail(error: NeuronToolsError) -> int:
 
 
 def colour_wanted() -> bool:
-    """Return whether stdout gets colours: NO_COLOR first, then FORCE_COLOR, then the terminal."""
+    """Return whether stdout gets colours: NO_COLOR first, then FORCE_COLOR, then a terminal that is not dumb."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
@@ -263,24 +263,54 @@ def _discard_output() -> None:
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str] | None) -> Namespace:
-    """Parse a command line after adding the options of every command: `--debug`, `--version`.
+    """Parse a command line after adding what every command has: `--debug`, `--version`, and `help COMMAND` for verbs.
 
     Sub-commands take `--debug` too, because it is usually added at the end of the line.
 
     Raises:
         UsageError: the command line is invalid.
     """
+    from functools import partial
+
+    from neurontools.commands import parsing
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    add_common_options(parser)
+    for verb in parsing.family(parser):
+        verb.print_help = partial(_print_help, parser, verb)  # type: ignore[method-assign]
+    if words[:1] == ["help"] and parsing.verbs(parser):
+        words = [*words[1:], "--help"]
+    return parsing.parse(parser, words)
+
+
+def add_common_options(parser: ArgumentParser) -> None:
+    """Add the options that every command has."""
     from argparse import SUPPRESS
 
     from neurontools import __version__
     from neurontools.commands import parsing
 
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {__version__}")
     for verb in parsing.family(parser):
         if "--debug" not in verb._option_string_actions:  # noqa: SLF001  argparse tells it nowhere else
             verb.add_argument(
                 "--debug", action="store_true", default=SUPPRESS, help="show the traceback of an error"
             )
-    parsing.complete_help(parser)
-    return parsing.parse(parser, sys.argv[1:] if argv is None else argv)
+
+
+def _print_help(root: ArgumentParser, parser: ArgumentParser, _file: object = None) -> None:
+    from neurontools.commands.help_text import complete_help
+
+    complete_help(root)
+    print_help_text(parser.format_help().removesuffix("\n"))
+
+
+def print_help_text(text: str) -> None:
+    """Print a help text, with colours on a terminal."""
+    styled = colour_wanted()
+    if styled:
+        from neurontools.commands.help_text import paint_help
+
+        text = paint_help(text)
+    out(text, styled=styled)

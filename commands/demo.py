@@ -95,7 +95,7 @@ class DemoRun:
         shutil.copy(Path(paths.fixtures_dir()) / "demo" / "train.py", self.work)
         training = f"python train.py --library librelu.so --epochs {epochs}"
         build = "neuron-customop build relu --compute relu_tcm/relu.cpp --shape relu_tcm/shape.cpp -o ."
-        self.step("A machine", f"neurond start --instance {INSTANCE} --name {MACHINE}")
+        self.step("A machine", f"neurond start --instance {INSTANCE} --machine {MACHINE}")
         self.step("A custom C++ operator", build)
         self.title("Training, with an empty compile cache")
         self.train(f"neuron-run --profile prof -- {training}")
@@ -133,7 +133,7 @@ class DemoRun:
     def close(self) -> None:
         """End the machine, whatever happened before."""
         if (self.root / "run" / MACHINE).exists():
-            stop = f"neurond stop --force --name {MACHINE}"
+            stop = f"neurond stop --force --machine {MACHINE}"
             with self._start(stop, stdout=subprocess.DEVNULL, announce=False) as child:
                 child.wait()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.commands import console
-from neurontools.commands.parsing import add_machine
+from neurontools.commands.parsing import add_limit, add_machine, add_old_spelling
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   neuron-monitor                              every metric group of every process, every 5 seconds
   neuron-monitor -c monitor.conf              the groups and periods of a configuration file
-  neuron-monitor --count 1 | jq .             one line
+  neuron-monitor --limit 1 | jq .             one line
   neuron-monitor | neuron-monitor-prometheus  metrics for Prometheus on port 8000
   neuron-monitor --prometheus :8000           the same without a pipe
   neuron-monitor --source recording.jsonl     metrics of a recording
@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="sim",
         help="data source: the simulated machine (default), this host, an exporter or a recording",
     )
-    add("--count", metavar="N", type=int, help="exit after N reports")
+    add_old_spelling(parser, add_limit(parser, "exit after N reports"), "--count")
     add(
         "--prometheus",
         metavar="[HOST]:PORT",
@@ -78,8 +78,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.count is not None and arguments.count < 1:
-        raise UsageError(f"--count {arguments.count} is less than 1", "use at least 1")
     address = _address(arguments)
     log = partial(_log, arguments.verbose)
     config = _config(arguments.config_file, log)
@@ -129,13 +127,13 @@ def _open_reports(
         wait = console.pause if arguments.prometheus is None else time.sleep
         sampled = _sampled_source(arguments, config, log, wait)
         found = reports(config, lambda: sampled.snapshot(console.warn), sleep=wait)
-        return sampled, islice(_with_notices(found, sampled), arguments.count)
+        return sampled, islice(_with_notices(found, sampled), arguments.limit)
     from neurontools.sources import open_source
 
     recorded = open_source(arguments.source, machine=arguments.machine)
     log(_ERRORS, f"source: {recorded.name}")
     found = recorded_reports(config, recorded.watch(config.period_s))
-    return recorded, islice(_with_notices(found, recorded), arguments.count)
+    return recorded, islice(_with_notices(found, recorded), arguments.limit)
 
 
 def _sampled_source(

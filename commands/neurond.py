@@ -11,7 +11,7 @@ from neurontools import env, paths
 from neurontools.base.text import plural, printable, shorten, table
 from neurontools.base.units import format_age, format_binary_size, format_duration
 from neurontools.commands import console
-from neurontools.commands.parsing import EXIT_CODES, add_json, add_machine, add_verb
+from neurontools.commands.parsing import EXIT_CODES, add_json, add_machine, add_old_spelling, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ _COMMAND_WIDTH = 60
 EXAMPLES = (
     """examples:
   neurond start --instance trn1.32xlarge        the default machine, as a trn1.32xlarge
-  neurond start --instance trn2.48xlarge --lnc 1 --name big && NEURONTOOLS_MACHINE=big neuron-ls
+  neurond start --instance trn2.48xlarge --lnc 1 --machine big && NEURONTOOLS_MACHINE=big neuron-ls
   neurond start --instance trn2.48xlarge --visible-devices 13        as in a container with device 13
   neurond start --group ml --dir /srv/neuron    shared: members use it with NEURONTOOLS_RUNTIME_DIR=/srv/neuron
   neurond status --json
   neurond list
   neurond logs -f
   neurond restart                               e.g. after an upgrade
-  neurond stop --name big
+  neurond stop --machine big
 
 """
     + EXIT_CODES
@@ -102,7 +102,7 @@ def _verb(
 ) -> argparse.ArgumentParser:
     parser = add_verb(verbs, name, purpose, run)
     if name != "list":
-        add_machine(parser, "--name")
+        add_old_spelling(parser, add_machine(parser), "--name")
     if name != "logs":
         add_json(parser)
     return parser
@@ -113,7 +113,7 @@ def _start(arguments: argparse.Namespace) -> int:
 
     _share(arguments.group, arguments.dir)
     options = launch.StartOptions(
-        machine=env.machine() if arguments.name is None else arguments.name,
+        machine=env.machine() if arguments.machine is None else arguments.machine,
         instance_type=arguments.instance,
         lnc=arguments.lnc,
         neighbours=arguments.neighbours,
@@ -147,7 +147,7 @@ def _status(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
     from neurontools.machine.machine_names import check_name
 
-    info = launch.find(check_name(env.machine() if arguments.name is None else arguments.name))
+    info = launch.find(check_name(env.machine() if arguments.machine is None else arguments.machine))
     with Client.connect(info.machine) as client:
         snapshot = client.snapshot()
     if arguments.json:
@@ -160,14 +160,14 @@ def _status(arguments: argparse.Namespace) -> int:
 def _stop(arguments: argparse.Namespace) -> int:
     from neurontools.machine import launch
 
-    _show(arguments, launch.stop(arguments.name, force=arguments.force), "stopped:")
+    _show(arguments, launch.stop(arguments.machine, force=arguments.force), "stopped:")
     return 0
 
 
 def _restart(arguments: argparse.Namespace) -> int:
     from neurontools.machine import launch
 
-    _show(arguments, launch.restart(arguments.name), "restarted:")
+    _show(arguments, launch.restart(arguments.machine), "restarted:")
     return 0
 
 
@@ -196,7 +196,9 @@ def _list(arguments: argparse.Namespace) -> int:
 def _logs(arguments: argparse.Namespace) -> int:
     from neurontools.machine.directory import lines
 
-    for line in lines(arguments.name, follow=arguments.follow, kernel=arguments.kernel, pause=console.pause):
+    for line in lines(
+        arguments.machine, follow=arguments.follow, kernel=arguments.kernel, pause=console.pause
+    ):
         console.out_now(line)
     return 0
 

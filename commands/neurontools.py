@@ -15,7 +15,7 @@ from neurontools.commands.parsing import EXIT_CODES
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"  # in the checkout and in the installed package
 
@@ -45,6 +45,7 @@ COMMANDS = {
     "config": ("config", "", "show every setting, its value and its source"),
     "sysfs": ("sysfs", "", "export, show and reset the driver's files in /sys"),
     "link": ("link", "", "install links at the real tools' paths"),
+    "new": ("new", "", "write a training script, or a project for a custom operator"),
     "demo": ("demo", "", "train a small network on the simulated machine and show the tools"),
     "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor output"),
     "doctor": ("doctor", "", "check the installation"),
@@ -73,6 +74,7 @@ def help_text() -> str:
         "",
         "examples:",
         "  neurontools demo",
+        "  neurontools new train",
         "  neurontools ls --topology",
         "  neurontools cache prune --older-than 30d --dry-run",
         "",
@@ -87,17 +89,21 @@ def help_text() -> str:
 def _dispatch(words: list[str]) -> int:
     match words:
         case [] | ["-h" | "--help"]:
-            console.out(help_text())
+            console.print_help_text(help_text())
             return 0
-        case ["help", *rest]:
-            console.out(_help(rest))
+        case ["help"]:
+            console.print_help_text(help_text())
             return 0
-        case ["--version"]:
+        case ["help", name, *_] if name in COMMANDS and _topic(name) not in _pages():
+            return _main_of(name)(["--help"])
+        case ["help", topic, *_]:
+            console.out(_help(topic))
+            return 0
+        case ["-V" | "--version"]:
             console.out(f"neurontools {__version__}")
             return 0
         case [name, *rest] if name in COMMANDS:
-            code: int = import_module(f"neurontools.commands.{COMMANDS[name][0]}").main(rest)
-            return code
+            return _main_of(name)(rest)
     hint = "see 'neurontools --help' for the commands"
     raise UsageError(
         f"unknown command {words[0]!r}",
@@ -105,13 +111,23 @@ def _dispatch(words: list[str]) -> int:
     )
 
 
-def _help(words: list[str]) -> str:
-    """Return a page of the documentation, the list of all pages, or the list of commands."""
-    if not words:
-        return help_text()
-    topic = COMMANDS[words[0]][1] or words[0] if words[0] in COMMANDS else words[0]
+def _main_of(name: str) -> Callable[[Sequence[str]], int]:
+    main: Callable[[Sequence[str]], int] = import_module(f"neurontools.commands.{COMMANDS[name][0]}").main
+    return main
+
+
+def _topic(word: str) -> str:
+    return COMMANDS[word][1] or word if word in COMMANDS else word
+
+
+def _pages() -> dict[str, Path]:
     reference_last = sorted(_DOCS.glob("*/*.md"), key=lambda page: (page.parent.name == "reference", page))
-    pages = {page.stem: page for page in reference_last}
+    return {page.stem: page for page in reference_last}
+
+
+def _help(word: str) -> str:
+    """Return a page of the documentation, or the list of all pages."""
+    topic, pages = _topic(word), _pages()
     if topic in pages:
         return pages[topic].read_text(encoding="utf-8").rstrip()
     if topic == "topics":

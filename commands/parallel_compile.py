@@ -186,7 +186,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pruning.rules import PruneRules
     from neurontools.commands.cache.removal import remove, show_plan
 
-    found = scan(_directory_to_clear("clean"), details=False)
+    found = scan(_directory_to_clear("rm --all"), details=False)
     work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True)
     if arguments.dry_run or work.is_empty:
         show_plan(work, as_json=arguments.json)
@@ -200,7 +200,7 @@ def _clear_locks(arguments: argparse.Namespace) -> int:
     from neurontools.cache.walk import walk
     from neurontools.commands.cache.removal import break_stale
 
-    root = _directory_to_clear("locks --break-stale 0")
+    root = _directory_to_clear("prune --locks 0")
     found = list_locks(walk(root).places)
     break_stale(root, found, 0.0, dry_run=arguments.dry_run, as_json=arguments.json)
     return 0

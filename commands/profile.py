@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import printable
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_verb
+from neurontools.commands.parsing import add_json, add_limit, add_old_spelling, add_verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +23,18 @@ DEFAULT_DIRECTORY = "./output"
 FORMATS = ("summary-text", "summary-json", "json", "chrome", "perfetto")
 _REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
 _NOTICE_S = 2.0
+_VIEWERS = {
+    "json": "one JSON document: events, summary, metadata",
+    "chrome": "open it in chrome://tracing or ui.perfetto.dev",
+    "perfetto": "open it in ui.perfetto.dev",
+}
+_TOP_OPERATORS = 20
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
   neuron-profile view prof                           timeline on a terminal, summary in a pipe
   neuron-profile summary prof --json --nc 0          numbers for programs
-  neuron-profile top prof -k 20 --skip-warmup        operators by modelled time
+  neuron-profile top prof --limit 20 --skip-warmup        operators by modelled time
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
 
@@ -56,7 +64,10 @@ def build_parser() -> argparse.ArgumentParser:
     summary = _verb(verbs, "summary", "print a summary of the profile", _summary)
     add_json(summary, "print JSON (base units)")
     top = _verb(verbs, "top", "print the operators that take the most device time", _top)
-    top.add_argument("-k", type=_positive, default=20, metavar="N", help="number of operators (default: 20)")
+    limit = add_limit(
+        top, "number of operators (default: 20)", short=False
+    )  # -n is the NEFF, as in the real tool
+    add_old_spelling(top, limit, "-k")
     add_json(top, "print JSON (base units)")
     purpose = "run a program with profiling, like neuron-run --profile"
     inspect = add_verb(verbs, "inspect", purpose, _inspect)
@@ -85,12 +96,6 @@ def _verb(
     add("--to", dest="to_time", metavar="TIME", help="end of the time range, e.g. 20ms")
     add("--skip-warmup", action="store_true", help="skip loads and first executions")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
 
 
 def _load(arguments: argparse.Namespace) -> Trace:
@@ -157,6 +162,7 @@ def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:
     from neurontools.profiler.export import write_text
 
     write_text(path, text + "\n")
+    console.err(_written(path))
     return 0
 
 
@@ -167,7 +173,7 @@ def _top(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.summary import top_operators
     from neurontools.profiler.summary_text import operators_text
 
-    operators = top_operators(_load(arguments), arguments.k)
+    operators = top_operators(_load(arguments), arguments.limit or _TOP_OPERATORS)
     if arguments.json:
         console.print_json([asdict(operator) for operator in operators])
     elif operators:
@@ -193,8 +199,15 @@ def _export(trace: Trace, form: str, path: str | None) -> int:
             console.notice(f"writing {target}: {done / total:.0%}")
 
     export(trace, TraceFormat(form), target, progress)
-    console.notice(f"wrote {trace.event_count} events to {target}")
+    console.err(f"{_written(target)}; {_VIEWERS[form]}")
     return 0
+
+
+def _written(path: str) -> str:
+    from neurontools.base.units import format_size
+
+    size = f", {format_size(os.path.getsize(path))}" if os.path.isfile(path) else ""
+    return f"wrote {printable(path)}{size}"
 
 
 def _inspect(arguments: argparse.Namespace) -> int:

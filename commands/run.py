@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.parsing import add_machine
+from neurontools.commands.parsing import add_machine, add_old_spelling
 from neurontools.errors import UsageError
 
 EXAMPLES = """examples:
@@ -32,7 +32,10 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--instance", metavar="TYPE", help="private machine of this instance type")
     add_machine(where)
     parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
-    parser.add_argument("--cache", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")
+    option = parser.add_argument(
+        "--cache-dir", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)"
+    )
+    add_old_spelling(parser, option, "--cache")
     parser.add_argument(
         "--explain", action="store_true", help="say of each compile, when it happens, why it was needed"
     )
@@ -52,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
             instance=arguments.instance,
             machine=arguments.machine,
             profile=arguments.profile,
-            cache=arguments.cache,
+            cache=arguments.cache_dir,
             explain=arguments.explain,
         ),
         on_notice=console.notice,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_machine, add_verb
+from neurontools.commands.parsing import add_duration, add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     export = add_verb(verbs, "export", "write the tree to a directory", _export)
     export.add_argument("directory", metavar="DIR", help="an empty directory, or an earlier export")
     export.add_argument("--watch", action="store_true", help="keep the tree current")
-    export.add_argument(
-        "--interval", metavar="SECONDS", type=float, default=1.0, help="seconds between updates (default: 1)"
-    )
+    add_duration(export, "--interval", "time between updates (default: 1s)", 1.0)
     show = add_verb(verbs, "show", "print files of the tree", _show)
     show.add_argument(
         "path",
@@ -64,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _export(arguments: argparse.Namespace) -> int:
     if not _SHORTEST_INTERVAL_S <= arguments.interval <= _LONGEST_INTERVAL_S:
         raise UsageError(
-            f"--interval {arguments.interval:g} is out of range",
+            f"--interval of {arguments.interval:g} seconds is out of range",
             f"use {_SHORTEST_INTERVAL_S:g} to {_LONGEST_INTERVAL_S:g} seconds",
         )
     console.notice(f"exporting to {arguments.directory} ...")

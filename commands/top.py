@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neurontools import env
 from neurontools.base.text import did_you_mean
 from neurontools.commands import console
+from neurontools.commands.parsing import add_duration
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     add = parser.add_argument
-    add("--interval", metavar="SECONDS", type=float, help="seconds between updates, 0.1 to 3600 (default: 1)")
+    add_duration(parser, "--interval", "time between updates, 0.1s to 1h (default: 1s)")
     add(
         "--machine",
         metavar="NAME,...",
@@ -183,7 +184,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
     if arguments.interval is not None:
         if not SHORTEST_INTERVAL_S <= arguments.interval <= LONGEST_INTERVAL_S:
             raise UsageError(
-                f"--interval {arguments.interval:g} is out of range",
+                f"--interval of {arguments.interval:g} seconds is out of range",
                 f"use {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds",
             )
         settings = replace(settings, interval_s=arguments.interval)

@@ -98,6 +98,12 @@ def keys_page() -> str:
     )
 
 
+def commands_page() -> str:
+    """Return docs/reference/commands.md."""
+    page: str = run_path(str(Path(__file__).with_name("commands_page.py")))["commands_page"]()
+    return page
+
+
 def torch_names_page() -> str:
     """Return docs/reference/torch-names.md."""
     page: str = run_path(str(Path(__file__).with_name("torch_names_page.py")))["torch_names_page"]()
@@ -107,6 +113,7 @@ def torch_names_page() -> str:
 if __name__ == "__main__":
     reference = Path(__file__).parent / "reference"
     (reference / "instances.md").write_text(instances_page())
+    (reference / "commands.md").write_text(commands_page())
     (reference / "torch-names.md").write_text(torch_names_page())
     (reference / "neuron-top-keys.md").write_text(keys_page())
     for name, table in (("faults", faults_table()), ("settings", settings_table())):

@@ -104,7 +104,7 @@ def _prometheus() -> Check:
 
 
 def _archives() -> Check:
-    return _extra("zstandard", "zstandard", "archive", "neuron-cache export and import of .zst files")
+    return _extra("zstandard", "zstandard", "archive", "neuron-cache copy to and from .zst files")
 
 
 def _buckets() -> Check:

@@ -49,7 +49,7 @@ DOCUMENTED = (
     (RUNTIME_DIR, "", "directory of sockets and telemetry pages; also holds the state of its machines"),
     (MACHINE, DEFAULT_MACHINE, "name of the machine that tools and programs use"),
     (AUTOSTART, "1", "0 forbids starting a machine automatically"),
-    (INSTANCE, DEFAULT_INSTANCE, "instance type of a machine that is started automatically"),
+    (INSTANCE, DEFAULT_INSTANCE, "instance type of the default machine when it is started automatically"),
     (EMULATE, DEFAULT_EMULATE, "release of the real tools whose output is reproduced: 2.32 or 2.28"),
     (
         HOST_MEMORY,

@@ -14,23 +14,21 @@ _EPILOG = """examples:
   neuron-cache stats
   neuron-cache tui
   neuron-cache watch
-  neuron-cache why --last
+  neuron-cache why
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
   neuron-cache prune --failed --interrupted -y
   neuron-cache locks
   neuron-cache verify --fix
   neuron-cache pin 92195234
-  neuron-cache export --filter 'name~bert' bert.tar.zst
-  neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/prefix
-  neuron-cache neff info model.neff
-  neuron-cache path
+  neuron-cache copy --to bert.tar.zst --filter 'name~bert'
+  neuron-cache copy --from s3://bucket/prefix
 
 exit codes: 0 success, 1 failed or a problem was found, 2 usage error, 130 interrupted"""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    from neurontools.commands.cache import checks, entries, neff, removal, stats, transfer
+    from neurontools.commands.cache import checks, copy, entries, neff, removal, stats, transfer
 
     parser = argparse.ArgumentParser(
         prog="neuron-cache",
@@ -49,8 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
         removal.add_locks,
         checks.add_verify,
         entries.add_pins_and_tags,
-        transfer.add_archives,
-        transfer.add_sync,
+        copy.add_copy,
+        transfer.add_old_verbs,
         neff.add_neff,
     ):
         add(verbs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import add_verb, exclude_each_other, location, width
+from neurontools.commands.parsing import add_limit, add_old_spelling
 from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
@@ -29,7 +30,7 @@ exit codes: 0 no problems, 1 problems found (with --fix: problems left), 2 usage
 _WHY_DESCRIPTION = """Explain why a graph was compiled: the most similar entry, the differences, and the likely cause.
 With two entries, explain why the first was not reused for the second; with one, compare it with the most similar entry."""
 _WHY_EXAMPLES = """examples:
-  neuron-cache why --last
+  neuron-cache why
   neuron-cache why --run 25766
   neuron-cache why 92195234
   neuron-cache why 92195234 80686568 --full
@@ -113,11 +114,12 @@ def add_why(verbs: Verbs) -> None:
         metavar="RUN",
         help="explain every compile of a run: a name from 'stats --runs', a process id, or a profile directory",
     )
-    parser.add_argument("--last", action="store_true", help="explain every compile of the last run")
-    parser.add_argument("--full", action="store_true", help="print the whole difference of the graphs")
     parser.add_argument(
-        "--max-lines", type=int, metavar="N", help="print at most N lines of it (default: 40)"
+        "--last", action="store_true", help="explain every compile of the last run (default without ENTRY)"
     )
+    parser.add_argument("--full", action="store_true", help="print the whole difference of the graphs")
+    limit = add_limit(parser, "print at most N lines of the difference (default: 40)")
+    add_old_spelling(parser, limit, "--max-lines")
 
 
 def _why(arguments: argparse.Namespace) -> int:
@@ -132,16 +134,16 @@ def _why(arguments: argparse.Namespace) -> int:
     ]
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other", "leave one of them out")
-    exclude_each_other(arguments, "full", "max_lines")
+    exclude_each_other(arguments, "full", "limit")
     root = location(arguments, remote=True).root
-    if arguments.run_name or arguments.last:
+    if not arguments.entries:
         explain = _why_run
-    elif 1 <= len(arguments.entries) <= _MOST_ENTRIES:
+    elif len(arguments.entries) <= _MOST_ENTRIES:
         explain = _why_entries
     else:
         raise UsageError(
             f"why takes one or two entries, not {len(arguments.entries)}",
-            "neuron-cache why --last explains the last run; 'neuron-cache ls' lists entries",
+            "neuron-cache why explains the last run; 'neuron-cache ls' lists entries",
         )
     gc.disable()  # graphs of 50,000 operators are a million objects without a cycle
     try:
@@ -154,10 +156,10 @@ def _why_run(arguments: argparse.Namespace, root: str) -> int:
     from neurontools.cache.why import explain, report
 
     with ProgressCounter("explaining", "compiles") as progress:
-        if arguments.last:
-            found = explain.explain_last(root, progress)
-        else:
+        if arguments.run_name:
             found = explain.explain_run(root, arguments.run_name, progress)
+        else:
+            found = explain.explain_last(root, progress)
     if arguments.json:
         console.print_json(report.run_json(found, full=arguments.full))
     else:
@@ -190,15 +192,11 @@ def _style(arguments: argparse.Namespace) -> ReportStyle:
     from neurontools.cache.why.report import DEFAULT_LINES, ReportStyle
 
     on_terminal = sys.stdout.isatty()
-    if arguments.max_lines is not None and arguments.max_lines < 1:
-        raise UsageError(
-            f"--max-lines {arguments.max_lines} is out of range", "use 1 or more, or --full for all lines"
-        )
     return ReportStyle(
         width=shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if on_terminal else _PIPE_WIDTH,
         colour=console.colour_wanted(),
         cut=on_terminal and not arguments.full,
         full=arguments.full,
-        most_lines=arguments.max_lines or DEFAULT_LINES,
+        most_lines=arguments.limit or DEFAULT_LINES,
         directory=os.getcwd().rstrip("/") + "/",
     )

@@ -1,4 +1,4 @@
-"""Verbs of neuron-cache about entries: ls, show, path, pin, unpin, tag, tui."""
+"""Verbs of neuron-cache about entries: ls, show, pin, tag, tui."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_filter,
+    add_old_verb,
     add_verb,
     exclude_each_other,
     location,
     width,
 )
+from neurontools.commands.parsing import add_limit
 from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
@@ -51,6 +53,7 @@ _SHOW_EXAMPLES = """examples:
 _PIN_EXAMPLES = """examples:
   neuron-cache pin 92195234
   neuron-cache pin --filter 'name~bert' state=done
+  neuron-cache pin --delete 92195234
   neuron-cache ls --filter pinned=yes"""
 _TAG_EXAMPLES = """examples:
   neuron-cache tag release-2.1 92195234
@@ -82,7 +85,7 @@ def add_list(verbs: Verbs) -> None:
         metavar="KEY",
         help="sort by a field; KEY:asc or KEY:desc sets the direction (default: used)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="print at most N entries")
+    add_limit(parser, "print at most N entries")
     parser.add_argument("--columns", metavar="LIST", help="fields to show, separated by commas")
     parser.add_argument("--failed", action="store_true", help="show only failed and interrupted compiles")
     parser.add_argument("--registry", action="store_true", help="list optimum's registry records instead")
@@ -96,14 +99,6 @@ def add_list(verbs: Verbs) -> None:
         examples=_SHOW_EXAMPLES,
     )
     shown.add_argument("entries", nargs="+", metavar="ENTRY", help="path, module name or unique prefix")
-    path = add_verb(
-        verbs,
-        "path",
-        _path,
-        words="print the path of the cache",
-        description="Print the path of the cache and the settings that can name it; * marks the one in effect.",
-    )
-    path.add_argument("-q", "--quiet", action="store_true", help="print the path only")
 
 
 def _ls(arguments: argparse.Namespace) -> int:
@@ -174,18 +169,6 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _path(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.location import format_location, location_json
-
-    exclude_each_other(arguments, "json", "quiet")
-    found = location(arguments, remote=True)
-    if arguments.json:
-        console.print_json(location_json(found))
-    else:
-        console.out(found.root if arguments.quiet else format_location(found))
-    return 0
-
-
 def add_pins_and_tags(verbs: Verbs) -> None:
     """Add the verbs."""
     pin = add_verb(
@@ -193,16 +176,12 @@ def add_pins_and_tags(verbs: Verbs) -> None:
         "pin",
         _pin,
         words="protect entries from removal",
-        description="Pin entries: prune, rm and clean keep them until they are unpinned.",
+        description="Pin entries: prune and rm keep them until they are unpinned.",
         examples=_PIN_EXAMPLES,
     )
-    unpin = add_verb(
-        verbs,
-        "unpin",
-        _unpin,
-        words="unpin entries",
-        description="Unpin entries, so that they can be removed again.",
-    )
+    pin.add_argument("-d", "--delete", action="store_true", help="unpin, so that they can be removed again")
+    unpin = add_old_verb(verbs, "unpin", "neuron-cache pin --delete", _pin)
+    unpin.set_defaults(delete=True)
     tag = add_verb(
         verbs,
         "tag",
@@ -219,17 +198,11 @@ def add_pins_and_tags(verbs: Verbs) -> None:
 
 
 def _pin(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.pins_and_tags import set_pin
+    from neurontools.cache.pins_and_tags import remove_pin, set_pin
 
     root, places = _places(arguments)
-    return _report(arguments, "pinned", [place for place in places if set_pin(root, place)], places)
-
-
-def _unpin(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.pins_and_tags import remove_pin
-
-    root, places = _places(arguments)
-    return _report(arguments, "unpinned", [place for place in places if remove_pin(root, place)], places)
+    mark, word = (remove_pin, "unpinned") if arguments.delete else (set_pin, "pinned")
+    return _report(arguments, word, [place for place in places if mark(root, place)], places)
 
 
 def _tag(arguments: argparse.Namespace) -> int:
@@ -280,7 +253,7 @@ def add_browser(verbs: Verbs) -> None:
         json=False,
     )
     parser.add_argument("--theme", default="auto", metavar="NAME", help="auto, dark, light or colorblind")
-    parser.add_argument("-f", "--filter", default="", metavar="CONDITIONS", help="initial filter")
+    parser.add_argument("-f", "--filter", default="", metavar="EXPR", help="initial filter")
 
 
 def _tui(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The verbs about single NEFF files: `neuron-cache neff info|unpack`, which neuron-packager offers, too."""
+"""The verbs about single NEFF files: `neuron-packager info|unpack`, formerly also `neuron-cache neff`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ _PROGRAM = "neuron-cache neff"
 
 
 def add_neff(verbs: Verbs) -> None:
-    """Add the verb `neff` with its own two."""
+    """Add the old verb `neff` with its own two."""
     parser = verbs.add_parser(
-        "neff",
-        help="inspect or unpack a NEFF file",
-        description="Inspect or unpack a NEFF file, simulated or real. Nothing in it is executed.",
-    )
+        "neff", description="Old name of 'neuron-packager'."
+    )  # no `help`: lists omit it
     inner = parser.add_subparsers(dest="neff_verb", metavar="COMMAND", required=True)
     for verb in (add_info(inner, _PROGRAM), add_unpack(inner, _PROGRAM)):
         verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)

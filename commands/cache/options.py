@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.commands import console
+from neurontools.commands.parsing import add_hidden_verb, add_old_spelling
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,19 +43,32 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
+    _add_common(parser, json=json, cache_dir=cache_dir)
+    return parser
+
+
+def add_old_verb(
+    verbs: Verbs, name: str, now: str, run: Run, *, cache_dir: bool = True
+) -> argparse.ArgumentParser:
+    """Return the parser of an old verb with the options that all verbs have; `now` replaces it."""
+    parser = add_hidden_verb(verbs, name, now, run)
+    _add_common(parser, json=True, cache_dir=cache_dir)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, *, json: bool, cache_dir: bool) -> None:
     if cache_dir:
-        parser.add_argument(
+        option = parser.add_argument(
             "--cache-dir",
-            "--cache_dir",
             metavar="DIR",
             help="cache directory or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
             "/var/tmp/neuron-compile-cache)",
         )
+        add_old_spelling(parser, option, "--cache_dir")
     if json:
         parser.add_argument(
             "--json", action="store_true", help="print JSON (sizes in bytes, times in Unix seconds)"
         )
-    return parser
 
 
 def add_filter(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +79,7 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        metavar="CONDITION",
+        metavar="EXPR",
         help="only entries that match every condition: state=failed size>1GB used>30d compiler~2.16 (quote < and >)",
     )
 
@@ -106,7 +120,7 @@ def location(arguments: argparse.Namespace, *, remote: bool = False) -> Location
     if found.is_remote and not remote:
         raise UsageError(
             f"{arguments.verb} needs a local cache, but the compile cache is {found.root} ({found.source})",
-            f"copy it with 'neuron-cache sync {found.root} DIR', then add --cache-dir DIR",
+            f"copy it with 'neuron-cache copy --from {found.root} --to DIR', then add --cache-dir DIR",
         )
     return found
 

@@ -1,13 +1,15 @@
-"""Verbs of neuron-cache that remove: prune, rm, clean, locks."""
+"""Verbs of neuron-cache that remove: prune, rm, locks."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_confirmation,
+    add_old_verb,
     add_verb,
     confirmed,
     exclude_each_other,
@@ -19,7 +21,6 @@ from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Sequence
 
     from neurontools.cache.lock_list import HeldLock
@@ -33,7 +34,7 @@ _PRUNE_EXAMPLES = """examples:
   neuron-cache prune --max-size 20GB --dry-run
   neuron-cache prune --older-than 30d --failed -y
   neuron-cache prune --older-than 30d --keep-last 10
-  neuron-cache prune --locks --interrupted -y
+  neuron-cache prune --interrupted --locks -y
   neuron-cache prune --policy -y
 
 An entry is removed if any rule selects it. --keep-last protects entries from the other rules; alone, it removes all others.
@@ -41,14 +42,15 @@ Entries that are pinned, locked or loaded are spared. On network file systems, w
 used within 24 hours are spared. Entries of other tools and graphs not yet compiled are spared for 10 minutes."""
 _RM_EXAMPLES = """examples:
   neuron-cache rm MODULE_9219523464496887986+e30acd3a -y
-  neuron-cache rm $(neuron-cache ls -q --filter state=failed) --dry-run"""
+  neuron-cache rm $(neuron-cache ls -q --filter state=failed) --dry-run
+  neuron-cache rm --all --dry-run"""
 _LOCKS_EXAMPLES = """examples:
   neuron-cache locks
-  neuron-cache locks --break-stale 4h --dry-run
-  neuron-cache locks --break-stale 30m -y
+  neuron-cache prune --locks --dry-run
+  neuron-cache prune --locks 30m -y
 
-Locks of neurontools name their process: they are removed once it is dead, at any AGE, and never while it is alive.
-Locks of the real wrapper are unnamed: they are removed once older than AGE."""
+Locks of neurontools name their process: 'prune --locks' removes them once it is dead, never while it is alive.
+Locks of the real wrapper are unnamed: 'prune --locks' removes them once older than AGE."""
 
 
 def add_prune(verbs: Verbs) -> None:
@@ -73,28 +75,27 @@ def add_prune(verbs: Verbs) -> None:
         "--old-compilers", action="store_true", help="remove entries of other compiler versions"
     )
     parser.add_argument(
-        "--locks", action="store_true", help="remove locks of dead processes, and unnamed locks after 4h"
+        "--locks",
+        nargs="?",
+        const="",
+        metavar="AGE",
+        help="remove locks of dead processes, and unnamed locks older than AGE (default: 4h)",
     )
-    parser.add_argument("--break-stale", metavar="AGE", help="like --locks, but unnamed locks after AGE")
+    parser.add_argument("--break-stale", metavar="AGE", help=argparse.SUPPRESS)  # old: --locks AGE
     parser.add_argument("--policy", action="store_true", help="apply the cache_* settings of config.yaml")
     _add_common(parser)
     named = add_verb(
         verbs,
         "rm",
         _rm,
-        words="remove entries by name",
-        description="Remove the named entries, unless they are pinned, locked or loaded.",
+        words="remove entries by name, or all",
+        description="Remove the named entries, or all and the quarantine, unless they are pinned, locked or loaded.",
         examples=_RM_EXAMPLES,
     )
-    named.add_argument("entries", nargs="+", metavar="ENTRY", help="path, module name or unique prefix")
+    named.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
+    named.add_argument("--all", action="store_true", help="every entry, and the quarantine")
     _add_common(named)
-    clean = add_verb(
-        verbs,
-        "clean",
-        _clean,
-        words="remove every entry",
-        description="Remove every entry that is not pinned, locked or loaded, and empty the quarantine.",
-    )
+    clean = add_old_verb(verbs, "clean", "neuron-cache rm --all", _clean)
     _add_common(clean)
 
 
@@ -117,6 +118,13 @@ def _rm(arguments: argparse.Namespace) -> int:
     from neurontools.cache.pruning.rules import PruneRules
     from neurontools.cache.selection import find_entries
 
+    if bool(arguments.entries) == arguments.all:
+        raise UsageError(
+            "give entries or --all",
+            "'neuron-cache ls' lists entries, 'rm --all --dry-run' what would be removed",
+        )
+    if arguments.all:
+        return _clean(arguments)
     root = location(arguments, remote=True).root
     places = find_entries(root, arguments.entries)
     rules = PruneRules(named=frozenset(place.path for place in places), grace_s=_grace_s(arguments))
@@ -159,8 +167,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
 
     rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_age)
-    if arguments.locks and stale_s is None:
-        stale_s = STALE_LOCK_S
+    if arguments.locks is not None and stale_s is None:
+        stale_s = option(arguments, "locks", parse_age) if arguments.locks else STALE_LOCK_S
     if not arguments.policy:
         return rules, stale_s
     if not rules.is_empty or stale_s is not None:
@@ -274,13 +282,11 @@ def add_locks(verbs: Verbs) -> None:
         description="List locks: state of the owner, time since its last heartbeat, process, host, waiting processes.",
         examples=_LOCKS_EXAMPLES,
     )
-    parser.add_argument(
-        "--break-stale",
-        metavar="AGE",
-        help="remove locks of dead processes, and unnamed locks older than AGE",
-    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print paths only")
-    add_confirmation(parser)
+    # Old: `prune --locks` does it.
+    parser.add_argument("--break-stale", metavar="AGE", help=argparse.SUPPRESS)
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("-y", "--yes", action="store_true", help=argparse.SUPPRESS)
 
 
 def _locks(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Verbs of neuron-cache that count and follow: stats, du, watch."""
+"""Verbs of neuron-cache that count and follow: stats, watch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
+    add_old_verb,
     add_verb,
     exclude_each_other,
     location,
-    option,
     width,
 )
+from neurontools.commands.parsing import add_duration
 from neurontools.commands.progress import ProgressCounter, ProgressLine
 from neurontools.errors import UsageError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _STATS_EXAMPLES = """examples:
   neuron-cache stats
   neuron-cache stats --runs
+  neuron-cache stats --path -q
   neuron-cache stats --from-log train.log
   train 2>&1 | tee train.log | neuron-cache stats --from-log -"""
 _WATCH_EXAMPLES = """examples:
@@ -57,17 +59,23 @@ def add_stats(verbs: Verbs) -> None:
         metavar="FILE",
         help="count hits and misses in a log of the real or simulated compiler wrapper; - for stdin",
     )
-    add_verb(
-        verbs,
-        "du",
-        _du,
-        words="print sizes by state and compiler",
-        description="Print totals by state, layout and compiler, and reclaimable space.",
+    stats.add_argument(
+        "--path",
+        action="store_true",
+        help="print the cache's path and the settings that can name it, * in effect",
     )
+    stats.add_argument("-q", "--quiet", action="store_true", help="with --path: print the path only")
+    add_old_verb(verbs, "du", "neuron-cache stats", _du)
+    path = add_old_verb(verbs, "path", "neuron-cache stats --path", _path)
+    path.add_argument("-q", "--quiet", action="store_true", help="print the path only")
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    exclude_each_other(arguments, "runs", "from_log")
+    exclude_each_other(arguments, "runs", "from_log", "path")
+    if arguments.path:
+        return _path(arguments)
+    if arguments.quiet:
+        raise UsageError("-q needs --path", "neuron-cache stats --path -q")
     if arguments.from_log is not None:
         return _from_log(arguments)
     if arguments.runs:
@@ -79,6 +87,18 @@ def _stats(arguments: argparse.Namespace) -> int:
         console.print_json(stats.stats_json(sums))
     else:
         console.out(stats.format_stats(sums, width()))
+    return 0
+
+
+def _path(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.location import format_location, location_json
+
+    exclude_each_other(arguments, "json", "quiet")
+    found = location(arguments, remote=True)
+    if arguments.json:
+        console.print_json(location_json(found))
+    else:
+        console.out(found.root if arguments.quiet else format_location(found))
     return 0
 
 
@@ -145,40 +165,24 @@ def add_watch(verbs: Verbs) -> None:
         "wait, failure and removal. A terminal also shows a summary.",
         examples=_WATCH_EXAMPLES,
     )
-    parser.add_argument(
-        "--interval", default="1s", metavar="DURATION", help="time between two polls (default: 1s)"
-    )
-    parser.add_argument(
-        "--until-idle", metavar="DURATION", help="exit after this long without a compile or an event"
-    )
+    add_duration(parser, "--interval", "time between two polls (default: 1s)", 1.0)
+    add_duration(parser, "--until-idle", "exit after this long without a compile or an event")
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.fields import parse_age
     from neurontools.cache.watch import CacheWatcher
 
-    interval_s, idle_s = (
-        option(arguments, "interval", _parse_interval),
-        option(arguments, "until_idle", parse_age),
-    )
+    if not _SHORTEST_S <= arguments.interval <= _LONGEST_S:
+        raise UsageError(f"--interval of {arguments.interval:g} seconds is out of range", "use 0.1s to 1h")
     root = location(arguments).root
     console.notice(f"watching {root}")
     watch = CacheWatcher(root)
     status = ProgressLine(enabled=not arguments.json, delay_s=0)
     try:
-        _follow(watch, interval_s or 0.0, idle_s, _event_emitter(arguments, watch, status))
+        _follow(watch, arguments.interval, arguments.until_idle, _event_emitter(arguments, watch, status))
     finally:
         status.clear()
     return 0
-
-
-def _parse_interval(text: str) -> float:
-    from neurontools.cache.fields import parse_age
-
-    seconds = parse_age(text)
-    if not _SHORTEST_S <= seconds <= _LONGEST_S:
-        raise UsageError(f"{text} is out of range", "use 0.1s to 1h")
-    return seconds
 
 
 def _follow(watch: CacheWatcher, interval_s: float, idle_s: float | None, emit: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Verbs of neuron-cache that copy entries to and from other places: export, import, sync."""
+"""Copying entries of the cache: to and from archives, and between caches. `copy` does all three."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_confirmation,
     add_filter,
-    add_verb,
+    add_old_verb,
     confirmed,
     exclude_each_other,
     location,
@@ -16,6 +16,7 @@ from neurontools.commands.cache.options import (
     show_left_out,
     width,
 )
+from neurontools.commands.parsing import positive
 from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
@@ -30,64 +31,44 @@ if TYPE_CHECKING:
     from neurontools.commands.parsing import Verbs
 
 
-_EXPORT_EXAMPLES = """examples:
-  neuron-cache export --filter 'name~bert' 'used<7d' bert.tar.zst
-  neuron-cache export --for-ci ci.tar.gz
-  neuron-cache export all.tar.zst
-  neuron-cache export one.tar 92195234
-
-Only finished entries that pass 'verify' are exported. The suffix sets the compression: .tar.zst .tar.gz .tgz .tar"""
-_IMPORT_EXAMPLES = """examples:
-  neuron-cache import bert.tar.zst
-  neuron-cache import --for-ci ci.tar.gz
-  neuron-cache import --filter 'name~bert' --max-size 2GB all.tar.zst
-
-Everything is checked before the first entry appears. Finished entries in the cache are not replaced."""
-_SYNC_EXAMPLES = """examples:
-  neuron-cache sync /var/tmp/neuron-compile-cache s3://bucket/neuron
-  neuron-cache sync s3://bucket/neuron /var/tmp/neuron-compile-cache --only-done
-  neuron-cache sync s3://bucket/neuron ~/cache --filter 'name~bert' 'made<7d' --dry-run
-  neuron-cache sync ~/cache s3://bucket/neuron --delete --dry-run
-
-Finished entries in TO are not replaced, and nothing is removed without --delete. After an interruption, run it again: what
-was copied is not copied again. Buckets need: pip install 'neurontools[s3]'"""
+LARGEST_ARCHIVE = "64GiB"
+_JOBS = 8
 
 
-def add_archives(verbs: Verbs) -> None:
-    """Add the verbs."""
-    export = add_verb(
-        verbs,
-        "export",
-        _export,
-        words="write entries to an archive",
-        description="Write finished entries to an archive with checksums.",
-        examples=_EXPORT_EXAMPLES,
-    )
+def add_old_verbs(verbs: Verbs) -> None:
+    """Add the old names of `copy`: export, import, sync."""
+    export = add_old_verb(verbs, "export", "neuron-cache copy --to FILE", run_export)
     export.add_argument("file", nargs="?", metavar="FILE", help="archive to write")
     export.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
     export.add_argument("--force", action="store_true", help="overwrite an existing archive")
-    imported = add_verb(
-        verbs,
-        "import",
-        _import,
-        words="read entries from an archive",
-        description="Read entries from an archive written by 'export'.",
-        examples=_IMPORT_EXAMPLES,
-    )
+    imported = add_old_verb(verbs, "import", "neuron-cache copy --from FILE", run_import)
     imported.add_argument("file", nargs="?", metavar="FILE", help="archive to read")
-    imported.add_argument(
-        "--max-size", default="64GiB", metavar="SIZE", help="reject a larger archive (default: %(default)s)"
-    )
+    imported.add_argument("--max-size", metavar="SIZE", help="reject a larger archive")
     for parser in (export, imported):
         add_filter(parser)
         parser.add_argument(
-            "--for-ci",
-            action="store_true",
-            help="only entries that this compiler would reuse with NEURON_CC_FLAGS",
+            "--for-ci", action="store_true", help="only entries that this compiler would reuse"
         )
+    sync = add_old_verb(verbs, "sync", "neuron-cache copy --from FROM --to TO", run_sync, cache_dir=False)
+    sync.add_argument("source", metavar="FROM", help="a directory or s3://BUCKET/PREFIX")
+    sync.add_argument("target", metavar="TO", help="a directory or s3://BUCKET/PREFIX")
+    add_filter(sync)
+    add_sync_options(sync)
+    add_confirmation(sync, "print what would be copied and removed, change nothing")
 
 
-def _export(arguments: argparse.Namespace) -> int:
+def add_sync_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of copying between caches."""
+    add = parser.add_argument
+    add("--only-done", action="store_true", help="skip graphs that were never compiled")
+    add("--with-failed", action="store_true", help="copy cached failures too")
+    add("--delete", action="store_true", help="afterwards, remove from TO what FROM does not have")
+    add("--grace", metavar="AGE", help="with --delete: spare entries used less than AGE ago")
+    add("--jobs", type=positive, metavar="N", help=f"number of entries copied at once (default: {_JOBS})")
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Write finished entries to an archive with checksums."""
     from neurontools.base.text import plural
     from neurontools.base.units import format_size
     from neurontools.cache.archives.exporter import export_entries
@@ -123,7 +104,8 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def run_import(arguments: argparse.Namespace) -> int:
+    """Read entries from an archive; all is checked before the first entry appears."""
     from neurontools.base.text import plural
     from neurontools.base.units import parse_size
     from neurontools.cache.archives.importer import import_archive
@@ -131,6 +113,7 @@ def _import(arguments: argparse.Namespace) -> int:
     path = _file(arguments)
     rejection_reason = _import_filter(arguments)
     root = location(arguments).root
+    arguments.max_size = arguments.max_size or LARGEST_ARCHIVE
     limit_bytes = option(arguments, "max_size", parse_size) or 0
     with ProgressCounter("reading", "bytes") as progress:
         done = import_archive(
@@ -181,41 +164,8 @@ def _import_filter(arguments: argparse.Namespace) -> Callable[[Entry], str]:
     return lambda entry: reuse(entry) if chosen.matches(entry, now) else "not chosen by the filter"
 
 
-def add_sync(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        verbs,
-        "sync",
-        _sync,
-        words="copy missing entries from one cache to another",
-        description="Copy the entries of FROM that TO lacks. Each entry is verified and appears in one step.",
-        examples=_SYNC_EXAMPLES,
-        cache_dir=False,
-    )
-    parser.add_argument("source", metavar="FROM", help="a directory or s3://BUCKET/PREFIX")
-    parser.add_argument(
-        "target",
-        metavar="TO",
-        help="a directory or s3://BUCKET/PREFIX; created if missing, except the bucket",
-    )
-    add_filter(parser)
-    parser.add_argument("--only-done", action="store_true", help="skip graphs that were never compiled")
-    parser.add_argument("--with-failed", action="store_true", help="copy cached failures too")
-    parser.add_argument(
-        "--delete", action="store_true", help="afterwards, remove from TO what FROM does not have"
-    )
-    parser.add_argument("--grace", metavar="AGE", help="with --delete: spare entries used less than AGE ago")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=8,
-        metavar="N",
-        help="number of entries copied at once (default: %(default)s)",
-    )
-    add_confirmation(parser, "print what would be copied and removed, change nothing")
-
-
-def _sync(arguments: argparse.Namespace) -> int:
+def run_sync(arguments: argparse.Namespace) -> int:
+    """Copy the entries of one cache that another lacks."""
     from neurontools.cache.fields import parse_age
     from neurontools.cache.location import resolve
     from neurontools.cache.sync import runner
@@ -234,7 +184,7 @@ def _sync(arguments: argparse.Namespace) -> int:
         console.warn("nothing copied, nothing removed")
         return 1
     with ProgressCounter("copying", "entries") as progress:
-        result = runner.run_sync(plan, jobs=arguments.jobs, progress=progress)
+        result = runner.run_sync(plan, jobs=arguments.jobs or _JOBS, progress=progress)
     removal = work.carry_out()[0] if work is not None and result.is_complete else None
     if arguments.json:
         console.print_json(runner.sync_json(plan, result, None if work is None else work.plan, removal))
@@ -254,7 +204,7 @@ def _check(arguments: argparse.Namespace) -> None:
     exclude_each_other(arguments, "dry_run", "yes")
     if not arguments.source or not arguments.target:
         raise UsageError(
-            "FROM and TO must not be empty", "'neuron-cache path' prints the cache that a run uses"
+            "FROM and TO must not be empty", "'neuron-cache stats --path' prints the cache that a run uses"
         )
     if arguments.grace is not None and not arguments.delete:
         raise UsageError("--grace needs --delete", "add --delete, or remove --grace")
@@ -281,7 +231,7 @@ def _is_agreed(arguments: argparse.Namespace, work: Pruning | None) -> bool:
     if work is None or work.is_empty or arguments.yes:
         return True
     what = prune.format_plan(work.plan, most=prune.MOST_ASKED, width=width())
-    return confirmed("sync --delete", what, prune.removal_question(work.plan, ()))
+    return confirmed(f"{arguments.verb} --delete", what, prune.removal_question(work.plan, ()))
 
 
 def _show_plan(arguments: argparse.Namespace, plan: SyncPlan, work: Pruning | None) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json
+from neurontools.commands.parsing import add_duration, add_json, add_old_spelling, positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,8 @@ COMMANDS = {
     "debug": ("run", "run_debug", "run an operator under gdb, stopped at the start of its kernel"),
 }
 
+_OLD = frozenset({"doctor"})  # `neurontools doctor` checks all; lists omit it
+
 EXAMPLES = {
     "build": (
         "build relu --compute relu.cpp --shape shape.cpp",
@@ -35,7 +37,7 @@ EXAMPLES = {
         "build --sanitize -o sanitized",
     ),
     "new": (
-        "new relu && cd relu && neuron-customop build && pytest",
+        "new relu && cd relu && neuron-customop build && neuron-customop check",
         "new relu projects/relu --style multicore",
     ),
     "inspect": ("inspect librelu.so", "inspect librelu.so --json"),
@@ -71,6 +73,7 @@ _VERB_EXIT_CODES = {
     "check": "exit codes: 0 success, 1 failed or errors found, 2 usage error, 130 interrupted",
     "debug": "exit codes: that of gdb; 1 failed, 2 usage error",
 }
+_TIMEOUT_HELP = "time limit of a call (default: NEURON_RT_EXEC_TIMEOUT or 10s)"
 _BENCH_NOTE = (
     "Modelled times come from the cost model that the compiler and neuron-profile use. They do not include the arithmetic"
     " of the kernel's own loops. Measured times are those of this computer and say nothing about the device.\n\n"
@@ -83,16 +86,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="neuron-customop",
         description="Build, run, check and benchmark custom C++ operators for the GPSIMD engine.",
-        epilog=f"{_examples([lines[0] for lines in EXAMPLES.values()])}\n\n{_EXIT_CODES}",
+        epilog=f"{_examples([lines[0] for name, lines in EXAMPLES.items() if name not in _OLD])}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (_, _, summary) in COMMANDS.items():
+        listed: dict[str, Any] = {} if name in _OLD else {"help": summary}
         command = commands.add_parser(
             name,
-            help=summary,
+            **listed,
             description=f"{summary[0].upper()}{summary[1:]}.",
-            epilog=f"{_examples(EXAMPLES[name])}\n\n{_VERB_EXIT_CODES.get(name, _EXIT_CODES)}",
+            epilog=f"{_examples(EXAMPLES[name])}\n\n{_VERB_EXIT_CODES.get(name, '')}".rstrip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         _ADD_ARGUMENTS[name](command)
@@ -134,11 +138,13 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="use colours (auto: on a terminal, unless NO_COLOR is set)",
+        metavar="WHEN",
+        help="use colours: auto (on a terminal, unless NO_COLOR is set), always or never",
     )
 
 
-def _add_new(parser: argparse.ArgumentParser) -> None:
+def add_new(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `new`, which `neurontools new customop` has, too."""
     parser.add_argument("name", metavar="NAME", help="name of the operator")
     parser.add_argument("directory", nargs="?", metavar="DIR", help="directory to create (default: NAME)")
     parser.add_argument(
@@ -161,7 +167,10 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_call(parser)
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="number of runs (default: 1)")
+    parser.add_argument(
+        "--repeat", type=positive, default=1, metavar="N", help="number of calls (default: 1)"
+    )
+    add_duration(parser, "--timeout", _TIMEOUT_HELP)
     add_json(parser, "print JSON; times in nanoseconds")
 
 
@@ -189,7 +198,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="allowed difference to the reference (default: torch's by dtype)",
     )
-    add("--timeout", type=float, default=10.0, metavar="SECONDS", help="timeout of each call (default: 10)")
+    add_duration(parser, "--timeout", _TIMEOUT_HELP)
     add_json(parser)
     _add_any_instance(parser)
 
@@ -217,7 +226,10 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="several shapes, e.g. 1x4K,32x4K, or sizes of a letter, e.g. N=256,1K; several --sweep: all combinations",
     )
     add("--cores", type=int, metavar="N", help="run a multicore library on N cores (default: 8)")
-    add("--calls", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)")
+    repeat = add(
+        "--repeat", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)"
+    )
+    add_old_spelling(parser, repeat, "--calls")
     add("--warm-up", type=int, default=3, metavar="N", help="number of warm-up calls (default: 3)")
     add("--compare", metavar="LIB[:OP]", help="run another library on the same inputs, side by side")
     add("--save", metavar="FILE", help="write the modelled times to a baseline file")
@@ -273,7 +285,7 @@ def _add_input(parser: argparse.ArgumentParser, forms: str) -> None:
 
 _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "build": _add_build,
-    "new": _add_new,
+    "new": add_new,
     "inspect": _add_inspect,
     "load": _add_load,
     "doctor": add_json,

@@ -101,16 +101,16 @@ def _settings(arguments: argparse.Namespace) -> BenchSettings:
         raise UsageError(
             f"invalid --cores {arguments.cores}: must be 1 to {MAX_CORES}", f"--cores {MAX_CORES}"
         )
-    if arguments.calls < 0 or arguments.warm_up < 0 or not arguments.threshold >= 0:
+    if arguments.repeat < 0 or arguments.warm_up < 0 or not arguments.threshold >= 0:
         raise UsageError(
-            "--calls, --warm-up and --threshold must be at least 0", "omit them for the defaults"
+            "--repeat, --warm-up and --threshold must be at least 0", "omit them for the defaults"
         )
     return BenchSettings(
         tuple(map(parse_template, arguments.input)),
         arguments.dtype,
         parse_sweep(arguments.sweep, arguments.shape),
         arguments.cores,
-        arguments.calls,
+        arguments.repeat,
         arguments.warm_up,
     )
 

@@ -40,7 +40,7 @@ def run_new(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.directory or arguments.name)
     for path in create_project(arguments.name, directory, AccessStyle(arguments.style)):
         console.out(str(path))
-    console.notice(f"next: cd {directory} && neuron-customop build && pytest")
+    console.notice(f"next: cd {directory} && neuron-customop build && neuron-customop check")
     return 0
 
 

@@ -12,6 +12,9 @@ from neurontools.commands import console
 from neurontools.commands.progress import ProgressLine
 from neurontools.errors import UsageError
 
+_TIMEOUT_S = 10.0
+_LONGEST_S = 1e6
+
 if TYPE_CHECKING:
     import argparse
 
@@ -22,9 +25,9 @@ def run_operator(arguments: argparse.Namespace) -> int:
     """Run an operator and print a summary of its output."""
     from neurontools.customop.runner import parse_input, run
 
-    if arguments.repeat < 1:
-        raise UsageError(f"invalid --repeat {arguments.repeat}: must be at least 1", "--repeat 1")
     inputs = [parse_input(text) for text in arguments.input]
+    set_time_limit(arguments.timeout)
+    console.notice(f"running {arguments.op}")
     with ProgressLine() as progress:
         report = run(
             arguments.library,
@@ -35,6 +38,22 @@ def run_operator(arguments: argparse.Namespace) -> int:
         )
     console.out(_report_json(report) if arguments.json else _report_text(report))
     return 0
+
+
+def set_time_limit(seconds: float | None) -> None:
+    """Limit each call of an operator: to the given time, else to that of the environment, else to 10 seconds.
+
+    Raises:
+        UsageError: the time is not above 0, or longer than 11 days.
+    """
+    from neurontools.customop.environment import EXEC_TIMEOUT
+
+    if seconds is None:
+        os.environ.setdefault(EXEC_TIMEOUT, str(_TIMEOUT_S))
+    elif 0 < seconds < _LONGEST_S:
+        os.environ[EXEC_TIMEOUT] = str(seconds)
+    else:
+        raise UsageError(f"--timeout of {seconds:g} seconds is out of range", "use e.g. 500ms, 30s or 5m")
 
 
 def run_debug(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-_PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--csv")
+_PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--json", "--csv")
 _PLAIN_VALUES = ("--device=", "--format=")
 _PLAIN_LETTERS = "watj"
 _INTERRUPTED = 130

@@ -7,12 +7,12 @@ import time
 from select import poll
 
 from neurontools import __version__, env, paths
-from neurontools.base.text import printable
+from neurontools.base.text import printable, suggest
 from neurontools.commands import console
 from neurontools.commands.ls.output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.directory import request_recovery
-from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.flags import FlagError, UnknownFlagError, parse, suggestions
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ def _main(words: Sequence[str]) -> int:
     try:
         flags = parse(list(words))
     except FlagError as error:
-        return show((1, f"{printable(str(error))}\n".encode("utf-8", "replace"), b""))
+        return show((1, f"{printable(str(error))}\n".encode("utf-8", "replace"), _hint(error)))
     if flags.help:
         console.parse(build_parser(), ["--help"])
     if flags.version:
@@ -65,11 +65,24 @@ def _main(words: Sequence[str]) -> int:
     return _list_source(flags, flags.source or "")
 
 
+def _hint(error: FlagError) -> bytes:
+    """Return a line for stderr that names the flag nearest to an unknown one; the real tool writes none."""
+    if not isinstance(error, UnknownFlagError):
+        return b""
+    near = suggest(error.flag, suggestions())
+    remedy = f"did you mean {near!r}?" if near else "see 'neuron-ls --help'"
+    return f"hint: {printable(remedy)}\n".encode()
+
+
 def _list_machine(flags: Flags, machine: str) -> int:
     words = flags.words()
     if flags.verbose:
         console.err(f"source: sim:{machine}")
     reply = _ask(words, machine)
+    if reply is None and flags.machine is not None:
+        from neurontools.machine import launch
+
+        launch.ensure_running(machine)  # says that there is no such machine
     if flags.period_s is None or reply is None:
         return _show(reply)
     return _watch(flags, _repeat_request(words, machine, flags.period_s))
@@ -195,6 +208,8 @@ def _no_driver() -> int:
     from neurontools.machine.listing.text import no_devices_line
 
     console.err(no_devices_line(), end="")
+    if (machine := env.machine()) != env.DEFAULT_MACHINE:
+        console.notice(f"hint: machine {machine!r} is not running; neurond start --machine {machine}")
     return 1
 
 
@@ -212,13 +227,13 @@ examples:
   neuron-ls --wide --show-all-procs
   neuron-ls --topology
   neuron-ls -j | jq 'map(.nc_count) | add'
-  neuron-ls --machine ci --device 0-3 --format csv
+  neuron-ls --machine ci --device 0-3 --csv
   neuron-ls --filter state=busy 'memory-used>1GB' --owner me
   neuron-ls --watch --filter 'command~python'
   neuron-ls --source real --verbose
 
-exit codes: 0 success, 1 no machine or invalid flag, 2 invalid machine name or source, 4 daemon error,
-130 interrupted
+exit codes: 0 success, 1 no machine or invalid flag, 2 invalid machine name or source, 3 no machine of the
+given name, 4 daemon error, 130 interrupted
 """
 
 
@@ -246,12 +261,15 @@ def build_parser() -> ArgumentParser:
 
 
 def _add_ours(group: _ArgumentGroup) -> None:
-    from neurontools.commands.parsing import add_machine
+    import argparse
+
+    from neurontools.commands.parsing import add_json, add_machine
     from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S, FORMATS
 
     add = group.add_argument
-    add("--format", choices=FORMATS, help="text, json (as -j), or csv: one line per process")
-    add("--csv", action="store_true", help="same as --format csv")
+    add_json(group, "print JSON, as -j")
+    add("--csv", action="store_true", help="print CSV, one line per process")
+    add("--format", choices=FORMATS, help=argparse.SUPPRESS)  # an old spelling
     add("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
     add(
         "--filter",
@@ -264,15 +282,19 @@ def _add_ours(group: _ArgumentGroup) -> None:
     add(
         "--color",
         choices=COLOURS,
+        metavar="WHEN",
         nargs="?",
-        help="use colours (auto: on a terminal, unless NO_COLOR is set)",
+        help="use colours: auto (on a terminal, unless NO_COLOR is set), always or never",
     )
     add(
         "--watch",
-        metavar="SECONDS",
-        nargs="?",
-        help=f"print again after every change, checked every SECONDS (default {DEFAULT_PERIOD_S:g}); "
-        "with -j one line of JSON each time",
+        action="store_true",
+        help="print again after every change; with -j one line of JSON each time",
+    )
+    add(
+        "--interval",
+        metavar="DURATION",
+        help=f"time between two checks of --watch (default: {DEFAULT_PERIOD_S:g}s)",
     )
     add_machine(group)
     add(

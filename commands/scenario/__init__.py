@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.units import parse_duration
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_machine, add_verb
+from neurontools.commands.parsing import add_json, add_limit, add_machine, add_old_spelling, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ EXAMPLES = """examples:
   neurontools scenario play my.yaml --machine ci --loop   until Ctrl-C
   neurontools scenario show ecc-storm
   neurontools scenario check my.yaml                      every mistake, with its line
-  neurontools scenario record --out run.jsonl --count 60  what neuron-monitor prints
-  neuron-monitor | neurontools scenario record - --out run.jsonl
-  neurontools scenario record ecc-storm --offline --out storm.jsonl
+  neurontools scenario record -o run.jsonl --limit 60  what neuron-monitor prints
+  neuron-monitor | neurontools scenario record - -o run.jsonl
+  neurontools scenario record ecc-storm --offline -o storm.jsonl
   neurontools scenario replay run.jsonl --speed 5 | neuron-monitor-prometheus
 
 exit codes: 0 success, 1 mistakes in a file or damaged lines, 2 usage error, 3 no machine, 4 the machine has another
@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for option in ("duration", "period"):
+    for option in ("duration", "interval"):
         if hasattr(arguments, option):
             setattr(arguments, option, _parse_duration(getattr(arguments, option), f"--{option}"))
     module, function = _BODIES[arguments.verb]
@@ -108,7 +108,7 @@ def _add_record(verbs: Verbs) -> None:
         nargs="?",
         help="- for stdin, or a scenario with --offline (default: record the machine)",
     )
-    add("--out", metavar="FILE", required=True, help="file to write, - for stdout")
+    out = add("-o", "--output", metavar="FILE", required=True, help="file to write, - for stdout")
     add("--force", action="store_true", help="replace an existing file")
     add("--offline", action="store_true", help="compute the scenario's recording, without a machine")
     add_machine(record)
@@ -119,9 +119,11 @@ def _add_record(verbs: Verbs) -> None:
         help="data source: the simulated machine (default) or this host",
     )
     add("--duration", metavar="DURATION", help="length of the recording, e.g. 90s or 5m")
-    add("--count", metavar="N", type=int, help="number of lines to record")
-    add("--period", metavar="DURATION", help="time between two reports (default: 5s)")
+    limit = add_limit(record, "number of lines to record")
+    interval = add("--interval", metavar="DURATION", help="time between two reports (default: 5s)")
     add("--seed", metavar="N", type=int, help="override the seed of the scenario")
+    for option, spelling in ((out, "--out"), (limit, "--count"), (interval, "--period")):
+        add_old_spelling(record, option, spelling)
 
 
 def _add_replay(verbs: Verbs) -> None:

@@ -88,21 +88,19 @@ class _Screen:
 
 def record(arguments: argparse.Namespace) -> int:
     """Write a recording."""
-    line = ProgressLine(enabled=arguments.out != _STDIO)
-    if arguments.count is not None and arguments.count < 1:
-        raise UsageError(f"--count {arguments.count} is less than 1", "give the number of lines")
+    line = ProgressLine(enabled=arguments.output != _STDIO)
     lines = _lines(arguments)
-    with _output(arguments.out, replace=arguments.force) as out, line:
+    with _output(arguments.output, replace=arguments.force) as out, line:
         written, damaged = recording.record(
             lines,
             out,
-            count=arguments.count,
+            count=arguments.limit,
             duration_s=arguments.duration,
             on_line=lambda count, seconds: line.show(f"{count} lines, {format_duration(seconds)}"),
             on_damage=_warn,
         )
-    if arguments.out != _STDIO:
-        console.notice(f"{written} lines in {arguments.out}")
+    if arguments.output != _STDIO:
+        console.notice(f"{written} lines in {arguments.output}")
     return 1 if damaged or not written else 0
 
 
@@ -147,9 +145,9 @@ def _lines(arguments: argparse.Namespace) -> Iterator[bytes]:
             )
         return _offline(arguments)
     if arguments.scenario == _STDIO:
-        if arguments.period is not None:
+        if arguments.interval is not None:
             raise UsageError(
-                "--period cannot change the lines on stdin", "set it in the monitor's configuration"
+                "--interval cannot change the lines on stdin", "set it in the monitor's configuration"
             )
         return iter(sys.stdin.buffer.readline, b"")
     if arguments.scenario is not None:
@@ -169,7 +167,7 @@ def _offline(arguments: argparse.Namespace) -> Iterator[bytes]:
     scenario = schema.load(arguments.scenario, arguments.seed)
     machine = arguments.machine or scenario.name
     for line in offline_lines(
-        scenario, machine=machine, period_s=arguments.period, duration_s=arguments.duration
+        scenario, machine=machine, period_s=arguments.interval, duration_s=arguments.duration
     ):
         yield line.encode() + b"\n"
 
@@ -187,7 +185,7 @@ def _monitored(arguments: argparse.Namespace) -> Iterator[bytes]:
         on_notice=console.notice,
     )
     with source:
-        for report in reports(monitor_config(arguments.period), source.snapshot):
+        for report in reports(monitor_config(arguments.interval), source.snapshot):
             yield format_line(report).encode() + b"\n"
 
 

@@ -79,7 +79,7 @@ def format_locks(root: str, locks: Sequence[HeldLock], width: int | None = None)
     lines.append(f"{plural(len(rows), 'lock', 'locks')} in {root}")
     stale = sum(held.lock.is_stale(STALE_LOCK_S) for held in locks)
     if stale:
-        lines[-1] += f", {stale} of them stale: --break-stale 4h removes these"
+        lines[-1] += f", {stale} of them stale: 'neuron-cache prune --locks' removes these"
     return "\n".join(lines)
 
 

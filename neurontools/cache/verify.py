@@ -364,7 +364,7 @@ def format_problems(
     number = plural(len(rows), "problem", "problems")
     lines.append(f"{plural(checked, 'entry', 'entries')} checked in {root}, {number}")
     if in_quarantine:
-        lines.append(f"{in_quarantine} in quarantine; 'neuron-cache clean' empties it")
+        lines.append(f"{in_quarantine} in quarantine; 'neuron-cache rm --all' empties it")
     return "\n".join(lines)
 
 

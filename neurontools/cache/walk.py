@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.tree import CacheTree, DirectoryItem
 
-HINT = "'neuron-cache path' prints the cache in use; --cache-dir selects another"
+HINT = "'neuron-cache stats --path' prints the cache in use; --cache-dir selects another"
 _MAX_REGISTRY_DEPTH = 8
 _NAMES_SHOWN = 3
 _PROGRESS_STEP = 1000

@@ -144,7 +144,7 @@ def check_lnc(view: TargetMachine, wanted: int | None) -> None:
     """
     if wanted is not None and wanted != view.fabric.lnc:
         kind = instance_type(view.fabric.instance)
-        start = f"start one with it: neurond start --instance {kind.name} --lnc {wanted} --name NAME"
+        start = f"start one with it: neurond start --instance {kind.name} --lnc {wanted} --machine NAME"
         raise UsageError(
             f"NEURON_LOGICAL_NC_CONFIG={wanted}, but machine {view.name!r} runs with {view.fabric.lnc}",
             start if wanted in kind.device.lnc_choices else f"unset it: {kind.name} has no other",

@@ -90,12 +90,15 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
     Raises:
         CommandNotFoundError: the program does not exist.
         CommandNotExecutableError: it exists but cannot be executed.
+        NoMachineError: the named machine does not run.
         NeuronToolsError: the private machine cannot be started, or the profile cannot be written.
     """
     values = environment(options, os.environ)
     program = find_program(options.command[0], values["PATH"])
     if options.profile:
         _check_profile_directory(options.profile)
+    if options.machine:
+        _check_machine(options.machine)
     if options.instance:
         values[env.MACHINE] = _private_machine(options.instance)
         if on_notice:
@@ -146,6 +149,14 @@ def _check_profile_directory(path: str) -> None:
         raise NeuronToolsError(
             f"cannot write a profile to {path}: {error.strerror}", "choose another directory with --profile"
         ) from error
+
+
+def _check_machine(name: str) -> None:
+    # Otherwise the program would fail at its first use of the device, with a traceback.
+    from neurontools.machine import launch
+
+    if name != env.DEFAULT_MACHINE:
+        launch.ensure_running(name)
 
 
 def _private_machine(instance: str) -> str:

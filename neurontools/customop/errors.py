@@ -17,7 +17,11 @@ _REMEDIES = (
     ("const", "", "take the argument as torch::Tensor to write to it, or write to a new tensor"),
     ("tcm", "null pointer", "test what tcm_malloc returns; free blocks, or ask for less than 16384 bytes"),
     ("tcm", "has", "copy at most as many elements as the block has room for"),
-    ("tcm", "write ", "compare what is written with the size given to tcm_malloc; --sanitize names the line"),
+    (
+        "tcm",
+        "write ",
+        "compare the kernel's writes with the size given to tcm_malloc; neuron-customop debug stops in the kernel",
+    ),
     ("tcm", "tcm_free", "free each block once, with the pointer that tcm_malloc returned"),
     ("tcm", "not from tcm_malloc", "copy into blocks of tcm_malloc: other memory is not TCM on the device"),
     ("tcm", "not freed", "call tcm_free on every way out of the kernel"),
@@ -32,7 +36,7 @@ _REMEDIES = (
     ("assert", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
     ("check", "", "call the operator with arguments that fulfil the condition, or correct the kernel"),
     ("exception", "", "catch it in the kernel: the behaviour of exceptions on the device is not documented"),
-    ("timeout", "", "end the loop, or raise NEURON_RT_EXEC_TIMEOUT"),
+    ("timeout", "", "end the loop, or raise NEURON_RT_EXEC_TIMEOUT (run, check: --timeout)"),
     ("worker", "", "find what killed the process: kill(), a memory limit, another program"),
     (
         "overlap",

@@ -118,7 +118,7 @@ def no_machine_error(machine: str) -> NoMachineError:
             f"no machine {machine!r} is running in {paths.runtime_dir()}",
             f"only uid {owner}, who shares that directory, can start it; unset {env.RUNTIME_DIR} to use your own",
         )
-    flag = "" if machine == env.DEFAULT_MACHINE else f" --name {machine}"
+    flag = "" if machine == env.DEFAULT_MACHINE else f" --machine {machine}"
     return NoMachineError(f"no machine {machine!r} is running", f"start it: neurond start{flag}")
 
 

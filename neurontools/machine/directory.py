@@ -76,7 +76,7 @@ class MachineDirectory:
             if self.group is not None:
                 raise NeuronToolsError(
                     f"{self._direct} is too long for a socket that is shared",
-                    "choose a shorter --dir or --name",
+                    "choose a shorter --dir or --machine",
                 )
             shorts = os.path.dirname(self.socket)
             paths.ensure_private(os.path.dirname(shorts))

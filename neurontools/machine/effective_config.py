@@ -116,7 +116,7 @@ def config_conflict(
     """
     return DaemonError(
         f"machine {machine!r} is {_describe(running, wanted)}, not {_describe(wanted, running)}",
-        "choose another name with --name, --machine or NEURONTOOLS_MACHINE, or "
+        "choose another name with --machine or NEURONTOOLS_MACHINE, or "
         + (remedy or "stop it first: neurond stop" + _name_flag(machine)),
     )
 
@@ -127,7 +127,7 @@ def _describe(config: MachineConfig, running: MachineConfig) -> str:
 
 
 def _name_flag(machine: str) -> str:
-    return "" if machine == env.DEFAULT_MACHINE else f" --name {machine}"
+    return "" if machine == env.DEFAULT_MACHINE else f" --machine {machine}"
 
 
 def _parent(options: StartOptions, before: Definition | None) -> ProcessKey | None:

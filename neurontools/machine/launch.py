@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from neurontools import env, paths
 from neurontools.base.locks import file_lock, unlock
 from neurontools.base.procfs import read_boot_id, shows_this_process
-from neurontools.errors import DaemonError, NeuronToolsError, UsageError
+from neurontools.base.text import suggest
+from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError, UsageError
 from neurontools.machine import codec
 from neurontools.machine.connection import (
     SyncConnection,
@@ -44,15 +45,17 @@ _STOP_TIMEOUT_S = 10.0
 
 
 def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] | None = None) -> None:
-    """Start a machine if it does not run; it ends after 30 minutes without clients and processes.
+    """Start the default machine if it does not run; it ends after 30 minutes without clients and processes.
+
+    Machines of other names, which may be misspelt, are only started again after a crash.
 
     Args:
         machine: its name, None for NEURONTOOLS_MACHINE.
         on_notice: called with a message if a machine was started.
 
     Raises:
-        NoMachineError: it does not run, and NEURONTOOLS_AUTOSTART=0 forbids starting it or the runtime directory
-            is another user's.
+        NoMachineError: it does not run, and it is not the default machine, NEURONTOOLS_AUTOSTART=0 forbids starting it,
+            or the runtime directory is another user's.
         DaemonError: it could not be started.
     """
     name = check_name(env.machine() if machine is None else machine)
@@ -60,11 +63,20 @@ def ensure_running(machine: str | None = None, on_notice: Callable[[str], None] 
         return
     if not env.autostart() or paths.owner() != os.getuid():
         raise no_machine_error(name)
+    if name != env.DEFAULT_MACHINE and not has_crashed(name):
+        raise _other_machine_error(name)
     info = start(StartOptions(machine=name, idle_exit_s=IDLE_EXIT_S, resume=True))
     if on_notice is not None and not info.was_running:
         on_notice(
             f"started machine {name!r} ({info.instance_type}); it ends after 30 minutes without clients"
         )
+
+
+def _other_machine_error(machine: str) -> NoMachineError:
+    """Return the error for a machine that does not run, with the running one of a similar name."""
+    error = no_machine_error(machine)
+    near = suggest(machine, [info.machine for info in list_machines()])
+    return NoMachineError(error.message, f"did you mean {near!r}?") if near else error
 
 
 def start(options: StartOptions) -> DaemonInfo:

@@ -33,7 +33,7 @@ def check_name(machine: str) -> str:
         return machine
     raise UsageError(
         f"invalid machine name {machine!r}: {reason}",
-        "choose another with --name, --machine or NEURONTOOLS_MACHINE",
+        "choose another with --machine or NEURONTOOLS_MACHINE",
     )
 
 

@@ -119,9 +119,10 @@ def main(root: str) -> None:
 
     def end(number: int, _: object) -> None:
         nonlocal is_ending
-        # A second signal must not interrupt the exit. Python reports signals that meet a changing handler.
+        # A second signal must not interrupt the exit.
         if not is_ending:
             is_ending = True
+            _block_sigterm()
             raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
@@ -133,6 +134,12 @@ def main(root: str) -> None:
         # Flushing the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     is_ending = True
+    _block_sigterm()
+
+
+def _block_sigterm() -> None:
+    # The interpreter removes its handlers when it ends, and writes a traceback about a signal that arrives meanwhile.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools import __version__, env
 from neurontools.base.files import write_all, write_atomic
 from neurontools.base.procfs import read_boot_id
+from neurontools.base.text import printable
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_names import instance_id
 from neurontools.profiler.capture_format import (
@@ -398,7 +400,20 @@ def capture_from_environ(runtime: Runtime) -> Capture | None:
     if directory is None:
         return None
     options = options_from_environ(os.environ)
-    return Capture(directory, describe_run(runtime, options), options)
+    capture = Capture(directory, describe_run(runtime, options), options)
+    if env.flag(env.RUN) and os.environ.get("RANK", "0") == "0" and sys.stderr.isatty():
+        atexit.register(_report_profile, directory, os.getpid())
+    return capture
+
+
+def _report_profile(directory: str, pid: int) -> None:
+    """Say where the profile is, and the next command."""
+    if os.getpid() == pid:
+        path = os.path.relpath(directory)
+        path = directory if path.startswith("..") else path
+        sys.stderr.write(
+            f"profile in {printable(path)}; next: neuron-profile view {printable(shlex.quote(path))}\n"
+        )
 
 
 def _make_directory(parent: str, name: str) -> str:

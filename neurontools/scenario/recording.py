@@ -159,7 +159,7 @@ def open_new(path: str, *, replace: bool) -> IO[bytes]:
     try:
         return open(path, "wb" if replace else "xb")
     except FileExistsError as error:
-        raise NeuronToolsError(f"{path} exists", "choose another --out, or add --force") from error
+        raise NeuronToolsError(f"{path} exists", "choose another --output, or add --force") from error
     except OSError as error:
         raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
 
@@ -174,7 +174,7 @@ def open_recording(path: str) -> IO[bytes]:
         return open(path, "rb")
     except OSError as error:
         raise NeuronToolsError(
-            f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record --out FILE"
+            f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record -o FILE"
         ) from error
 
 

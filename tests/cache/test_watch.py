@@ -253,8 +253,8 @@ def test_it_ends_when_its_reader_is_gone(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--interval", "0"), "--interval: 0 is out of range"),
-        (("--interval", "2h"), "--interval: 2h is out of range"),
+        (("--interval", "0"), "--interval of 0 seconds is out of range"),
+        (("--interval", "2h"), "--interval of 7200 seconds is out of range"),
         (("--interval", "soon"), "soon"),
         (("--cache-dir", "s3://bucket/x"), "watch needs a local cache"),
     ],

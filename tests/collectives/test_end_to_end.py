@@ -183,7 +183,7 @@ def test_another_configuration_than_the_machines_is_refused(tool):
     environ = {**os.environ, "NEURON_LOGICAL_NC_CONFIG": "2"}
     run = tool("nccom-test", "-r", "4", "allr", env=environ)
     assert run.returncode == 2
-    assert "neurond start --instance trn2.3xlarge --lnc 2 --name NAME" in run.stderr
+    assert "neurond start --instance trn2.3xlarge --lnc 2 --machine NAME" in run.stderr
 
 
 def test_another_machine_by_name(tool, machine):

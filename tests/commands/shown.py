@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import parsing
+from neurontools.commands.console import add_common_options
+from neurontools.commands.help_text import complete_help
 from neurontools.commands.neurontools import COMMANDS
 
 if TYPE_CHECKING:
@@ -28,11 +30,8 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = import_module(
         f"neurontools.commands.{COMMANDS[command][0]}"
     ).build_parser()
-    for each in parsing.family(parser):
-        if "--debug" not in each._option_string_actions:
-            each.add_argument("--debug", action="store_true")
-    parser.add_argument("--version", action="store_true")
-    parsing.complete_help(parser)
+    add_common_options(parser)
+    complete_help(parser)
     return parser
 
 
@@ -58,7 +57,7 @@ def wrong_words(words: list[str]) -> list[str]:
     program, *rest = words
     if program == "neurontools":
         if not rest or rest[0].startswith("-"):
-            return [word for word in rest if word not in {"--help", "--version"}]
+            return [word for word in rest if word not in {"--help", "--version", "-V"}]
         if rest[0] == "help":
             topics = {"topics", "TOPIC", *COMMANDS, *(page.stem for page in DOCS.glob("*/*.md"))}
             return [word for word in rest[1:] if word not in topics]
@@ -71,7 +70,7 @@ def wrong_words(words: list[str]) -> list[str]:
 
 
 def _wrong(parser: argparse.ArgumentParser, words: list[str]) -> Iterator[str]:
-    verbs = parsing.verbs(parser)
+    verbs = {name: parsing.verbs(parser)[name] for name in parsing.visible_verbs(parser)}
     own_line = any(action.nargs == argparse.REMAINDER for action in parser._actions)
     takes_value = False
     for position, word in enumerate(words):
@@ -85,7 +84,9 @@ def _wrong(parser: argparse.ArgumentParser, words: list[str]) -> Iterator[str]:
         elif takes_value:
             takes_value = False
         elif verbs:
-            if word in verbs:
+            if word == "help":
+                yield from _wrong(parser, words[position + 1 :])
+            elif word in verbs:
                 yield from _wrong(verbs[word], words[position + 1 :])
             elif not word.isupper():
                 yield word
@@ -93,7 +94,7 @@ def _wrong(parser: argparse.ArgumentParser, words: list[str]) -> Iterator[str]:
 
 
 def _option(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
-    known = parser._option_string_actions
+    known = parsing.visible_options(parser)
     if word.startswith("--"):
         return known.get(word.partition("=")[0])
     return known.get(word) or (

@@ -121,7 +121,7 @@ def test_bash_completes_what_there_is_now(tool, home, monkeypatch):
     tool("neurond", "start", "--name", "laboratory")
     for words, offered in (
         ("neuron_ls --machine lab", ["laboratory"]),
-        ("neurond stop --name lab", ["laboratory"]),
+        ("neurond stop --machine lab", ["laboratory"]),
         ("neurond start --instance trn2u", ["trn2u.48xlarge"]),
         ("neuron_cache show MOD", ["MODULE_123456+e30acd3a"]),
         ("neuron_cache pin 12", ["123456"]),

@@ -15,7 +15,9 @@ from tests.commands.shown import parser_of
 )  # neuron-ls says what the real tool says
 def test_a_misspelt_option_names_the_right_one(command):
     for parser in parsing.family(parser_of(command)):
-        options = [name for name in parser._option_string_actions if name.startswith("--") and len(name) > 5]
+        options = [
+            name for name in parsing.visible_options(parser) if name.startswith("--") and len(name) > 5
+        ]
         for option in options:
             wrong = option[:4] + option[5:] + "q"
             error = parsing.unknown_words(parser, [wrong])
@@ -43,7 +45,7 @@ def test_a_misspelt_option_names_the_right_one(command):
         ("neurond logs extra", "unrecognized arguments: extra", "see 'neurond logs --help'"),
         (
             "neuron-cache ls --limit x",
-            "argument --limit: invalid int value: 'x'",
+            "argument -n/--limit: 'x' is not a number above 0",
             "see 'neuron-cache ls --help'",
         ),
         ("neuron-run --profle x", "unrecognized arguments: --profle", "did you mean '--profile'?"),

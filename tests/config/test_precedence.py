@@ -74,9 +74,11 @@ def test_the_tools_obey_the_file_and_flags_beat_it(config, tool, monkeypatch, ho
     monkeypatch.delenv("NEURONTOOLS_RUNTIME_DIR")
     monkeypatch.delenv("NEURONTOOLS_AUTOSTART")
     config(f"runtime_dir: {home}/run\nmachine: ci\ninstance: trn2.3xlarge\n")
+    assert tool("neuron-ls").returncode == 1  # only `default` starts by itself
+    assert tool("neurond", "start").returncode == 0
     assert tool("neuron-ls").stdout.startswith("instance-type: trn2.3xlarge\n")
     assert [info["machine"] for info in json.loads(tool("neurond", "list", "--json").stdout)] == ["ci"]
-    assert tool("neurond", "start", "--name", "other", "--instance", "inf2.xlarge").returncode == 0
+    assert tool("neurond", "start", "--machine", "other", "--instance", "inf2.xlarge").returncode == 0
     assert tool("neuron-ls", "--machine", "other").stdout.startswith("instance-type: inf2.xlarge\n")
     assert (home / "run" / "ci" / "neurond.json").exists()
     for name in ("ci", "other"):

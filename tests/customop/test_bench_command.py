@@ -206,7 +206,7 @@ def test_an_invalid_baseline(
         (("LIB", "forward", "--input", "N:float32"), 2, "N of an input has no size"),
         (("LIB", "forward", "--cores", "9"), 2, "invalid --cores 9: must be 1 to 8"),
         (("LIB", "forward", "--cores", "2", "--shape", "8"), 2, "was built for one core"),
-        (("LIB", "forward", "--calls", "-1"), 2, "--calls, --warm-up and --threshold must be at least 0"),
+        (("LIB", "forward", "--calls", "-1"), 2, "--repeat, --warm-up and --threshold must be at least 0"),
         (("LIB", "--input", "8:float32"), 2, "--input and --compare need one operator"),
         (("LIB", "forward", "more"), 2, "too many arguments: expected a library and an operator"),
         (("forward",), 2, "no customop.yaml in "),

@@ -234,9 +234,33 @@ def test_crashes_and_hangs_are_findings_and_few_of_them_are_enough(
     assert err == ""
     assert main([*fault, "--input", "63"]) == 1
     out, err = capsys.readouterr()
-    assert "2 inputs: timeout: no result after 0.2 s at " in out
+    assert "1 input: timeout: no result after 0.2 s at " in out
     assert main([*fault, "--input", "24", "--cases", "0"]) == 0
     assert "warning             tcm: 1 TCM block (4096 bytes) not freed" in capsys.readouterr().out
+
+
+def test_the_first_endless_call_ends_the_check(package: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "0.2")
+    faults = package("faults")
+    calls: list[int] = []
+    settings = CheckSettings(tuple(map(parse_pattern, ("N:float32", "N:float32", "63"))), count=12)
+    report = check(faults, find_operator(faults, "fault"), settings, calls.append)
+    assert calls == [1]
+    (finding,) = report.findings
+    assert (finding.check, finding.count) == ("shapes", 1)
+    assert finding.message.startswith("timeout: no result after 0.2 s")
+
+
+def test_a_time_limit_of_the_command_line_is_stronger_than_the_environment(
+    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "60")
+    inputs = ("--input", "8:float32", "--input", "8:float32", "--input", "63")
+    assert main(["run", str(library("faults")), "fault", *inputs, "--timeout", "200ms"]) == 1
+    assert "timeout: no result after 0.2 s at " in capsys.readouterr().err
+    for wrong in ("0", "soon", "1e9"):
+        assert main(["run", str(library("faults")), "fault", *inputs, "--timeout", wrong]) == 2
+    assert capsys.readouterr().err.count("--timeout") == 3
 
 
 def test_a_place_is_given_by_its_indices_outermost_first() -> None:

@@ -161,7 +161,7 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
         (
             ("run", "LIB", "copy", "--input", "2:float32", "--repeat", "0"),
             2,
-            "invalid --repeat 0: must be at least 1",
+            "argument --repeat: '0' is not a number above 0",
         ),
         (
             ("build", "x", "--compute", "a.cpp", "--shape", "b.cpp"),
@@ -194,7 +194,7 @@ def examples(text: str) -> list[list[str]]:
 
 def test_every_help_has_examples_that_the_parser_takes(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {words[0] for words in examples(build_parser().format_help())}
-    assert shown == set(COMMANDS)
+    assert shown == set(COMMANDS) - {"doctor"}  # an old name
     for name in COMMANDS:
         with pytest.raises(SystemExit):
             build_parser().parse_args([name, "--help"])

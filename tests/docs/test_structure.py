@@ -9,14 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_table_of_settings_is_generated_from_the_code():
+def generator():
+    """Return docs/generate.py as a module."""
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
+    return generate
+
+
+def test_the_table_of_settings_is_generated_from_the_code():
+    generate = generator()
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     assert generate.with_table(page, generate.settings_table()) == page
+
+
+def test_the_page_of_commands_is_generated_from_the_parsers():
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert generator().commands_page() == page, "python docs/generate.py"
 
 
 def test_the_readme_names_the_commands_and_shows_real_pictures():

@@ -50,7 +50,7 @@ def test_a_machine_s_whole_life(tool: Tool) -> None:
         (
             ["stop", "--name", "x"],
             3,
-            "error: no machine 'x' is running\nhint: start it: neurond start --name x\n",
+            "error: no machine 'x' is running\nhint: start it: neurond start --machine x\n",
         ),
         (["start", "--name", "a/b"], 2, "error: invalid machine name 'a/b': "),
         (["start", "--name", ""], 2, "error: invalid machine name '': "),

@@ -225,7 +225,7 @@ def test_a_process_of_another_pid_namespace_may_look_but_not_claim(client: Clien
 def test_a_client_without_a_machine_says_how_to_start_it() -> None:
     with pytest.raises(NoMachineError, match="no machine 'ci' is running") as caught:
         Client.connect("ci")
-    assert caught.value.remedy == "start it: neurond start --name ci"
+    assert caught.value.remedy == "start it: neurond start --machine ci"
     assert caught.value.exit_code == 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -73,12 +74,56 @@ def test_another_system_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatc
     assert "WSL2" in caught.value.remedy
 
 
-def test_a_type_and_a_name_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_type_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     monkeypatch.setenv("NEURONTOOLS_INSTANCE", "inf2.xlarge")
-    monkeypatch.setenv("NEURONTOOLS_MACHINE", "ci")
     launch.ensure_running()
-    assert [(info.machine, info.instance_type) for info in launch.list_machines()] == [("ci", "inf2.xlarge")]
+    assert [(info.machine, info.instance_type) for info in launch.list_machines()] == [
+        ("default", "inf2.xlarge")
+    ]
+
+
+def test_a_misspelt_name_starts_nothing_and_the_running_one_is_suggested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    with pytest.raises(NoMachineError, match="no machine 'clustr' is running") as caught:
+        launch.ensure_running("clustr")
+    assert caught.value.remedy == "start it: neurond start --machine clustr"
+    launch.start(StartOptions("cluster"))
+    monkeypatch.setenv("NEURONTOOLS_MACHINE", "clustr")
+    with pytest.raises(NoMachineError) as caught:
+        launch.ensure_running()
+    assert caught.value.remedy == "did you mean 'cluster'?"
+    assert [info.machine for info in launch.list_machines()] == ["cluster"]
+
+
+def test_a_named_machine_that_crashed_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    killed = launch.start(StartOptions("cluster"))
+    with os.fdopen(os.pidfd_open(killed.pid)) as pidfd:
+        os.kill(killed.pid, signal.SIGKILL)
+        select.select([pidfd], [], [], 60)
+    launch.ensure_running("cluster")
+    (info,) = launch.list_machines()
+    assert info.pid != killed.pid
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "neuron-top --once --machine x",
+        "neuron-run --machine x -- true",
+        "neuron-monitor --limit 1 --machine x",
+    ],
+)
+def test_a_command_starts_no_other_machine(tool, line, monkeypatch) -> None:
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
+    program, *words = line.split()
+    run = tool(program, *words)
+    assert (run.returncode, run.stdout) == (3, "")
+    assert run.stderr == "error: no machine 'x' is running\nhint: start it: neurond start --machine x\n"
+    assert launch.list_machines() == ()
 
 
 def test_two_starters_at_once_make_one_daemon() -> None:
@@ -144,7 +189,7 @@ def test_the_same_type_succeeds_and_another_one_is_refused(daemon: DaemonInfo) -
     with pytest.raises(DaemonError) as caught:
         start(instance_type="trn1.2xlarge")
     assert caught.value.message == "machine 'default' is trn1.32xlarge, not trn1.2xlarge"
-    assert "--name" in caught.value.remedy
+    assert "--machine" in caught.value.remedy
     assert start("other", instance_type="trn1.2xlarge").was_running is False
 
 

@@ -181,7 +181,7 @@ def test_living_jobs_keep_the_machine_s_type(daemon: DaemonInfo, worker: Workers
     end_daemon(daemon)
     with pytest.raises(DaemonError, match=r"is trn1\.32xlarge, not inf2\.xlarge") as caught:
         start(instance_type="inf2.xlarge")
-    assert "--name" in caught.value.remedy
+    assert "--machine" in caught.value.remedy
     assert start(instance_type="trn1.32xlarge").was_running is False
 
 

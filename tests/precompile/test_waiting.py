@@ -288,5 +288,5 @@ def test_for_a_bucket_every_command_works_on_the_copy_that_runs_use(
     assert "0 NEFFs removed" in tool(TOOL, "--command", "clear-neffs").stdout
     cleaned = tool(TOOL, "--command", "clean")
     assert "2 entries removed" in cleaned.stdout
-    assert "until 'neuron-cache clean --cache-dir s3://nowhere/team' removes it there" in cleaned.stderr
+    assert "until 'neuron-cache rm --all --cache-dir s3://nowhere/team' removes it there" in cleaned.stderr
     assert scan(copy).entries == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def test_trace_files_have_the_vendors_names(
     tool: Tool, profile_dir: Path, home: Path, form: str, name: str
 ) -> None:
     done = tool("neuron-profile", "view", str(profile_dir), "--output-format", form, cwd=home)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(rf"wrote {re.escape(name)}, [\d.]+ kB; .+\n", done.stderr)
     assert (home / name).stat().st_size > 1000
     tool(
         "neuron-profile", "view", str(profile_dir), "--output-format", form, "--output-file", "mine", cwd=home

@@ -14,8 +14,8 @@ from neurontools.xla.debugging.compile_log import report_compiles
 @pytest.mark.parametrize(
     ("compiled", "root", "rank", "on_terminal", "said"),
     [
-        (4, DEFAULT_ROOT, "0", True, "4 graphs compiled; to see why: neuron-cache why --last\n"),
-        (3, "/c d", "", True, "3 graphs compiled; to see why: neuron-cache why --last --cache-dir '/c d'\n"),
+        (4, DEFAULT_ROOT, "0", True, "4 graphs compiled; to see why: neuron-cache why\n"),
+        (3, "/c d", "", True, "3 graphs compiled; to see why: neuron-cache why --cache-dir '/c d'\n"),
         (2, DEFAULT_ROOT, "0", True, ""),
         (4, DEFAULT_ROOT, "1", True, ""),
         (4, DEFAULT_ROOT, "0", False, ""),

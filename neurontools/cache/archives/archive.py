@@ -125,7 +125,7 @@ def check_start(path: str, file: IO[bytes]) -> None:
         return
     found = f"it starts with {start[:_SHOWN_BYTES]!r}" if start else "it is empty"
     raise ExportError(
-        f"{path}: not an archive of 'neuron-cache export': {found}",
+        f"{path}: not an archive of 'neuron-cache copy': {found}",
         "name an archive, for example cache.tar.zst",
     )
 
@@ -229,7 +229,7 @@ def _field(data: bytes, name: str) -> object:
     try:
         found: object = load_json(data)[name]
     except (ValueError, KeyError, TypeError) as error:
-        raise ExportError("the archive is damaged, or was not made by 'neuron-cache export'") from error
+        raise ExportError("the archive is damaged, or was not made by 'neuron-cache copy'") from error
     return found
 
 

@@ -1,4 +1,4 @@
-"""`neuron-cache export` as a library: writes finished, undamaged entries to one archive, whole or not at all."""
+"""`neuron-cache copy --to ARCHIVE` as a library: writes finished, undamaged entries to one archive, whole or not at all."""
 
 from __future__ import annotations
 

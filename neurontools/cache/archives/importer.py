@@ -1,4 +1,4 @@
-"""`neuron-cache import` as a library: all entries are unpacked and checked before the first one appears."""
+"""`neuron-cache copy --from ARCHIVE` as a library: all entries are unpacked and checked before the first one appears."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _unpack_file(reader: TarReader, listed: StoredFile, path: str) -> None:
 def _read_first(reader: TarReader, members: Iterator[Member], name: str) -> bytes:
     member = next(members, None)
     if member is None or member.name != name:
-        raise ExportError("the archive was not made by 'neuron-cache export'")
+        raise ExportError("the archive was not made by 'neuron-cache copy'")
     return _read_json(reader, member)
 
 

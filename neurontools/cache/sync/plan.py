@@ -1,4 +1,4 @@
-"""What `neuron-cache sync` would move from one root to another: a pure plan from two scans."""
+"""What `neuron-cache copy` would move from one root to another: a pure plan from two scans."""
 
 from __future__ import annotations
 

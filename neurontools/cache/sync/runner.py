@@ -1,4 +1,4 @@
-"""`neuron-cache sync` as a library: moves the entries that one root has and another lacks, entry by entry.
+"""`neuron-cache copy` between caches as a library: moves the entries that one root has and another lacks, entry by entry.
 
 Readers of the target see each entry whole or not at all, even if the sync is killed; the next run moves the rest.
 """
@@ -146,7 +146,7 @@ def prepare_deletion(plan: SyncPlan, grace_s: float | None = None) -> Pruning | 
     if not plan.move and not plan.present and not plan.left_out:
         raise UsageError(
             f"no entry of {plan.source} is selected: --delete would remove all of {plan.target}",
-            "'neuron-cache clean' removes everything",
+            "'neuron-cache rm --all' removes everything",
         )
     if not plan.extra:
         return None

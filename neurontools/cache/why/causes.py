@@ -62,7 +62,7 @@ class Confidence(StrEnum):
 
 
 _ADVICE = {
-    CauseName.FIRST: "none needed; 'neuron_parallel_compile' or 'neuron-cache import' can fill a cache before a run",
+    CauseName.FIRST: "none needed; 'neuron_parallel_compile' or 'neuron-cache copy' can fill a cache before a run",
     CauseName.COMPILER: "keep one version on all hosts and in CI; 'neuron-cache prune --old-compilers' frees the old entries",
     CauseName.FLAGS: "set the same NEURON_CC_FLAGS, in the same order, for all runs that share a cache; leave out paths "
     "that differ between runs or hosts",

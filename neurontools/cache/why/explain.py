@@ -160,7 +160,7 @@ def explain_last(root: str, progress: Progress | None = None) -> RunExplanation:
     if not events:
         raise NoSuchRunError(
             f"no run is recorded for the cache {root}",
-            "'neuron-cache path' prints the cache in use; neuron-run records runs of this user",
+            "'neuron-cache stats --path' prints the cache in use; neuron-run records runs of this user",
         )
     return _explain_run(root, events, events[-1].run, progress)
 

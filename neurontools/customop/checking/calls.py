@@ -26,10 +26,30 @@ REFUSAL_KINDS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain"
 _WAYS_MAX = 12
 
 
-class CheckedOperator:
-    """An operator with one executor for each content of fresh memory."""
+class CallTimeoutError(Exception):
+    """A call took too long. It ends the check: each further call would take as long.
 
-    def __init__(self, package: Package, index: int, executors: Sequence[WorkerExecutor]) -> None:
+    Args:
+        error: what the call raised.
+        case: the inputs of the call.
+    """
+
+    def __init__(self, error: NeuronCustomOpError, case: Case) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.case = case
+
+
+class CheckedOperator:
+    """An operator with one executor for each content of fresh memory; `on_call` gets the number of calls."""
+
+    def __init__(
+        self,
+        package: Package,
+        index: int,
+        executors: Sequence[WorkerExecutor],
+        on_call: Callable[[int], None] | None = None,
+    ) -> None:
         self.package = package
         self.entry: OperatorEntry = package.manifest.operators[index]
         self._warnings: dict[str, str] = {}
@@ -37,6 +57,8 @@ class CheckedOperator:
         self._operations = [CustomOperator(package, index, executor) for executor in executors]
         self._executor = executors[0]
         self._current: tuple[Case | None, list[Any]] = (None, [])
+        self._on_call = on_call
+        self._calls = 0
 
     def call(self, which: int, case: Case, order: int = 0) -> Any:
         """Return the operator's output for a case, from the executor `which`.
@@ -45,10 +67,19 @@ class CheckedOperator:
 
         Raises:
             NeuronCustomOpError: it fails.
+            CallTimeoutError: it takes too long.
         """
         if self._current[0] is not case:
             self._current = case, make_arguments(case.inputs)
-        output, completed = execute(self._operations[which], self._current[1], order)
+        self._calls += 1
+        if self._on_call is not None:
+            self._on_call(self._calls)
+        try:
+            output, completed = execute(self._operations[which], self._current[1], order)
+        except NeuronCustomOpError as error:
+            if error.kind == "timeout":
+                raise CallTimeoutError(error, case) from error
+            raise
         for warning in completed.warnings:
             self._warnings.setdefault(_kind_of(warning), warning)
         return output

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
+    CallTimeoutError,
     CheckedOperator,
     evaluate,
     parameter_kinds,
 )
-from neurontools.customop.checking.discovery import inputs_for
+from neurontools.customop.checking.discovery import Inputs, inputs_for
 from neurontools.customop.checking.gradients import check_gradients, without_gradients
 from neurontools.customop.checking.inputs import Case, Pattern, cases, pattern_words
 from neurontools.customop.checking.report import CheckReport, CheckSettings, Findings
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 FRESH_MEMORY = (0x55, 0xA3)
 _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
-_TIMEOUT_WEIGHT = 12
 _ACCESSORS = frozenset({"dtype", "rank"})
 _FROM_MEMORY = "results depend on the content of fresh memory: elements are read before they are written, or never written"
 _FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
@@ -47,8 +47,16 @@ TOLERANCES = {
 }
 
 
-def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
-    """Check an operator of a library.
+def check(
+    package: Package, index: int, settings: CheckSettings, on_call: Callable[[int], None] | None = None
+) -> CheckReport:
+    """Check an operator of a library; the first call that takes too long ends the check.
+
+    Args:
+        package: the library.
+        index: of the operator.
+        settings: what to check.
+        on_call: called with the number of calls.
 
     Raises:
         UsageError: the patterns or expressions do not fit the operator.
@@ -57,7 +65,7 @@ def check(package: Package, index: int, settings: CheckSettings) -> CheckReport:
     check_instance()
     executors = [WorkerExecutor(package.parts, package.manifest.name, byte) for byte in FRESH_MEMORY]
     try:
-        return _Check(CheckedOperator(package, index, executors), settings, executors).run()
+        return _Check(CheckedOperator(package, index, executors, on_call), settings, executors).run()
     finally:
         for executor in executors:
             executor.close()
@@ -79,18 +87,14 @@ class _Check:
         self.failures = 0
 
     def run(self) -> CheckReport:
-        patterns, ranks, dtypes = inputs_for(self.caller, self.settings, self.findings)
-        self.caller.forget_refused()  # ranks and dtypes report what was found by trial
-        for pattern in patterns:
-            for case in cases(pattern, ranks, self.settings.count, self.settings.seed):
-                if self.failures < _FAILURES_MAX:
-                    self._check_case(case)
-        if patterns and not self.accepted and not self.failures:
-            case = next(iter(cases(patterns[0], ranks, 0, self.settings.seed)))
-            self.findings.add("inputs", "", "the operator rejected all; give others with --input", case)
-        gradient = check_gradients(
-            self.caller, self.settings, self.findings, patterns[0] if patterns else [], ranks
-        )
+        inputs: Inputs = ([], (), ())
+        gradient = ""
+        try:
+            inputs = inputs_for(self.caller, self.settings, self.findings)
+            gradient = self._check_inputs(*inputs[:2])
+        except CallTimeoutError as slow:
+            self._fail(slow.error, slow.case)
+        patterns, ranks, dtypes = inputs
         done = [*self._done(), *(["gradient"] if gradient else [])]
         findings = self.findings.as_tuple()
         wrong = {finding.check for finding in findings}
@@ -106,6 +110,20 @@ class _Check:
             self.caller.warnings,
             self.caller.refused,
             self._skipped(patterns),
+        )
+
+    def _check_inputs(self, patterns: list[list[Value]], ranks: tuple[int, ...]) -> str:
+        """Check the operator with all cases of the patterns; return the compared expressions of gradients."""
+        self.caller.forget_refused()  # ranks and dtypes report what was found by trial
+        for pattern in patterns:
+            for case in cases(pattern, ranks, self.settings.count, self.settings.seed):
+                if self.failures < _FAILURES_MAX:
+                    self._check_case(case)
+        if patterns and not self.accepted and not self.failures:
+            case = next(iter(cases(patterns[0], ranks, 0, self.settings.seed)))
+            self.findings.add("inputs", "", "the operator rejected all; give others with --input", case)
+        return check_gradients(
+            self.caller, self.settings, self.findings, patterns[0] if patterns else [], ranks
         )
 
     def _done(self) -> list[str]:
@@ -165,7 +183,7 @@ class _Check:
         self.reference.compare(case, output)
 
     def _fail(self, error: NeuronCustomOpError, case: Case) -> None:
-        self.failures += _TIMEOUT_WEIGHT if error.kind == "timeout" else 1
+        self.failures += 1
         place = f" at {error.location}" if error.location else ""
         core = f" on core {error.core}" if error.core > 0 else ""
         message = f"{error.kind}{core}: {error.reason}{place}"

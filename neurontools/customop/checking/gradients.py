@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
+    CallTimeoutError,
     CheckedOperator,
     backward_named,
     backward_ways,
@@ -48,6 +49,7 @@ def check_gradients(
 
     Raises:
         UsageError: an expression is for an input that is not a tensor.
+        CallTimeoutError: a call takes too long.
     """
     if not pattern:
         return ""
@@ -100,7 +102,11 @@ def _compare(
     *,
     known_failing: bool,
 ) -> bool:
-    """Compare gradients on some cases; with `known_failing`, failures of the operator itself are not reported again."""
+    """Compare gradients on some cases; with `known_failing`, failures of the operator itself are not reported again.
+
+    Raises:
+        CallTimeoutError: a call takes too long.
+    """
     functions = caller.functions()
     made = 0
     for case in small:
@@ -116,6 +122,8 @@ def _compare(
                     seed,
                 )
             except NeuronCustomOpError as error:
+                if error.kind == "timeout":
+                    raise CallTimeoutError(error, case) from error
                 if error.kind not in REFUSAL_KINDS and not (
                     known_failing and error.op == caller.entry.qualified
                 ):

@@ -1,7 +1,8 @@
 """The command line of neuron-ls: the real tool's flags (AWS Neuron documentation, neuron-ls) and our own.
 
 The real tool's parser is taken to be go-flags: short flags bundle, a value follows its flag as the next word or after
-`=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours.
+`=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours;
+`--format json|csv` and `--watch SECONDS` are old spellings of `--json`, `--csv` and `--interval DURATION`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ _LONG = {
     "--topology": "topology",
     "--json-output": "json",
     "--help": "help",
+    "--json": "json",
     "--csv": "csv",
     "--verbose": "verbose",
     "--version": "version",
     "--debug": "debug",
 }
-_SHORT = {"w": "wide", "a": "show_all", "t": "topology", "j": "json", "h": "help"}
+_SHORT = {"w": "wide", "a": "show_all", "t": "topology", "j": "json", "h": "help", "V": "version"}
 _NAMES = {
     "wide": "-w, --wide",
     "show_all": "-a, --show-all-procs",
@@ -28,7 +30,7 @@ _NAMES = {
     "json": "-j, --json-output",
     "help": "-h, --help",
 }
-_VALUES = ("--device", "--filter", "--format", "--machine", "--owner", "--source")
+_VALUES = ("--device", "--filter", "--format", "--interval", "--machine", "--owner", "--source")
 _OPTIONAL_VALUES = {"--color": "auto", "--watch": ""}
 FORMATS = ("text", "json", "csv")
 COLOURS = ("auto", "always", "never")
@@ -39,6 +41,14 @@ DEFAULT_PERIOD_S = 1.0
 
 class FlagError(Exception):
     """The command line is invalid; the text is what the tool prints."""
+
+
+class UnknownFlagError(FlagError):
+    """There is no such flag; `flag` is the word of the command line."""
+
+    def __init__(self, name: str, flag: str) -> None:
+        super().__init__(f"unknown flag `{name}'")
+        self.flag = flag
 
 
 class Flags:
@@ -56,6 +66,7 @@ class Flags:
         "filters",
         "format",
         "help",
+        "interval_s",
         "machine",
         "period_s",
         "show_all",
@@ -81,6 +92,7 @@ class Flags:
         self.machine: str | None = None
         self.source: str | None = None
         self.period_s: float | None = None
+        self.interval_s: float | None = None
 
     def words(self) -> list[str]:
         """Return the command line for the renderer, with users in filters as uids."""
@@ -114,6 +126,10 @@ def parse(argv: list[str]) -> Flags:
             _short(flags, word)
         else:
             raise FlagError(f"unexpected argument `{word}'")
+    if flags.interval_s is not None:
+        if flags.period_s is None:
+            raise FlagError("flag `--interval' needs `--watch'")
+        flags.period_s = flags.interval_s
     return flags
 
 
@@ -126,6 +142,8 @@ def _long(flags: Flags, word: str, words: list[str]) -> None:
     elif flag in _OPTIONAL_VALUES:
         if flag == "--watch" and not equals and words and words[0][:1].isdigit():
             value, equals = words.pop(0), "="
+        if flag == "--color" and not equals and words and words[0][:1] != "-":
+            value, equals = words.pop(0), "="
         _set_optional(flags, flag, value if equals else _OPTIONAL_VALUES[flag], given=bool(equals))
     elif flag in _VALUES:
         _set(flags, flag, value if equals else _next(flag, words))
@@ -133,7 +151,7 @@ def _long(flags: Flags, word: str, words: list[str]) -> None:
             while words and words[0][:1] != "-" and looks_like_filter(words[0]):
                 _set(flags, flag, words.pop(0))
     else:
-        raise FlagError(f"unknown flag `{flag[2:]}'")
+        raise UnknownFlagError(flag[2:], flag)
 
 
 def _short(flags: Flags, word: str) -> None:
@@ -141,7 +159,7 @@ def _short(flags: Flags, word: str) -> None:
         raise _no_value(_SHORT[word[1]])
     for letter in word[1:]:
         if letter not in _SHORT:
-            raise FlagError(f"unknown flag `{letter}'")
+            raise UnknownFlagError(letter, f"-{letter}")
         _switch(flags, _SHORT[letter])
 
 
@@ -175,6 +193,8 @@ def _set(flags: Flags, flag: str, value: str) -> None:
         raise FlagError(f"expected argument for flag `{flag}'")
     elif flag == "--machine":
         flags.machine = value
+    elif flag == "--interval":
+        flags.interval_s = _period_s(flag, value)
     else:
         flags.source = value
 
@@ -183,7 +203,7 @@ def _set_optional(flags: Flags, flag: str, value: str, *, given: bool) -> None:
     if flag == "--color":
         flags.colour = _choice(flag, value, COLOURS)
     else:
-        flags.period_s = _period_s(value) if given else DEFAULT_PERIOD_S
+        flags.period_s = _period_s(flag, value) if given else DEFAULT_PERIOD_S
 
 
 def _choice(flag: str, value: str, choices: tuple[str, ...]) -> str:
@@ -204,11 +224,19 @@ def _devices(text: str) -> frozenset[int]:
         raise FlagError(f"flag `--device' expects devices such as 0,2 or 0-3, not `{text}'") from None
 
 
-def _period_s(text: str) -> float:
+def _period_s(flag: str, text: str) -> float:
+    from neurontools.base.units import parse_duration
+    from neurontools.errors import UsageError
+
     try:
-        period_s = float(text)
-    except ValueError:
+        period_s = parse_duration(text)
+    except UsageError:
         period_s = 0.0
     if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
-        raise FlagError(f"flag `--watch' expects {MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds, not `{text}'")
+        raise FlagError(f"flag `{flag}' expects {MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds, not `{text}'")
     return period_s
+
+
+def suggestions() -> tuple[str, ...]:
+    """Return the flags that a misspelt one may have meant."""
+    return tuple(flag for flag in (*_LONG, *_VALUES, *_OPTIONAL_VALUES) if flag != "--format")

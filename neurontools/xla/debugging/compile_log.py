@@ -59,7 +59,7 @@ def report_compiles(root: str) -> None:
         and not env.flag(env.EXPLAIN)
     ):
         where = "" if root == DEFAULT_ROOT else f" --cache-dir {shlex.quote(root)}"
-        sys.stderr.write(f"{compiled} graphs compiled; to see why: neuron-cache why --last{where}\n")
+        sys.stderr.write(f"{compiled} graphs compiled; to see why: neuron-cache why{where}\n")
 
 
 def current_source() -> str:

@@ -259,7 +259,7 @@ def test_what_is_not_an_archive_says_what_it_is(home: Path, data: bytes) -> None
     found = f"it starts with {data[:16]!r}" if data else "it is empty"
     with pytest.raises(ExportError) as refused:
         import_archive(str(home / "x.tar"), str(home / "other"))
-    assert refused.value.message.endswith(f"not an archive of 'neuron-cache export': {found}")
+    assert refused.value.message.endswith(f"not an archive of 'neuron-cache copy': {found}")
     assert not (home / "other").exists()
 
 

@@ -138,7 +138,7 @@ def test_what_needs_a_directory_says_how_to_get_one(bucket: str, run: Run) -> No
     for words in (["pin", "x"], ["verify", "--fix"], ["tag", "t", "x"], ["import", "x.tar"]):
         refused = run(*words, "--cache-dir", bucket)
         assert refused.code == 2
-        assert f"neuron-cache sync {bucket} DIR" in refused.err
+        assert f"neuron-cache copy --from {bucket} --to DIR" in refused.err
 
 
 def test_three_thousand_entries_are_listed_in_pages(

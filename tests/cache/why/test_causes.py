@@ -492,11 +492,11 @@ def test_a_run_that_found_all_has_nothing_to_explain(
     [
         (["--last"], 1, "no run is recorded"),
         (["--run", "x"], 1, "no run 'x' is recorded"),
-        ([], 2, "one or two entries, not 0"),
+        ([], 1, "no run is recorded"),
         (["a", "b", "c"], 2, "one or two entries, not 3"),
         (["abc", "--last"], 2, "ENTRY and --last exclude each other"),
         (["--last", "--full", "--max-lines", "3"], 2, "exclude each other"),
-        (["--last", "--max-lines", "0"], 1, "no run"),
+        (["--last", "--max-lines", "0"], 2, "not a number above 0"),
         (["abc"], 1, "no entry 'abc'"),
         (["--run", "."], 1, "is not the profile"),
     ],

@@ -206,7 +206,7 @@ def test_another_machine_by_its_flag(tool):
     assert tool("neuron-ls").stdout.startswith("instance-type: trn1.2xlarge\n")
     for words in (["--machine", "ci"], ["--machine=ci"], ["-w", "--machine", "ci", "-a"]):
         assert tool("neuron-ls", *words).stdout.startswith("instance-type: inf2.xlarge\n")
-    assert tool("neuron-ls", "--machine", "other").returncode == 1
+    assert tool("neuron-ls", "--machine", "other").returncode == 3
 
 
 def test_csv_has_a_line_for_every_process(tool):
@@ -363,6 +363,8 @@ def test_colours_only_on_the_flag(tool, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in tool("neuron-ls", "--color").stdout
     assert "\x1b[1m" in tool("neuron-ls", "--color=always").stdout
+    assert "\x1b[1m" in tool("neuron-ls", "--color", "always").stdout
+    assert "\x1b" not in tool("neuron-ls", "--color", "never").stdout
 
 
 @pytest.mark.parametrize(
@@ -370,6 +372,8 @@ def test_colours_only_on_the_flag(tool, monkeypatch):
     [
         (["--watch=0"], "flag `--watch' expects 0.05 to 86400 seconds, not `0'"),
         (["--watch", "1e9"], "flag `--watch' expects 0.05 to 86400 seconds, not `1e9'"),
+        (["--watch", "--interval", "0"], "flag `--interval' expects 0.05 to 86400 seconds, not `0'"),
+        (["--interval", "1s"], "flag `--interval' needs `--watch'"),
         (["--device", "3-1"], "flag `--device' expects devices such as 0,2 or 0-3, not `3-1'"),
         (["--device"], "expected argument for flag `--device'"),
         (["--machine"], "expected argument for flag `--machine'"),

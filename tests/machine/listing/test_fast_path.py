@@ -266,7 +266,20 @@ def test_help_has_examples_and_starts_nothing(tool, flag, home):
 @pytest.mark.parametrize(("flag", "name"), [("--badflag", "badflag"), ("-x", "x"), ("-wjx", "x")])
 def test_an_unknown_flag_is_reported_on_stdout_without_any_machine(tool, flag, name):
     run = tool("neuron-ls", flag)
-    assert (run.returncode, run.stdout, run.stderr) == (1, f"unknown flag `{name}'\n", "")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        1,
+        f"unknown flag `{name}'\n",
+        "hint: see 'neuron-ls --help'\n",
+    )
+
+
+def test_a_misspelt_flag_of_ours_is_suggested_on_stderr(tool):
+    run = tool("neuron-ls", "--macine", "x")
+    assert (run.returncode, run.stdout, run.stderr) == (
+        1,
+        "unknown flag `macine'\n",
+        "hint: did you mean '--machine'?\n",
+    )
 
 
 def test_the_parser_for_completion_knows_every_flag():

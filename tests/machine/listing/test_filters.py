@@ -258,7 +258,7 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         (["--device=1,"], "flag `--device' expects devices such as 0,2 or 0-3, not `1,'"),
         (["--format=xml"], "Invalid value `xml' for option `--format'. Allowed values are: text, json or csv"),
         (["--color=red"], "Invalid value `red' for option `--color'. Allowed values are: auto, always or never"),
-        (["--color", "always"], "unexpected argument `always'"),
+        (["--color", "red"], "Invalid value `red' for option `--color'. Allowed values are: auto, always or never"),
         (["--source="], "expected argument for flag `--source'"),
         (["--verbose=1"], "bool flag `--verbose' cannot have an argument"),
         (["-w=1"], "bool flag `-w, --wide' cannot have an argument"),

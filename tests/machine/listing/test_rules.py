@@ -137,7 +137,7 @@ def test_another_release_is_refused(make):
         ("--badflag", "unknown flag `badflag'"),
         ("-x", "unknown flag `x'"),
         ("-wx", "unknown flag `x'"),
-        ("--json", "unknown flag `json'"),
+        ("--jsn", "unknown flag `jsn'"),
         ("--wide=1", "bool flag `-w, --wide' cannot have an argument"),
         ("trn1", "unexpected argument `trn1'"),
         ("-", "unexpected argument `-'"),
