@@ -202,6 +202,8 @@ def written(node: Node) -> tuple[View, ...]:
     found = [view for view in node.results if view is not None]
     name = split_name(node.op)[1]
     positions = _WRITTEN_POSITIONS.get(family(node.op), ())
+    if "batch_norm" in name and not _updates_statistics(node, name):
+        positions = ()
     if not positions and name.endswith("_") and not name.endswith("__"):
         positions = (0,)
     for position in positions:
@@ -211,6 +213,13 @@ def written(node: Node) -> tuple[View, ...]:
         if key == "out":
             found += views(value)
     return tuple(dict.fromkeys(found))
+
+
+def _updates_statistics(node: Node, name: str) -> bool:
+    """Return whether a batch norm changes its running statistics: the forward pass does, in training."""
+    if name.endswith("_backward"):
+        return False
+    return "with_update" in name or node.args[5:6] == (True,)
 
 
 def read_bytes(node: Node) -> int:

@@ -135,3 +135,19 @@ def test_a_tensor_given_as_out_is_written() -> None:
     assert written(replace(node, results=())) == (out,)
     assert written(node) == (out,)
     assert written(Node("aten.add_.Tensor", (x, y), (), ())) == (x,)
+
+
+@pytest.mark.parametrize(
+    ("op", "flag", "changes"),
+    [
+        ("native_batch_norm.default", True, True),
+        ("native_batch_norm.default", False, False),
+        ("_native_batch_norm_legit.default", False, False),
+        ("_batch_norm_with_update.default", False, True),
+        ("native_batch_norm_backward.default", True, False),
+    ],
+)
+def test_running_statistics_change_in_training(op: str, flag: bool, changes: bool) -> None:
+    x, weight, bias, mean, variance, y = (tensor(slot, 4) for slot in range(6))
+    node = Node(f"aten.{op}", (x, weight, bias, mean, variance, flag, 0.1), (), (y,))
+    assert written(node) == ((y, mean, variance) if changes else (y,))

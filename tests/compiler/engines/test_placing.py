@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.engine_model.builder import GraphBuilder
-from benchmarks.engine_model.convolutional import convolve, relu
+from benchmarks.engine_model.convolutional import batch_norm, convolve, relu
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.placement import Engine
 from neurontools.machine.instances.catalogue import DeviceType, instance_type
@@ -57,3 +57,10 @@ def test_a_value_that_is_changed_in_place_is_spilled_once() -> None:
     cost = estimate(graph, TRN1)
     assert cost.spill_save_bytes == cost.spill_reload_bytes == 64 * 64 * 56 * 56 * 4
     assert estimate(graph, TRN1, matmul_dtype="bfloat16").spill_save_bytes == cost.spill_save_bytes // 2
+
+
+def test_a_folded_batch_norm_moves_nothing() -> None:
+    b = GraphBuilder()
+    graph = b.finish(relu(b, batch_norm(b, convolve(b, b.input(1, 64, 28, 28), 64, 3))))
+    moved = [op for op in estimate(graph, TRN1).ops if "batch_norm" in op.name and op.engine is Engine.DMA]
+    assert moved == []

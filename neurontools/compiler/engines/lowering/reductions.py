@@ -156,6 +156,10 @@ def lower_batch_norm(low: Lowering, call: LoweredCall) -> None:
     machine, costs = low.machine, low.costs
     sources, targets = _slots(call)
     work = flops(call.node)
+    if not is_backward(call.node.op) and not _trains(call):
+        # Scale and shift are part of the convolution's weights; they are not loaded for themselves.
+        sources = sources[:1]
+        low.step.reads = [operand for operand in low.step.reads if operand.buffer in sources]
     if is_backward(call.node.op):
         pair = machine.tensor_tensor_factor(main.dtype, from_psum=False)
         middle = low.local()
