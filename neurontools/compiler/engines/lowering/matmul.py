@@ -204,7 +204,7 @@ def lower_convolution(low: Lowering, call: LoweredCall) -> None:
         low.read(
             view,
             factor_bytes(low, view) if view is weight else None,
-            _weight_row(view) if view is weight else None,
+            _weight_row(low, view) if view is weight else None,
         )
     offsets = math.prod(weight.shape[2:]) if weight is not None else 1
     done = low.local()
@@ -235,8 +235,10 @@ def lower_convolution(low: Lowering, call: LoweredCall) -> None:
             low.in_psum.add(view.slot)
 
 
-def _weight_row(view: View) -> int:
-    return max(1, view.shape[0] * item_bytes(view.dtype)) if view.shape else 1
+def _weight_row(low: Lowering, view: View) -> int:
+    """Return the bytes of a descriptor of a kernel: a channel of inputs with all offsets and outputs."""
+    channels = max(1, view.shape[1] if len(view.shape) > 1 else 1)
+    return max(1, factor_bytes(low, view) // channels)
 
 
 def _convolution_cycles(

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 def _prepare(
-    low: Lowering, call: LoweredCall, layout: PartitionLayout | None
+    low: Lowering,
+    call: LoweredCall,
+    layout: PartitionLayout | None,
+    operands: tuple[View, ...] | None = None,
 ) -> tuple[View, int, int] | None:
     """Note the operands of a row-wise call; return its largest tensor, its elements a partition and its row tiles."""
-    low.read_all(call)
+    for view in dict.fromkeys(call.operands if operands is None else operands):
+        low.read(view)
     main = call.main
     if main is None or numel(main) == 0:
         for view in call.results:
@@ -149,7 +153,8 @@ def lower_batch_norm(low: Lowering, call: LoweredCall) -> None:
     low.step.streams = True
     layout = PartitionLayout.CHANNEL if call.main is not None and len(call.main.shape) >= 3 else None
     follows_convolution = any(view.slot in low.in_psum for view in call.operands[:1])
-    found = _prepare(low, call, layout)
+    is_folded = follows_convolution and not is_backward(call.node.op) and not _trains(call)
+    found = _prepare(low, call, layout, operands=call.operands[:1] if is_folded else call.operands)
     if found is None:
         return
     main, elements, _ = found
@@ -172,7 +177,7 @@ def lower_batch_norm(low: Lowering, call: LoweredCall) -> None:
             Engine.VECTOR, "BN_STATS", elements + extra, 1.0, sources, (statistics,), pieces=1, flops=work
         )
         low.emit(Engine.SCALAR, "ACTIVATE", elements, 1.0, (statistics,), targets)
-    elif follows_convolution and call.next_kind is OperatorFamily.ELEMENTWISE and call.distance <= 2:
+    elif is_folded and call.next_kind is OperatorFamily.ELEMENTWISE and call.distance <= 2:
         # The next call reads PSUM itself.
         low.pass_on(sources, targets, work)
         _finish(low, call, layout)
