@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 
 def _prepare(
-    low: Lowering,
-    call: LoweredCall,
-    layout: PartitionLayout | None,
-    operands: tuple[View, ...] | None = None,
+    low: Lowering, call: LoweredCall, layout: PartitionLayout | None
 ) -> tuple[View, int, int] | None:
     """Note the operands of a row-wise call; return its largest tensor, its elements a partition and its row tiles."""
-    for view in dict.fromkeys(call.operands if operands is None else operands):
-        low.read(view)
+    low.read_all(call)
     main = call.main
     if main is None or numel(main) == 0:
         for view in call.results:
@@ -154,7 +150,7 @@ def lower_batch_norm(low: Lowering, call: LoweredCall) -> None:
     layout = PartitionLayout.CHANNEL if call.main is not None and len(call.main.shape) >= 3 else None
     follows_convolution = any(view.slot in low.in_psum for view in call.operands[:1])
     is_folded = follows_convolution and not is_backward(call.node.op) and not _trains(call)
-    found = _prepare(low, call, layout, operands=call.operands[:1] if is_folded else call.operands)
+    found = _prepare(low, call, layout)
     if found is None:
         return
     main, elements, _ = found
