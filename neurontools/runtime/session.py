@@ -106,6 +106,11 @@ class Runtime:
             release_cores(claim.client)
             raise
 
+    @property
+    def faults_armed(self) -> bool:
+        """Whether the daemon has armed a fault for this process."""
+        return self._ended is None and self._writer.armed_faults > 0
+
     def allocate(self, nc: int, nbytes: int, category: MemoryCategory = MemoryCategory.TENSORS) -> None:
         """Take device memory of a core.
 

@@ -79,6 +79,10 @@ class Accelerator(Protocol):
     numerics: NumericsSettings | None
     """How results are rounded; None for the results of the CPU."""
 
+    @property
+    def faults_armed(self) -> bool:
+        """Return whether a fault may let the next allocation fail, so that it may not come from kept memory."""
+
     def core_count(self) -> int:
         """Return the number of cores."""
 

@@ -1,8 +1,10 @@
-// What torch asks of the xla device in C++: its guard and its allocator. They call Python only to synchronize and to
-// read memory: torch uses the guard in functions that must not throw, also while an exception is on its way.
+// What torch asks of the xla device in C++: its guard, its allocator and its views. They call Python only to synchronize
+// and to read memory: torch uses the guard in functions that must not throw, also while an exception is on its way.
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "device_views.h"
 
 #include <algorithm>
 #include <atomic>
@@ -108,6 +110,11 @@ EXPORT void register_guard(Callback chosen) {
   callback = chosen;
   c10::impl::registerDeviceGuard(kType, new Guard);
   c10::SetAllocator(kType, new Allocator);
+}
+
+EXPORT bool register_views() {
+  static const bool done = views::register_all();
+  return done;
 }
 
 EXPORT void set_device_count(int devices) {

@@ -1,7 +1,8 @@
-"""The device guard in C++: compiled at the first use of the device, then loaded from the cache directory.
+"""The device guard and views in C++: compiled at the first use of the device, then loaded from the cache directory.
 
 Torch calls the guard of a device in functions that must not throw, also while an exception leaves a backward pass. A
-guard in Python cannot be called then, and the process ends with SIGABRT.
+guard in Python cannot be called then, and the process ends with SIGABRT. The kernels of views are in the same library
+because a view in Python takes longer than recording an operator.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _REMEDY = "set XDG_CACHE_HOME to a directory of this user that allows executables"
 GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
+_HEADER = _SOURCE.with_name("device_views.h")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
+_VIEWS = ("as_strided", "view", "_reshape_alias")
 _DONE, _FAILED, _INTERRUPTED = 0, 1, 2
 _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_int,
@@ -80,6 +83,15 @@ def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) 
     _registered.append((library, callback))
 
 
+def register_views() -> tuple[str, ...]:
+    """Register the kernels of views in C++ and return their names; none without the guard in C++."""
+    for library, _ in _registered:
+        library.register_views.restype = ctypes.c_bool
+        if library.register_views():
+            return _VIEWS
+    return ()
+
+
 def set_device_count(count: int) -> None:
     """Tell the guard the number of devices, before there are tensors on them; it never shrinks."""
     for library, _ in _registered:
@@ -112,7 +124,7 @@ def ensure_guard(torch_directory: str) -> str:
 
 def _key(torch_directory: str) -> str:
     digest = hashlib.sha256("\n".join(_FLAGS).encode())
-    for file in (_SOURCE, Path(torch_directory, "version.py")):
+    for file in (_SOURCE, _HEADER, Path(torch_directory, "version.py")):
         digest.update(file.read_bytes())
     # Without a start of the compiler: this is done whenever a program starts.
     chosen = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++"]
@@ -129,7 +141,8 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
 
     from neurontools.customop.building.toolchain import run_program, unwritable
 
-    torch_files = ("-isystem", f"{torch_directory}/include", f"{torch_directory}/lib/libc10.so")
+    libraries = (f"{torch_directory}/lib/{name}.so" for name in ("libc10", "libtorch_cpu"))
+    torch_files = ("-isystem", f"{torch_directory}/include", *libraries)
     try:
         paths.make_private(os.path.dirname(path))
         with TemporaryDirectory() as directory:

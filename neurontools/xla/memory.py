@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from neurontools.xla.accelerator import Accelerator
 
 
+_KEPT_BYTES = 1 << 20
+
+
 class MemoryAccount:
     """The device memory of the tensors of one device.
 
     Frees arrive from finalizers, at any time, even in the middle of a call into the accelerator: they are counted
-    first and passed on when no call is running and no graph is open.
+    first and passed on when no call is running and no graph is open. Small tensors come and go in each step, so up to
+    1 MiB of freed memory is kept for the next ones.
     """
 
-    __slots__ = ("_accelerator", "_closed", "_freed_bytes", "_host", "_index", "_inside", "used_bytes")
+    __slots__ = ("_accelerator", "_closed", "_freed_bytes", "_host", "_index", "_inside")
 
     def __init__(self, accelerator: Accelerator, index: int, host: HostBudget) -> None:
         self._accelerator = accelerator
@@ -35,7 +39,6 @@ class MemoryAccount:
         self._freed_bytes = 0
         self._inside = False
         self._closed = False
-        self.used_bytes = 0
 
     def charge(self, nbytes: int) -> None:
         """Take device memory.
@@ -44,6 +47,14 @@ class MemoryAccount:
             NrtError: the core's memory is full.
             HostMemoryError: this computer has no memory for the contents.
         """
+        if not self._accelerator.faults_armed and nbytes <= self._freed_bytes:
+            self._freed_bytes -= nbytes  # without a call in between, so that no finalizer comes first
+            try:
+                self._host.take(nbytes)
+            except HostMemoryError:
+                self._freed_bytes += nbytes
+                raise
+            return
         self.settle()
         self._inside = True
         try:
@@ -53,7 +64,6 @@ class MemoryAccount:
             except HostMemoryError:
                 self._accelerator.free(self._index, nbytes)
                 raise
-            self.used_bytes += nbytes
         finally:
             self._inside = False
 
@@ -75,11 +85,15 @@ class MemoryAccount:
         return self._host.limit_bytes - self._host.used_bytes
 
     def release(self, nbytes: int, *, defer: bool) -> None:
-        """Give device memory back, at once or with the next `settle`."""
-        self.used_bytes -= nbytes
-        self._host.give(nbytes)
+        """Give device memory back, at once or with the next `trim`."""
+        self._host.used_bytes -= nbytes
         self._freed_bytes += nbytes
-        if not defer and not self._inside:
+        if not defer and self._freed_bytes > _KEPT_BYTES:
+            self.settle()
+
+    def trim(self) -> None:
+        """Pass on deferred frees if they are large."""
+        if self._freed_bytes > _KEPT_BYTES:
             self.settle()
 
     def settle(self) -> None:

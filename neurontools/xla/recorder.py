@@ -383,7 +383,6 @@ class Recorder:
     def sync(self, cause: str) -> None:
         """Run what is recorded and start a new recording."""
         with self.lock:
-            self.account.settle()
             if self.node.parent is None:
                 return
             try:
@@ -406,7 +405,7 @@ class Recorder:
         if self._known_nodes > _TRIE_LIMIT:
             self.root = self.node = new_root()
             self._known_nodes = 0
-        self.account.settle()
+        self.account.trim()
 
     def close(self) -> None:
         """Drop what is recorded and stop accounting for memory."""

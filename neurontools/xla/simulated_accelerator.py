@@ -62,6 +62,11 @@ class SimulatedAccelerator:
         report_at_exit(cache.url)
         return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))
 
+    @property
+    def faults_armed(self) -> bool:
+        """Whether a fault may let the next allocation fail."""
+        return self.runtime.faults_armed
+
     def core_count(self) -> int:
         """Return the number of claimed cores."""
         return len(self.runtime.cores)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from neurontools.xla.debugging import metrics
+from neurontools.xla.device_guard import register_views
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.geometry import META, default_strides, restride
@@ -87,7 +88,8 @@ def _last_element(tensor: torch.Tensor) -> int:
 
 def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
-    kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS}
+    in_cpp = register_views()
+    kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
     kernels |= dict.fromkeys(_METADATA, set_view)
 
     def empty(

@@ -34,6 +34,7 @@ class InMemoryAccelerator:
     unloads: list[int] = field(default_factory=list)
     fail_next: Exception | None = None
     numerics: NumericsSettings | None = None
+    faults_armed: bool = False
     closed: bool = False
 
     def core_count(self) -> int:

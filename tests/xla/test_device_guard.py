@@ -17,7 +17,9 @@ from torch import nn
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.xla import api, device, device_guard
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard
+from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard, register_views
+from neurontools.xla.geometry import META
+from neurontools.xla.tensor_kernels import storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,3 +300,49 @@ def test_a_message_of_the_guard_fits_its_buffer(size: int) -> None:
     taken = min(size - 1, len(shown))
     assert buffer.raw[:taken] == shown[:taken]
     assert buffer.raw[taken:] == b"#" * (size - taken)
+
+
+VIEWS = [
+    ("view", [[6, 2], [-1], [2, -1, 2], [-2], [-1, -1], [5], [0, -1], [], [3, 4, 1]]),
+    ("as_strided", [[[2, 3], [4, 1]], [[2], [0], 3], [[], [], None], [[2], [1, 1]], [[2], [-1]], [[2], [1], -1]]),
+    ("_reshape_alias", [[[12], [1]], [[2, 6], [6, 1]], [[4, 3], [1, 4]]]),
+]  # fmt: skip
+BASES = [
+    lambda: torch.arange(12.0).view(3, 4).to("xla"),
+    lambda: torch.arange(12.0).view(3, 4).to("xla").t(),
+    lambda: torch.arange(24).view(6, 4).to("xla")[::2][1:],
+    lambda: torch.ones(0, 3).to("xla"),
+    lambda: torch.ones(12, device="xla:1"),
+]
+
+
+def outcome(call: Callable[[], torch.Tensor]) -> object:
+    try:
+        made = call()
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return (made.dtype, made.device, made.shape, made.stride(), made.storage_offset())
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_views_in_cpp_are_those_of_torch_with_its_messages(
+    machine: InMemoryAccelerator, base: Callable[[], torch.Tensor]
+) -> None:
+    tensor = base()
+    for name, cases in VIEWS:
+        overload = getattr(torch.ops.aten, name).default
+        for case in cases:
+            arguments = [case] if name == "view" else case
+            wanted = outcome(lambda: overload.redispatch(META, tensor, *arguments))  # noqa: B023  called at once
+            assert outcome(lambda: overload(tensor, *arguments)) == wanted, (name, case)  # noqa: B023
+
+
+def test_the_device_has_views_without_the_guard_in_cpp(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not set(storage_kernels(api.engine())) & set(register_views())
+    monkeypatch.setattr(device_guard, "_registered", [])
+    kernels = storage_kernels(api.engine())
+    base = torch.arange(6.0).to("xla")
+    assert kernels["view"](base, [3, 2])[1].tolist() == [2, 3]
+    assert kernels["as_strided"](base, [2], [2], 1).tolist() == [1, 3]

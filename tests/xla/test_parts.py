@@ -190,6 +190,31 @@ def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(
     assert account.read() == MemoryInfo(30, 130, machine.limit_bytes)
 
 
+def test_small_frees_are_kept_for_the_next_tensors_and_large_ones_passed_on(
+    machine: InMemoryAccelerator,
+) -> None:
+    account = MemoryAccount(machine, 0, HostBudget(1 << 30))
+    account.charge(1000)
+    account.release(600, defer=False)
+    account.charge(500)
+    assert machine.used_bytes[0] == 1000
+    assert account.read().used_bytes == 900
+    account.charge(2 << 20)
+    account.release(2 << 20, defer=False)
+    assert machine.used_bytes[0] == 900
+
+
+def test_kept_memory_is_not_used_while_a_fault_may_fail_the_next_allocation(
+    machine: InMemoryAccelerator,
+) -> None:
+    account = MemoryAccount(machine, 0, HostBudget(1000))
+    account.charge(100)
+    account.release(100, defer=False)
+    machine.faults_armed, machine.limit_bytes = True, 50
+    with pytest.raises(MemoryError):
+        account.charge(60)
+
+
 def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
     machine: InMemoryAccelerator,
 ) -> None:
@@ -200,7 +225,10 @@ def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
         account.charge(41)
     assert (machine.used_bytes[0], host.used_bytes) == (60, 60)
     account.release(60, defer=False)
-    account.charge(100)
+    account.charge(40)
+    with pytest.raises(HostMemoryError):
+        account.charge(61)
+    account.charge(60)
     assert (machine.used_bytes[0], host.used_bytes) == (100, 100)
 
 
