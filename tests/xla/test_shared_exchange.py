@@ -40,9 +40,13 @@ class Patient:
         return RuntimeError(f"member {position} runs {other}")
 
 
-@pytest.fixture(params=[1 << 12, 1 << 22], ids=["many pieces", "one piece"])
+@pytest.fixture(
+    params=[(1 << 12, 0), (1 << 22, 0), (1 << 22, 1 << 21)], ids=["many pieces", "one piece", "small tensors"]
+)
 def members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(shared_exchange, "_AREA_BYTES", request.param)
+    area_bytes, small_bytes = request.param
+    monkeypatch.setattr(shared_exchange, "_AREA_BYTES", area_bytes)
+    monkeypatch.setattr(shared_exchange, "_SMALL_BYTES", small_bytes)
     connections: list[dict[int, socket.socket]] = [{} for _ in range(SIZE)]
     for one in range(SIZE):
         for other in range(one):
