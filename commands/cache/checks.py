@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -145,11 +144,10 @@ def _why(arguments: argparse.Namespace) -> int:
             f"why takes one or two entries, not {len(arguments.entries)}",
             "neuron-cache why explains the last run; 'neuron-cache ls' lists entries",
         )
-    gc.disable()  # graphs of 50,000 operators are a million objects without a cycle
-    try:
+    from neurontools.base.garbage import without_collection
+
+    with without_collection():  # graphs of 50,000 operators are a million objects without a cycle
         return explain(arguments, root)
-    finally:
-        gc.enable()
 
 
 def _why_run(arguments: argparse.Namespace, root: str) -> int:

@@ -56,7 +56,7 @@ class Program:
 
     Args:
         loaded: the graph on its core.
-        function: its executable.
+        executable: returns its executable; generates it at the first call, as many graphs are learned and never run again.
         inputs: slots whose host tensors it takes.
         fresh: slots whose host tensors it returns.
         fresh_bytes: device memory that those take.
@@ -65,7 +65,7 @@ class Program:
     """
 
     loaded: LoadedGraph
-    function: Executable
+    executable: Callable[[], Executable]
     inputs: tuple[int, ...]
     fresh: tuple[int, ...]
     fresh_bytes: int

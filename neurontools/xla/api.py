@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.garbage import without_collection
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
@@ -49,7 +48,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         DeviceError: the torch version is not supported, or its PrivateUse1 has another name.
     """
     global _engine, _registry
-    with _lock, _without_collection():
+    with _lock, without_collection():  # all that is made here stays
         if _engine is not None:
             return
         device.check_torch()  # before modules that another version cannot import
@@ -71,18 +70,6 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         made.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
         _engine = made
         atexit.register(shutdown)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Pause garbage collection, which costs a fifth of the activation: all that is made here stays."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def engine() -> DeviceEngine:

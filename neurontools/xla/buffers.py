@@ -30,7 +30,7 @@ class BufferOwner(TensorStore, Protocol):
         """Make a buffer an input of the recording and return its part of the key."""
 
     def forget(self, buffer: DeviceBuffer) -> None:
-        """Release a buffer; called from its finalizer."""
+        """Release the memory of a buffer; called from its finalizer."""
 
 
 class DeviceBuffer:
@@ -60,7 +60,7 @@ class DeviceBuffer:
 
     def __del__(self) -> None:
         # `charged` is missing if __init__ was interrupted.
-        if hasattr(self, "charged"):
+        if getattr(self, "charged", False):
             self.recorder.forget(self)
 
 

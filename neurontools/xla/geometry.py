@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
@@ -55,6 +57,7 @@ def storage_of(tensor: torch.Tensor) -> int:
     return number
 
 
+@functools.cache
 def default_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a contiguous tensor."""
     strides = []

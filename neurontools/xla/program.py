@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.garbage import without_collection
 from neurontools.compiler.graph import Graph, Slot
 from neurontools.xla.accelerator import Program
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
@@ -16,7 +18,9 @@ from neurontools.xla.geometry import layout_bytes
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from neurontools.xla.accelerator import Accelerator, LoadedGraph
+    from collections.abc import Callable, Sequence
+
+    from neurontools.xla.accelerator import Accelerator, Executable, LoadedGraph
     from neurontools.xla.numerics.arithmetic import DeviceNumerics
     from neurontools.xla.recorded_trace import RecordedTrace
 
@@ -57,19 +61,31 @@ class ProgramStore:
 
         `trace` and `live` are as in `build_graph`, `cause` is what ended the recording.
         """
+        with without_collection():  # the objects of a graph have no cycles
+            return self._build(trace, live, cause)
+
+    def _build(self, trace: RecordedTrace, live: tuple[int, ...], cause: str) -> Program:
         graph = build_graph(trace, live, f"{cause} at {current_source() or 'an unknown line'}")
         loaded = self._load(graph, cause)
         inputs = set(graph.inputs)
         fresh = tuple(slot for slot in live if slot not in inputs)
         return Program(
             loaded=loaded,
-            function=generate(loaded.graph, trace.input_layouts(), self._numerics),
+            executable=self._executable(loaded.graph, trace.input_layouts()),
             inputs=loaded.graph.inputs,
             fresh=fresh,
             fresh_bytes=sum(graph.slots[slot].nbytes for slot in fresh),
             random=any(operator_of(overload_of(node)).random for node in loaded.graph.nodes),
             native=native_inputs(loaded.graph),
         )
+
+    def _executable(self, graph: Graph, input_layouts: Sequence[int]) -> Callable[[], Executable]:
+        @functools.cache
+        def executable() -> Executable:
+            with without_collection():
+                return generate(graph, input_layouts, self._numerics)
+
+        return executable
 
     def _load(self, graph: Graph, cause: str) -> LoadedGraph:
         digest = graph.digest()

@@ -116,14 +116,21 @@ class Recorder:
         self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[DeviceBuffer | None]
     ) -> Hashable:
         """Return the key part of a list of tensors."""
-        parts: list[Hashable] = []
-        for tensor, buffer in zip(tensors, buffers, strict=True):
-            if tensor is None or buffer is None:
-                parts.append(None)
-                continue
-            slot = buffer.slot if buffer.epoch is self.epoch else self.bind(buffer)
-            parts.append((slot, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()))
-        return tuple(parts)
+        epoch, bind = self.epoch, self.bind
+        return tuple(
+            [
+                None
+                if tensor is None or buffer is None
+                else (
+                    buffer.slot if buffer.epoch is epoch else bind(buffer),
+                    tensor.dtype,
+                    tensor.size(),
+                    tensor.stride(),
+                    tensor.storage_offset(),
+                )
+                for tensor, buffer in zip(tensors, buffers, strict=True)
+            ]
+        )
 
     def scalar(self, value: Any) -> Hashable:
         """Return the key part of a number; all but constants become inputs of the graph, whose type is the key."""
@@ -140,7 +147,6 @@ class Recorder:
         geometry = geometry_of(host)
         handle = self.make(geometry[1], geometry[0])
         buffer = DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
-        self.created += 1
         self.fill(buffer, host)
         attach(handle, buffer)
         if geometry[3] or default_strides(geometry[1]) != geometry[2]:
@@ -154,7 +160,6 @@ class Recorder:
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
         attach(handle, DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
-        self.created += 1
         return handle if default_strides(shape) == strides else restride(handle, geometry)
 
     def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
@@ -167,12 +172,12 @@ class Recorder:
         if not buffer.charged:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
+            self.created += 1
 
     def forget(self, buffer: DeviceBuffer) -> None:
-        """Release a buffer; called from its finalizer."""
+        """Release the memory of a buffer; called from its finalizer."""
         self.destroyed += 1
-        if buffer.charged:
-            self.account.release(buffer.nbytes, defer=self.node.parent is not None)
+        self.account.release(buffer.nbytes, defer=self.node.parent is not None)
 
     def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
@@ -433,11 +438,12 @@ class Recorder:
             for observe in self._observers:
                 observe(program.loaded, cause)
         self.created += node.slots - len(program.inputs)
+        self.destroyed += node.slots - len(program.inputs) - len(program.fresh)  # which no tensor refers to
         try:
             if program.fresh_bytes:
                 self.account.charge(program.fresh_bytes)
-                for slot in program.fresh:
-                    slots[slot].charged = True
+            for slot in program.fresh:
+                slots[slot].charged = True
             start_ns = time.perf_counter_ns()
             if program.loaded.extracted:
                 self._blank(live)
@@ -468,7 +474,7 @@ class Recorder:
             slots[slot].host = host if host is None else in_machine_memory(host)
         hosts = [slots[slot].host for slot in program.inputs]
         scalars = self.scalars
-        function = program.function
+        function = program.executable()
         with host_execution(), self.generator.scope() if program.random else nullcontext():
             outcome = self._accelerator.execute(program.loaded, lambda: function(hosts, scalars), hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):

@@ -232,11 +232,7 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
             )
 
     def _to_device(host: torch.Tensor, dtype: Any, device: Any, memory_format: Any) -> torch.Tensor:
-        with host_execution():
-            copied = host.to(
-                dtype=dtype or host.dtype, memory_format=memory_format or torch.preserve_format, copy=True
-            )
-        return _uploaded(engine.store(device), copied)
+        return _uploaded(engine.store(device), _copied(host, dtype, memory_format))
 
     def _local_scalar_dense(self: torch.Tensor) -> Any:
         metrics.count("aten::_local_scalar_dense")
@@ -251,6 +247,17 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         "_to_copy": _to_copy,
         "_local_scalar_dense": _local_scalar_dense,
     }
+
+
+def _copied(host: torch.Tensor, dtype: Any, memory_format: Any) -> torch.Tensor:
+    """Return a copy of a host tensor, as `to` makes it."""
+    with host_execution():
+        plain = dtype in {None, host.dtype} and memory_format is None and host.is_contiguous()
+        if plain and not has_pending_bits(host):
+            return host.clone()  # faster than `to`
+        return host.to(
+            dtype=dtype or host.dtype, memory_format=memory_format or torch.preserve_format, copy=True
+        )
 
 
 def _copy_resolved(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

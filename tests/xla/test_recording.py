@@ -18,6 +18,8 @@ from neurontools.xla.accelerator import DeviceError, LostValueError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from neurontools.compiler.graph import Graph
+    from neurontools.xla.accelerator import LoadedGraph
     from tests.xla.conftest import InMemoryAccelerator
 
 
@@ -554,3 +556,18 @@ def test_a_call_that_fails_after_a_known_start_does_not_repeat_what_has_run(
         return x.tolist()
 
     assert [program(fails) for fails in (False, False, True, True, False)] == [[6.0] * 3] * 5
+
+
+def test_no_garbage_is_collected_while_a_graph_compiles(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, collecting = machine.load, []
+
+    def load_and_look(index: int, graph: Graph) -> LoadedGraph:
+        collecting.append(gc.isenabled())
+        return load(index, graph)
+
+    monkeypatch.setattr(machine, "load", load_and_look)
+    assert (torch.ones(3, device="xla") * 3).tolist() == [3, 3, 3]
+    assert collecting == [False] * len(machine.graphs)
+    assert gc.isenabled()
