@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -36,15 +37,20 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 _HEAD = "## "
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
     """Run the named benchmarks; the exit code is 1 when a budget is not kept."""
-    names = [word for word in words if word != "--write"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=(*BENCHMARKS, []), help=", ".join(BENCHMARKS)
+    )
+    parser.add_argument("--write", action="store_true", help="keep the results in RESULTS.md")
+    arguments = parser.parse_args()
     all_rows: list[BenchmarkRow] = []
-    for name in names or BENCHMARKS:
+    for name in arguments.names or BENCHMARKS:
         print(f"{name} ...", flush=True)
         rows = import_module(f"benchmarks.{name}").main()
         print(table(rows), flush=True)
-        if "--write" in words:
+        if arguments.write:
             keep(name, rows)
         all_rows += rows
     return 0 if all(row.ok for row in all_rows) else 1
@@ -75,4 +81,4 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
