@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.placement import family, is_attention, split_name
+from neurontools.compiler.engines.lowering.families import family
+from neurontools.compiler.engines.placement import is_attention, split_name
 from neurontools.compiler.graph import View, reads, views
 
 if TYPE_CHECKING:

@@ -6,8 +6,13 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.lowering.families import OperatorFamily, is_backward, kind_of, plain_name
-from neurontools.compiler.engines.placement import has_instruction
+from neurontools.compiler.engines.lowering.families import (
+    OperatorFamily,
+    has_instruction,
+    is_backward,
+    kind_of,
+    plain_name,
+)
 from neurontools.compiler.graph import reads
 from neurontools.compiler.work import item_bytes, touched_bytes, written
 

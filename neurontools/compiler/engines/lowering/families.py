@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
+from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.placement import family, is_attention, is_collective, is_custom, split_name
+from neurontools.compiler.engines.placement import is_attention, is_collective, is_custom, split_name
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import Node
 
 
 class OperatorFamily(StrEnum):
@@ -38,7 +42,6 @@ _NAMES = {
         """,
     OperatorFamily.CONVOLUTION: """
         convolution convolution_overrideable _convolution conv1d conv2d conv3d conv_transpose2d mkldnn_convolution
-        convolution_backward convolution_backward_overrideable
         """,
     OperatorFamily.SOFTMAX: """
         _softmax softmax _log_softmax log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data
@@ -48,7 +51,7 @@ _NAMES = {
     OperatorFamily.BATCH_NORM: """
         native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
         _native_batch_norm_legit_functional _batch_norm_with_update batch_norm cudnn_batch_norm
-        batch_norm_elemt batch_norm_backward cudnn_batch_norm_backward
+        batch_norm_elemt
         """,
     OperatorFamily.REDUCTION: """
         sum mean nansum amax amin aminmax max min argmax argmin any all prod norm linalg_vector_norm var std
@@ -132,6 +135,39 @@ _PASSES = {
 }
 _ELEMENTWISE = {name: Passes(*counts) for counts, names in _PASSES.items() for name in names.split()}
 _DEFAULT = Passes(1, 0, 0)
+
+
+# These change what a tensor looks like, not what memory holds: no instruction comes of them.
+_VIEWS = """
+view reshape _reshape_alias _unsafe_view as_strided alias detach t transpose permute expand squeeze
+unsqueeze narrow slice select unfold flatten unflatten view_as split split_with_sizes chunk unbind
+diagonal empty empty_strided empty_like new_empty new_empty_strided lift_fresh movedim view_as_real
+view_as_complex
+"""
+_NO_INSTRUCTION = frozenset(_VIEWS.split())
+
+
+_FORWARD = frozenset({*_KINDS, *(name for name in _ELEMENTWISE if not name.endswith("_backward"))})
+
+
+@cache
+def family(op: str) -> str:
+    """Return the name that stands for an operator and its in-place, list and backward forms."""
+    name = split_name(op)[1].removeprefix("_foreach_")
+    if name.endswith("_") and not name.endswith("__"):
+        name = name[:-1]
+    if name in _FORWARD or name in _NO_INSTRUCTION:
+        return name
+    for suffix in ("_backward", "_copy", "_backward_overrideable"):
+        base = name.removesuffix(suffix)
+        if base != name and (base in _FORWARD or suffix == "_copy"):
+            return base if base in _FORWARD else "copy"
+    return name
+
+
+def has_instruction(node: Node) -> bool:
+    """Return whether a call becomes an instruction; views and uninitialised buffers do not."""
+    return is_custom(node.op) or family(node.op) not in _NO_INSTRUCTION
 
 
 @cache
