@@ -8,7 +8,10 @@ from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING
 
 from benchmarks.engine_model.anchors import CALIBRATION, REPORT, Anchor, anchors
+from benchmarks.engine_model.kernels import KERNELS
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import instance_type
 
 if TYPE_CHECKING:
@@ -41,6 +44,11 @@ class Verdict:
 def modelled_ms(anchor: Anchor) -> float:
     """Return the modelled time of one execution on one core."""
     device = instance_type(anchor.instance).device
+    parameters = dict(anchor.parameters)
+    kernel = KERNELS.get(parameters.pop("builder"))
+    if kernel is not None:
+        core = ModelledCore(device, device.lnc_default)
+        return (core.costs.launch_ns + schedule(kernel(core, **parameters), core).end_ns) / 1e6
     spent_ns = 0.0
     for graph, share in anchor.graphs():
         spent_ns += share * estimate(graph, device, matmul_dtype=anchor.matmul_dtype).total_ns
