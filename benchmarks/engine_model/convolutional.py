@@ -71,12 +71,13 @@ def resnet(*, depth: int, image: int = 224, classes: int = 1000, batch: int, dty
     for stage, count in enumerate(_RESNETS[depth]):
         for block in range(count):
             stride = 2 if stage and not block else 1
-            x = _block(b, x, 64 * 2**stage, stride, is_bottleneck=depth >= _FIRST_WITH_BOTTLENECK)
+            x = residual_block(b, x, 64 * 2**stage, stride, is_bottleneck=depth >= _FIRST_WITH_BOTTLENECK)
     pooled = b.compute("mean.dim", x, (-1, -2), True, shape=(batch, x.shape[1], 1, 1))
     return b.finish(linear(b, reshape(pooled, batch, x.shape[1]), classes))
 
 
-def _block(b: GraphBuilder, x: View, width: int, stride: int, *, is_bottleneck: bool) -> View:
+def residual_block(b: GraphBuilder, x: View, width: int, stride: int, *, is_bottleneck: bool) -> View:
+    """Convolve two or three times and add the input."""
     out = 4 * width if is_bottleneck else width
     if is_bottleneck:
         y = relu(b, batch_norm(b, convolve(b, x, width, 1)))

@@ -75,6 +75,7 @@ def encoder(
 def embed(
     b: GraphBuilder, batch: int, length: int, width: int, vocabulary: int, positions: int, sentences: int
 ) -> tuple[View, View]:
+    """Return the embedded words of sequences, normalized, and the mask of their padding."""
     words = b.input(batch, length, dtype="int32")
     seen = b.input(batch, length, dtype="int32")
     floats = b.compute("_to_copy.default", reshape(seen, batch, 1, 1, length), shape=(batch, 1, 1, length))
@@ -138,6 +139,7 @@ def decode(
     b: GraphBuilder, layers: int, width: int, heads: int, vocabulary: int, positions: int,
     batch: int, length: int, fused: bool, activation: str,
 ) -> tuple[View, View]:  # fmt: skip
+    """Return the last hidden states of a decoder and its table of words."""
     table = b.parameter(vocabulary, width)
     words = embedding(b, vocabulary, width, b.input(batch, length, dtype="int64"), weight=table)
     places = embedding(b, positions, width, b.input(1, length, dtype="int64"))

@@ -84,6 +84,7 @@ def _unit_length(b: GraphBuilder, x: View) -> View:
 
 
 def patches(b: GraphBuilder, batch: int, width: int, patch: int, image: int, *, bias: bool) -> View:
+    """Return the patches of images as a sequence, behind a position of its own, with positions added."""
     side = image // patch
     pixels, kernel = b.input(batch, 3, image, image), b.parameter(width, 3, patch, patch)
     offset = b.parameter(width) if bias else None

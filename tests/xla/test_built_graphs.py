@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from benchmarks.engine_model.builder import GraphBuilder
-from benchmarks.engine_model.convolutional import _block, batch_norm, convolve, max_pool, relu
+from benchmarks.engine_model.convolutional import batch_norm, convolve, max_pool, relu, residual_block
 from benchmarks.engine_model.training import decoder_training
 from benchmarks.engine_model.transformers import encoder
 from neurontools.compiler.graph import Graph, Node, View, reads
@@ -154,5 +154,5 @@ def test_a_residual_block(machine: InMemoryAccelerator) -> None:
     assert network
     b = GraphBuilder()
     x = relu(b, batch_norm(b, convolve(b, b.input(BATCH, 3, 32, 32), 64, 7, stride=2)))
-    made = _block(b, max_pool(b, x, 3, 2, 1), 8, 2, is_bottleneck=True)
+    made = residual_block(b, max_pool(b, x, 3, 2, 1), 8, 2, is_bottleneck=True)
     assert calls(b.finish(made)) == calls(record(machine, step))
