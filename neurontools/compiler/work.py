@@ -93,9 +93,25 @@ def products(node: Node) -> tuple[MatMul, ...]:
             )
         case "convolution" | "convolution_overrideable" | "_convolution" | "conv2d" | "mkldnn_convolution":
             return _convolution(node, backward="backward" in name)
+        case "_transformer_encoder_layer_fwd" | "_native_multi_head_attention":
+            return _fused_block(node, shapes)
         case _:
             return ()
     return _matmul(operands)
+
+
+def _fused_block(node: Node, shapes: list[tuple[int, ...]]) -> tuple[MatMul, ...]:
+    """Return the products of torch's fused transformer layer: one for each weight, then scores and mix."""
+    source = next((shape for shape in shapes if len(shape) == 3), None)
+    heads = [arg for arg in node.args if type(arg) is int][1:2]
+    weights = [shape for shape in shapes if len(shape) == 2]
+    if source is None or not heads or not 0 < heads[0] <= source[2]:
+        return ()
+    batch, length, width = source
+    depth = width // heads[0]
+    linears = [MatMul(1, batch * length, inner, outer) for outer, inner in weights]
+    scores = MatMul(batch * heads[0], length, depth, length)
+    return (*linears, scores, MatMul(batch * heads[0], length, length, depth))
 
 
 def flops(node: Node) -> int:

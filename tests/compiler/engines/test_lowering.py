@@ -203,3 +203,21 @@ def test_sixteen_bits_are_faster_on_vector_from_trn2_on() -> None:
         )
 
     assert vector_ns("bfloat16") < 0.6 * vector_ns("float32")
+
+
+def test_the_fused_transformer_layer_does_what_its_parts_do() -> None:
+    width, inner = 256, 1024
+    weights = [tensor(1, 3 * width, width), tensor(2, 3 * width), tensor(3, width, width), tensor(4, width)]
+    norms = [tensor(slot, width) for slot in (5, 6, 7, 8)]
+    feed = [tensor(9, inner, width), tensor(10, inner), tensor(11, width, inner), tensor(12, width)]
+    source, made = tensor(0, 4, 128, width), tensor(13, 4, 128, width)
+    arguments = (source, width, 4, *weights, True, False, 1e-5, *norms, *feed, None, None)
+    layer = Node("aten._transformer_encoder_layer_fwd.default", arguments, (), (made,))
+    fused = estimate(graph_of(layer, inputs=tuple(range(13))), DEVICE, matmul_dtype="bf16")
+    assert fused.unknown == ()
+    b = GraphBuilder()
+    written = attention(b, b.input(4, 128, width), 4, fused=True)
+    graph = b.finish(linear(b, b.like("gelu.default", linear(b, written, inner)), width))
+    parts = estimate(graph, DEVICE, matmul_dtype="bf16")
+    assert fused.matmul_flops == parts.matmul_flops
+    assert fused.total_ns == pytest.approx(parts.total_ns, rel=0.3)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.lowering.calls import PartitionLayout
 from neurontools.compiler.engines.lowering.families import is_backward
-from neurontools.compiler.engines.lowering.matmul import tile_cycles
+from neurontools.compiler.engines.lowering.matmul import factor_bytes, tile_cycles
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.work import products
 
@@ -60,9 +60,17 @@ def _score_elements(low: Lowering, scores: MatMul, share: float) -> float:
 def _forward(
     low: Lowering, call: LoweredCall, found: tuple[MatMul, MatMul], sources: tuple[int, ...], share: float
 ) -> None:
+    made = _attend(low, found, call.operands[0].dtype, sources, share)
+    low.step.instructions[-1].writes = (made, call.results[0].slot)
+    _finish(low, call)
+
+
+def _attend(
+    low: Lowering, found: tuple[MatMul, MatMul], dtype: str, sources: tuple[int, ...], share: float
+) -> int:
+    """Add scores, softmax and mix of all heads; return the value that they make."""
     scores, mixed = found
-    dtype = call.operands[0].dtype
-    raw, largest, weights, done = (low.local() for _ in range(4))
+    raw, largest, weights, done, made = (low.local() for _ in range(5))
     elements = _score_elements(low, scores, share)
     pieces = scores.batch * -(-scores.m // low.costs.partitions)
     _product(low, scores, dtype, sources[:2], raw, share)
@@ -70,21 +78,46 @@ def _forward(
     low.emit(Engine.SCALAR, "ACTIVATE", elements, 1.0, (largest,), (weights,), pieces=pieces)
     low.transpose(dtype, scores.m, scores.n, batch=scores.batch, share=share)
     _product(low, mixed, dtype, (weights, *sources[2:3]), done, share)
-    result = call.results[0]
     # The sum of a row divides what comes out, not the scores.
     out_elements = mixed.batch * -(-mixed.m // low.costs.partitions) * mixed.n
     factor = low.machine.tensor_scalar_factor("float32", from_psum=True)
     low.emit(
-        Engine.VECTOR,
-        "SCALAR",
-        out_elements,
-        factor,
-        (done,),
-        (result.slot,),
-        pieces=pieces,
-        may_use_scalar=True,
+        Engine.VECTOR, "SCALAR", out_elements, factor, (done,), (made,), pieces=pieces, may_use_scalar=True
     )
-    _finish(low, call)
+    return made
+
+
+def lower_fused_block(low: Lowering, call: LoweredCall) -> None:
+    """Lower torch's fused transformer layer: its linear layers, each with a pass over what it makes, and attention."""
+    found = products(call.node)
+    for view in dict.fromkeys(call.operands):
+        low.read(view, factor_bytes(low, view))
+    source, dtype = call.operands[0] if call.operands else None, "float32"
+    if source is None or len(found) < 2 or min(found[0].m, found[0].k, found[-1].n) == 0:
+        low.step.is_known = False
+        for view in call.results:
+            low.write(view)
+        return
+    dtype, current, parts = source.dtype, source.slot, low.costs.partitions
+    norm = low.machine.tensor_tensor_factor(dtype, from_psum=False)
+    norms = sum(len(view.shape) == 1 and view.shape[0] == found[0].k for view in call.operands) // 4
+    for number, product in enumerate(found[:-2]):
+        done, changed = low.local(), low.local()
+        low.transpose(dtype, product.m, product.k)
+        _product(low, product, dtype, (current,), done, 1.0)
+        elements = -(-product.m // parts) * product.n
+        low.emit(Engine.SCALAR, "ACTIVATE", elements, 1.0, (done,), (changed,))
+        current = changed
+        if number == 0:
+            current = _attend(low, (found[-2], found[-1]), dtype, (changed,), 1.0)
+    elements = -(-found[0].m // parts) * found[0].k
+    for _ in range(norms):
+        changed = low.local()
+        low.emit(Engine.VECTOR, "BN_STATS", elements, 1.0 + 3 * norm, (current,), (changed,))
+        current = changed
+    low.pass_on((current,), tuple(view.slot for view in call.results), 0)
+    for view in call.results:
+        low.write(view, PartitionLayout.ROW if len(view.shape) >= 2 else None)
 
 
 def _backward(

@@ -18,6 +18,7 @@ class OperatorFamily(StrEnum):
     MATMUL = "matmul"
     CONVOLUTION = "convolution"
     ATTENTION = "attention"
+    FUSED_BLOCK = "fused_block"
     ELEMENTWISE = "elementwise"
     SOFTMAX = "softmax"
     NORM = "norm"
@@ -43,6 +44,7 @@ _NAMES = {
     OperatorFamily.CONVOLUTION: """
         convolution convolution_overrideable _convolution conv1d conv2d conv3d conv_transpose2d mkldnn_convolution
         """,
+    OperatorFamily.FUSED_BLOCK: "_transformer_encoder_layer_fwd _native_multi_head_attention",
     OperatorFamily.SOFTMAX: """
         _softmax softmax _log_softmax log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data
         logsumexp

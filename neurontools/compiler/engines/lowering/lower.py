@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.instructions import CoreProgram
-from neurontools.compiler.engines.lowering.attention import lower_attention
+from neurontools.compiler.engines.lowering.attention import lower_attention, lower_fused_block
 from neurontools.compiler.engines.lowering.calls import calls_of, matmul_operands
 from neurontools.compiler.engines.lowering.context import Lowering
 from neurontools.compiler.engines.lowering.elementwise import lower_elementwise
@@ -31,7 +31,7 @@ from neurontools.compiler.engines.lowering.reductions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from neurontools.compiler.engines.lowering.calls import LoweredCall
     from neurontools.compiler.engines.modelled_core import ModelledCore
@@ -43,6 +43,7 @@ _LOWERINGS: dict[OperatorFamily, Callable[[Lowering, LoweredCall], None]] = {
     OperatorFamily.ATTENTION: lower_attention,
     OperatorFamily.ELEMENTWISE: lower_elementwise,
     OperatorFamily.UNKNOWN: lower_elementwise,
+    OperatorFamily.FUSED_BLOCK: lower_fused_block,
     OperatorFamily.SOFTMAX: lower_softmax,
     OperatorFamily.NORM: lower_norm,
     OperatorFamily.BATCH_NORM: lower_batch_norm,
@@ -97,25 +98,32 @@ def _factors_only(calls: Sequence[LoweredCall]) -> frozenset[int]:
 
 
 def _constants(calls: Sequence[LoweredCall], inputs: frozenset[int]) -> frozenset[int]:
-    """Return the inputs that only products read and the graph never writes; none if it computes gradients."""
-    if any(is_backward(call.node.op) or plain_name(call.node.op).startswith("_fused_") for call in calls):
+    """Return the weights: inputs that only products read and the graph never writes; none if it computes gradients."""
+    if any(is_backward(call.node.op) or plain_name(call.node.op) in _OPTIMIZERS for call in calls):
         return frozenset()
-    written = {view.slot for call in calls for view in call.results}
-    factors = {
-        view.slot
-        for call in calls
-        if call.kind in {OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION}
-        for view in (
-            matmul_operands(call)[1]
-            if call.kind is OperatorFamily.MATMUL
-            else (*call.operands, None, None)[1],
-        )
-        if view is not None
-    }
-    read_elsewhere = {
-        view.slot
-        for call in calls
-        if call.kind not in {OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION}
-        for view in call.operands
-    }
-    return frozenset((factors & inputs) - written - read_elsewhere)
+    factors: set[int] = set()
+    others: set[int] = set()
+    for call in calls:
+        weights = set(_weights(call))
+        factors |= weights
+        others.update(view.slot for view in call.results)
+        if call.kind not in _WITH_WEIGHTS:
+            others.update(view.slot for view in call.operands)
+    return (inputs & factors) - others
+
+
+_OPTIMIZERS = frozenset({"_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"})
+_WITH_WEIGHTS = frozenset({OperatorFamily.MATMUL, OperatorFamily.CONVOLUTION, OperatorFamily.FUSED_BLOCK})
+
+
+def _weights(call: LoweredCall) -> Iterator[int]:
+    """Yield the buffers that a product has as its second factor."""
+    match call.kind:
+        case OperatorFamily.MATMUL:
+            right = matmul_operands(call)[1]
+            if right is not None:
+                yield right.slot
+        case OperatorFamily.CONVOLUTION:
+            yield from (view.slot for view in call.operands[1:2])
+        case OperatorFamily.FUSED_BLOCK:
+            yield from (view.slot for view in call.operands if len(view.shape) == 2)
