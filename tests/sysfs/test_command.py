@@ -100,7 +100,7 @@ def test_without_a_machine_nothing_is_made(tool, home):
 def test_an_interval_out_of_range_is_a_usage_error(tool, interval):
     run = tool("neurontools", "sysfs", "export", "mirror", "--watch", f"--interval={interval}")
     assert run.returncode == 2
-    assert "out of range" in run.stderr
+    assert "--interval" in run.stderr
 
 
 def test_watching_shows_what_happens_and_resets(machine, watching, tool, home):
