@@ -230,3 +230,9 @@ def test_parts_of_a_step_add_up() -> None:
         estimate(decoder_training(**{**sizes, "layers": layers}), DEVICES[0]).total_ns for layers in (1, 2, 4)
     )
     assert four - two == pytest.approx(2 * (two - one), rel=0.25)
+
+
+@pytest.mark.parametrize("rows", [128, 256, 1024])
+def test_one_more_tile_of_a_gather_gains_nothing(rows: int) -> None:
+    full, over = (work_ns(cost_of(gathered, (12, count, 640), DEVICES[1])) for count in (rows, rows + 1))
+    assert over >= 0.99 * full

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import gpsimd
 from neurontools.compiler.engines import dma
-from neurontools.compiler.engines.instructions import Instruction
+from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
 from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.lowering.families import plain_name
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, CUSTOM_OPCODE, Engine
@@ -85,7 +85,8 @@ def lower_scatter(low: Lowering, call: LoweredCall) -> None:
 
 def _descriptors(low: Lowering, call: LoweredCall, nbytes: int, row: int, *, is_load: bool) -> None:
     costs, machine = low.costs, low.machine
-    count = max(1, -(-(nbytes // max(1, row)) // costs.partitions))
+    rows = nbytes // max(1, row)
+    count = max(1, -(-rows // costs.partitions))
     ready = low.local()
     opcode = "GATHER" if is_load else "SCATTER"
     indices = tuple(view.slot for view in call.operands[1:]) or tuple(view.slot for view in call.operands)
@@ -115,7 +116,7 @@ def _descriptors(low: Lowering, call: LoweredCall, nbytes: int, row: int, *, is_
             spent / count,
             reads,
             _targets(call),
-            count,
+            max(count, min(rows, STREAM_PIECES)),
             read_bytes=read,
             write_bytes=write,
         )
