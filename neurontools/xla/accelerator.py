@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
-    from neurontools.xla.numerics.settings import NumericsSettings
+    from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 T = TypeVar("T")
 Executable = Callable[[Sequence[Any], Sequence[float]], tuple["torch.Tensor", ...]]

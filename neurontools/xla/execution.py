@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.xla.accelerator import Executable
-    from neurontools.xla.numerics.arithmetic import DeviceNumerics
+    from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
 
 _KEYS = torch._C.DispatchKey
 _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)

@@ -11,11 +11,11 @@ from neurontools.compiler.neff import parse
 from neurontools.compiler.work import written
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.execution import generate, host_execution
 from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view
-from neurontools.xla.numerics.arithmetic import numerics_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

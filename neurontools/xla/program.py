@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.xla.accelerator import Accelerator, Executable, LoadedGraph
-    from neurontools.xla.numerics.arithmetic import DeviceNumerics
+    from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
     from neurontools.xla.recorded_trace import RecordedTrace
 
 EAGER = "eager mode"

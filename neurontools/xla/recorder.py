@@ -21,6 +21,7 @@ from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
 from neurontools.xla.call_capture import Call, fast_result, shape_results
+from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
@@ -35,7 +36,6 @@ from neurontools.xla.geometry import (
 )
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.memory import MemoryAccount
-from neurontools.xla.numerics.arithmetic import numerics_of
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.rng import DeviceGenerator

@@ -20,10 +20,10 @@ from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import LoadedGraph
+from neurontools.xla.core_arithmetic.settings import read_numerics
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.debugging.compile_log import report_at_exit
 from neurontools.xla.distributed.workers import check_worker_count
-from neurontools.xla.numerics.settings import read_numerics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.runtime.models import Model
+    from neurontools.xla.core_arithmetic.settings import NumericsSettings
     from neurontools.xla.debugging.live_explanation import CompileExplainer
-    from neurontools.xla.numerics.settings import NumericsSettings
 
 T = TypeVar("T")
 

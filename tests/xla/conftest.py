@@ -18,7 +18,7 @@ from neurontools.xla.accelerator import LoadedGraph
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.numerics.settings import NumericsSettings
+    from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 
 @dataclass

@@ -24,9 +24,9 @@ from torch.utils._pytree import tree_map
 
 from neurontools.numerics.formats import FP8_E4M3, FP32
 from neurontools.numerics.rounding import decode, encode, round_number, round_to
-from neurontools.xla.numerics.cast_rules import CastRule, ValueUse, is_attention, rule_of
-from neurontools.xla.numerics.fused_attention import attention_with_casts
-from neurontools.xla.numerics.settings import CastMode
+from neurontools.xla.core_arithmetic.cast_rules import CastRule, ValueUse, is_attention, rule_of
+from neurontools.xla.core_arithmetic.fused_attention import attention_with_casts
+from neurontools.xla.core_arithmetic.settings import CastMode
 from neurontools.xla.size_check import meta_results
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.numerics.formats import Format
-    from neurontools.xla.numerics.settings import NumericsSettings
+    from neurontools.xla.core_arithmetic.settings import NumericsSettings
     from neurontools.xla.operators import Operator, Parameter
 
     Types = Sequence[torch.dtype | None]
