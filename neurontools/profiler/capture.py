@@ -47,7 +47,7 @@ from neurontools.profiler.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from neurontools.runtime.session import Model, Runtime
 
@@ -66,6 +66,7 @@ def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
     Peaks are those of one logical NeuronCore at bfloat16.
     """
     device = runtime.instance.device
+    rank, world_size = _worker(os.environ)
     return Meta(
         instance_type=runtime.instance.name,
         instance_id=instance_id(env.machine(), os.getuid()),
@@ -84,7 +85,17 @@ def describe_run(runtime: Runtime, options: CaptureOptions) -> Meta:
             clock_hz=dict(device.core.clock_hz).get(_BASE_CLOCK, 0.0),
         ),
         version=__version__,
+        rank=rank,
+        world_size=world_size,
     )
+
+
+def _worker(environ: Mapping[str, str]) -> tuple[int | None, int]:
+    """Return the rank of this process and the number of workers, from torchrun's variables; no rank for one worker."""
+    rank, size = environ.get("RANK", ""), environ.get("WORLD_SIZE", "")
+    if rank.isdecimal() and size.isdecimal() and int(size) > 1:
+        return int(rank), int(size)
+    return None, 1
 
 
 class DeviceTemplate:

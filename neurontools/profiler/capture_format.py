@@ -133,7 +133,7 @@ class Meta:
     """A capture's own description.
 
     `dropped` counts by NeuronCore what went over the limit: (nc, system events, device executions). `ended_ns` is 0
-    when the process did not end in order. `clean` is derived from it.
+    when the process did not end in order. `clean` is derived from it. `rank` is None if the process is the only worker.
     """
 
     instance_type: str
@@ -151,6 +151,13 @@ class Meta:
     version: str = ""
     ended_ns: Count = 0
     dropped: tuple[tuple[Count, Count, Count], ...] = ()
+    rank: Count | None = None
+    world_size: Count = 1
+
+    @property
+    def label(self) -> str:
+        """The process, with its rank if it is one of several workers."""
+        return process_label(self.pid, self.rank)
 
     def write(self, directory: str) -> None:
         """Write meta.json aside and rename it, so that a reader never sees half of it."""
@@ -165,6 +172,11 @@ class Meta:
         }
         path = os.path.join(directory, META_FILE)
         write_atomic(path, json.dumps(stored, indent=1) + "\n", sync=False)
+
+
+def process_label(pid: int, rank: int | None) -> str:
+    """Return the name of a process in reports: its rank, if it is one of several workers, and its pid."""
+    return f"pid {pid}" if rank is None else f"rank {rank} (pid {pid})"
 
 
 def read_meta(directory: str) -> Meta:

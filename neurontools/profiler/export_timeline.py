@@ -83,7 +83,7 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
 
 def _group_name(row: TraceRow) -> str:
     clock = "wall clock, measured" if row.track.measured else "device clock, modelled"
-    return f"pid {row.pid} NC{row.nc} ({clock})"
+    return f"{row.process_label} NC{row.nc} ({clock})"
 
 
 def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
@@ -160,7 +160,12 @@ def _about(trace: Trace) -> dict[str, Any]:
         "origin_unix_ns": str(trace.origin_unix_ns),
         "clocks": CLOCKS,
         "processes": [
-            {"pid": meta.pid, "instance_type": meta.instance_type, "command": list(meta.command)}
+            {
+                "pid": meta.pid,
+                "rank": meta.rank,
+                "instance_type": meta.instance_type,
+                "command": list(meta.command),
+            }
             for meta in trace.processes
         ],
     }

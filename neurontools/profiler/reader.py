@@ -46,7 +46,7 @@ class ProcessCapture:
 
 
 def open_captures(path: str) -> tuple[ProcessCapture, ...]:
-    """Open every capture at or below a directory, or that of an events.bin, in order of start.
+    """Open every capture at or below a directory, or that of an events.bin, in order of rank and start.
 
     Raises:
         ProfileError: the path does not exist, is not a capture, or is damaged.
@@ -58,7 +58,12 @@ def open_captures(path: str) -> tuple[ProcessCapture, ...]:
     if not found:
         raise _foreign(directory)
     captures = [_open(path) for path in found]
-    return tuple(sorted(captures, key=lambda capture: (capture.meta.started_unix_ns, capture.directory)))
+    return tuple(sorted(captures, key=_order))
+
+
+def _order(capture: ProcessCapture) -> tuple[int, int, str]:
+    meta = capture.meta
+    return -1 if meta.rank is None else meta.rank, meta.started_unix_ns, capture.directory
 
 
 def _directory(path: str) -> str:

@@ -29,6 +29,7 @@ class CoreSummary:
     metrics: tuple[ProfileMetric, ...]
     wall_span_ns: int
     wall_busy_ns: int
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class ModelSummary:
     wall_median_ns: int
     wall_max_ns: int
     modelled_ns: int
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ def _core(trace: Trace, rows: tuple[TraceRow, ...]) -> CoreSummary:
         metrics=core_metrics(trace, device, trace.processes[head.process].peaks) if device else (),
         wall_span_ns=last - first,
         wall_busy_ns=busy_ns(trace.start[busy.span], trace.duration[busy.span]) if busy else 0,
+        rank=head.rank,
     )
 
 
@@ -153,6 +156,7 @@ def _model(trace: Trace, row: TraceRow, number: int, executions: Int64s, modelle
         wall_median_ns=int(np.sort(warm)[len(warm) // 2]),
         wall_max_ns=int(warm.max()),
         modelled_ns=modelled_ns,
+        rank=row.rank,
     )
 
 
@@ -297,7 +301,7 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})"),
         ("execution", str(int(trace.execution[event]))),
         ("status", str(int(trace.status[event])) if trace.status[event] else ""),
-        ("process", f"{row.pid}, NC{row.nc} (core {row.core} of the machine)"),
+        ("process", f"{row.process_label}, NC{row.nc} (core {row.core} of the machine)"),
     )
     return tuple((name, value) for name, value in fields if value)
 

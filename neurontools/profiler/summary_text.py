@@ -101,6 +101,7 @@ def _core_json(core: CoreSummary) -> dict[str, Any]:
     return {
         "process": core.process,
         "pid": core.pid,
+        "rank": core.rank,
         "nc_idx": core.nc,
         "core": core.core,
         "wall_span_ns": core.wall_span_ns,
@@ -120,7 +121,7 @@ def _head(summary: Summary) -> str:
     lines = [f"Profile of a simulated {', '.join(kinds)}: {', '.join(counts)}"]
     for meta in summary.processes:
         ncs = ",".join(str(core) for core in meta.cores)
-        lines.append(f"  pid {meta.pid}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
+        lines.append(f"  {meta.label}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
     lines += [f"  warning: {warning}" for warning in summary.warnings]
     return "\n".join(map(printable, lines))
 
@@ -136,21 +137,30 @@ def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, 
 def _wall(cores: tuple[CoreSummary, ...]) -> str:
     rows = [
         (
-            f"{core.pid} NC{core.nc}",
+            f"{core.pid if core.rank is None else f'rank {core.rank}'} NC{core.nc}",
             units.format_ns(core.wall_span_ns),
             units.format_ns(core.wall_busy_ns),
             f"{core.wall_busy_ns / core.wall_span_ns if core.wall_span_ns else 0:.1%}",
         )
         for core in cores
     ]
-    return _section("Wall time, measured on this computer", ("pid, core", "span", "executing", "share"), rows)
+    return _section(
+        "Wall time, measured on this computer",
+        (
+            "pid, core" if all(core.rank is None for core in cores) else "worker, core",
+            "span",
+            "executing",
+            "share",
+        ),
+        rows,
+    )
 
 
 def _models(models: tuple[ModelSummary, ...]) -> str:
     rows = [
         (
             shorten(model.name, _NAME_WIDTH),
-            f"NC{model.nc}",
+            f"NC{model.nc}" if model.rank is None else f"rank {model.rank} NC{model.nc}",
             str(model.executions),
             str(model.failures),
             units.format_ns(model.warmup_wall_ns),

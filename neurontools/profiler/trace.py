@@ -14,6 +14,7 @@ from neurontools.profiler.capture_format import (
     ProfileError,
     Track,
     pairing_hash,
+    process_label,
 )
 from neurontools.profiler.reader import ProcessCapture, open_captures
 
@@ -47,6 +48,12 @@ class TraceRow:
     track: Track
     first: int
     last: int
+    rank: int | None = None
+
+    @property
+    def process_label(self) -> str:
+        """The process, with its rank if it is one of several workers."""
+        return process_label(self.pid, self.rank)
 
     @property
     def label(self) -> str:
@@ -246,7 +253,9 @@ def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[TraceRow, 
         process, nc = int(number) >> 16, (int(number) >> 8) & 0xFF
         meta = captures[process].meta
         core = meta.cores[nc] if nc < len(meta.cores) else nc
-        rows.append(TraceRow(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last)))
+        rows.append(
+            TraceRow(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last), meta.rank)
+        )
     return tuple(rows)
 
 

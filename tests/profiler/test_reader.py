@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler import capture_format
+from neurontools.profiler.capture import describe_run
 from neurontools.profiler.capture_format import ProfileError, read_meta
+from neurontools.profiler.export_timeline import layout
 from neurontools.profiler.reader import open_captures
+from neurontools.profiler.settings import CaptureOptions
+from neurontools.profiler.summary import event_details
+from neurontools.profiler.summary_text import report, to_json, to_text
 from neurontools.profiler.trace import load
 
 if TYPE_CHECKING:
@@ -137,6 +145,47 @@ def test_processes_of_one_boot_share_the_monotonic_clock_others_meet_in_unix_tim
         if row.track is capture_format.Track.RUNTIME
     }
     assert starts == {one.pid: 0, 2: 0, 3: 10**9}
+
+
+def test_workers_are_named_by_their_rank(home: Path, maker: Maker) -> None:
+    for _ in range(2):
+        maker.finished(home / "p", steps=1)
+    pids = {}
+    starts = {process: read_meta(str(process)).started_unix_ns for process in (home / "p").iterdir()}
+    for rank, process in enumerate(sorted(starts, key=starts.__getitem__, reverse=True)):
+        pids[rank] = 100 + rank
+        replace(read_meta(str(process)), pid=pids[rank], rank=rank, world_size=2).write(str(process))
+    found = load(str(home / "p"))
+    what = report(found)
+    text = to_text(what)
+    for rank, pid in pids.items():
+        assert f"  rank {rank} (pid {pid}), cores 0,1: python train.py" in text
+        assert re.search(rf"^  rank {rank} NC0 ", text, re.MULTILINE)
+    assert [core["rank"] for core in to_json(what)["cores"]] == [0, 1]
+    groups, _ = layout(found)
+    assert "rank 1 (pid 101) NC0 (device clock, modelled)" in {group.name for group in groups}
+    assert ("process", "rank 0 (pid 100), NC0 (core 0 of the machine)") in event_details(found, 0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "workers"),
+    [
+        ({}, None, 1),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None, 1),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, 3, 4),
+        ({"RANK": "x", "WORLD_SIZE": "4"}, None, 1),
+    ],
+)
+def test_the_rank_is_that_of_torchrun(
+    environ: dict[str, str], rank: int | None, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    runtime = SimpleNamespace(instance=instance_type("trn1.2xlarge"), lnc=1, cores=(0,))
+    described = describe_run(runtime, CaptureOptions())  # type: ignore[arg-type]
+    assert (described.rank, described.world_size) == (rank, workers)
 
 
 def test_a_description_survives_being_stored(profile_dir: Path) -> None:

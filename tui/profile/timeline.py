@@ -425,4 +425,4 @@ def _lines(timeline: TraceTimeline) -> list[str | int]:
 
 def _heading(row: TimelineRow) -> str:
     clock = "wall clock, measured" if row.row.track.measured else "device clock, modelled"
-    return f"pid {row.row.pid} NC{row.row.nc}: {clock}"
+    return f"{row.row.process_label} NC{row.row.nc}: {clock}"
