@@ -5,6 +5,7 @@ Source: AWS Neuron documentation, "PyTorch NeuronX Tracing API for Inference".
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -23,9 +24,11 @@ from neurontools.compat import traced_model, traced_results
 from neurontools.compat.traced_model import Signature, TracedModelError
 from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.graph_values import dtype_name
+from neurontools.xla.neff_checks import unlisted_operators
 from neurontools.xla.neff_executable import compile_exported
 
 Function = Callable[..., Any]
+_log = logging.getLogger("neurontools.xla")
 
 
 def trace(
@@ -67,6 +70,10 @@ def trace(
     recording = _Recording(func, example_inputs)
     exported = export_graph(recording.run, recording.arguments, list(recording.weights.values()))
     neff = compile_exported(exported.graph, flags)
+    for operator in unlisted_operators(exported.graph):
+        _log.warning(
+            "the traced model calls %s, so only this process can run it: others refuse its NEFF", operator
+        )
     if compiler_workdir is not None:
         os.makedirs(compiler_workdir, exist_ok=True)
         write_atomic(os.path.join(compiler_workdir, "graph.neff"), neff)

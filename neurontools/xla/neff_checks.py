@@ -27,7 +27,7 @@ from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TE
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from neurontools.compiler.graph import Arg, Graph
 
@@ -54,6 +54,12 @@ def check_graph(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], 
     for node in graph.nodes:
         checker.check_call(node)
     checker.check_outputs()
+
+
+def unlisted_operators(graph: Graph) -> list[str]:
+    """Return the operators of a graph that a NEFF of another process may not call."""
+    custom = operators_of(graph.libraries)
+    return sorted({node.op for node in graph.nodes if not _is_listed(node.op, custom)})
 
 
 class _Checker:
@@ -98,7 +104,7 @@ class _Checker:
             )
 
     def _operator(self, node: Node) -> Operator:
-        if not self._is_listed(node.op):
+        if not _is_listed(node.op, self._custom):
             raise DeviceError(
                 f"{self._name} calls {node.op!r}, which a NEFF of another process may not call",
                 "compile the model in this process, or load the custom-operator library that defines the operator",
@@ -112,14 +118,6 @@ class _Checker:
                 f"{self._name} calls {node.op!r}, which cannot be part of a graph", "compile the model again"
             )
         return operator_of(overload)
-
-    def _is_listed(self, op: str) -> bool:
-        if not _NAME.fullmatch(op):
-            return False
-        namespace, name, _ = op.split(".")
-        if namespace == "aten":
-            return name in ATEN or (name.endswith("_") and name[:-1] in ATEN)
-        return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in self._custom
 
     def _check_views(self, node: Node) -> None:
         """Check that tensors lie within existing buffers."""
@@ -162,6 +160,15 @@ class _Checker:
             case tuple():
                 return [self._meta(item) for item in arg]
         return arg
+
+
+def _is_listed(op: str, custom: Container[str]) -> bool:
+    if not _NAME.fullmatch(op):
+        return False
+    namespace, name, _ = op.split(".")
+    if namespace == "aten":
+        return name in ATEN or (name.endswith("_") and name[:-1] in ATEN)
+    return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in custom
 
 
 def check_view(graph: Graph, view: View) -> None:

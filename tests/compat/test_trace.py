@@ -464,6 +464,16 @@ def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home, monkeypat
     )
 
 
+def test_a_model_that_only_this_process_may_run_is_warned_about(neuronx, caplog):
+    options = {"cpu_backend": True, "compiler_args": "--target trn1"}
+    neuronx.trace(lambda x: torch.relu(x) + 1, torch.rand(3), **options)
+    assert not caplog.messages
+    neuronx.trace(lambda x: torch.ops.aten.hash_tensor(x).float(), torch.rand(3), **options)
+    assert caplog.messages == [
+        "the traced model calls aten.hash_tensor.default, so only this process can run it: others refuse its NEFF"
+    ]
+
+
 def test_a_traced_model_may_be_larger_than_a_graph_of_a_program(neuronx, shims, monkeypatch):
     from neurontools.xla import api
 
