@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from neurontools import compat
-from neurontools.compat.unsupported import LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
+from neurontools.compat.unsupported import IMPORT_ONLY, LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
 
 HEAD = """# Names of torch_xla and torch_neuronx
 
@@ -18,6 +18,17 @@ table.
 `torchvision` is replaced for scripts alone: `datasets.MNIST`, `transforms.Compose`, `Lambda`, `Normalize` and
 `ToTensor`. Installed libraries that look for torchvision do not find it.
 """
+
+IMPORT_ONLY_HEAD = """## Names that can only be imported
+
+Libraries import these at their start and need them only in parts of themselves, so the import succeeds: any name of
+these modules, and of modules below them, can be imported, decorate a function and stand in an annotation, and the
+options of an NKI kernel can be made. Anything else, such as the call of a decorated kernel, raises a
+`NotSimulatedError` (a `NotImplementedError`) that shows the nearest supported name. `importlib.util.find_spec` does
+not find the packages.
+
+| name | nearest supported name |
+|---|---|"""
 
 PACKAGES = ("torch_xla", "torch_neuronx", "libneuronxla")
 
@@ -35,6 +46,10 @@ def torch_names_page() -> str:
                 f"## {module}\n\n| name | supported | note or nearest supported name |\n|---|---|---|"
             )
             parts.append("".join(_row(module, name) for name in sorted(names[module])))
+    parts.append(IMPORT_ONLY_HEAD)
+    parts.append(
+        "".join(f"| `{name}` | {_code(nearest)} |\n" for name, nearest in sorted(IMPORT_ONLY.items()))
+    )
     parts.append("## Modules that are not provided\n\n| module | nearest supported name |\n|---|---|")
     parts.append(
         "".join(

@@ -9,6 +9,8 @@ _DEVICE = "torch_xla.device"
 _PROFILER = "torch_neuronx.experimental.profiler"
 _CUSTOM_OPERATORS = "torch_neuronx.xla_impl.custom_op"
 
+_TRACE = "torch_neuronx.trace"
+
 _ACCEPTED = "accepted, without effect"
 
 UNSUPPORTED: dict[str, dict[str, str]] = {
@@ -19,7 +21,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "tpu": "torch_xla.runtime",
     },
     "libneuronxla": {
-        "neuron_xla_compile": "torch_neuronx.trace",
         "register_hlo_snapshot_callback": "XLA_SAVE_TENSORS_FILE",
         "supported_clients": "torch_xla.runtime",
     },
@@ -28,7 +29,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "CoalescingBuckets": "all_gather_bucketized, reduce_scatter_bucketized",
         "DeviceContext": _DEVICE,
         "MemoryInfo": "get_memory_info",
-        "ToXlaTensorArena": "send_cpu_data_to_device",
         "get_stablehlo": _STABLEHLO,
         "get_stablehlo_bytecode": _STABLEHLO,
         "recv": "collective_permute",
@@ -73,7 +73,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
     "torch_neuronx": {
         "PartitionerConfig": "trace: all supported operators run on the device",
         "Stream": "torch_xla.sync",
-        "nki_jit": _CUSTOM_OPERATORS,
         "parallel_compile": "neuron_parallel_compile",
         "profiling": _PROFILER,
         "profiler": _PROFILER,
@@ -89,14 +88,10 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_neuronx.parallel_compile": "neuron_parallel_compile",
     "torch_neuronx.distributed": "torch_xla.distributed",
     "torch_neuronx.profiling": _PROFILER,
-    "torch_neuronx.pyhlo": _STABLEHLO,
     "torch_neuronx.testing": "torch.testing.assert_close",
-    "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,
     "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
-    "torch_neuronx.xla_impl.ops": _CUSTOM_OPERATORS,
     "libneuronxla.neuron_cc_wrapper": "neuron_parallel_compile",
-    "neuronxcc": _CUSTOM_OPERATORS,
-    "nki": _CUSTOM_OPERATORS,
+    "neuronxcc": _TRACE,
     "torch_xla._internal": "torch_xla.runtime",
     "torch_xla.core.xla_builder": "torch_xla.compile",
     "torch_xla.core.xla_op_registry": "torch_neuronx.xla_impl.custom_op",
@@ -124,13 +119,30 @@ UNSUPPORTED_MODULES: dict[str, str] = {
 }
 """Modules and packages that the shims lack; a package stands for its modules too."""
 
+IMPORT_ONLY: dict[str, str] = {
+    "libneuronxla.neuron_xla_compile": _TRACE,
+    "libneuronxla.neuron_xla_wlo_compile": _TRACE,
+    "neuronxcc": _CUSTOM_OPERATORS,
+    "neuronxcc.nki": _CUSTOM_OPERATORS,
+    "nki": _CUSTOM_OPERATORS,
+    "nkilib": _CUSTOM_OPERATORS,
+    "torch.classes.neuron": _TRACE,
+    "torch_neuronx.experimental.profiler.v2_x": _PROFILE,
+    "torch_neuronx.nki_jit": _CUSTOM_OPERATORS,
+    "torch_neuronx.proto": "neuron-packager info",
+    "torch_neuronx.pyhlo": _STABLEHLO,
+    "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,
+    "torch_neuronx.xla_impl.bucket_trace": "torch_neuronx.bucket_model_trace",
+    "torch_neuronx.xla_impl.ops": _CUSTOM_OPERATORS,
+    "torch_neuronx.xla_impl.structure": _TRACE,
+    "torch_neuronx.xla_impl.trace": _TRACE,
+}
+"""Modules and names that can be imported, but not used; a module stands for its names and modules too."""
+
 LIMITS: dict[str, dict[str, str]] = {
     "torch_neuronx": {
         "BucketModelConfig": "without `shared_state_buffer`",
         "trace": "without `partitioner_config`",
-    },
-    "torch_xla.distributed.zero_redundancy_optimizer": {
-        "ZeroRedundancyOptimizer": "without `use_grad_acc_hook`",
     },
     "torch_xla": {
         "compile": "`custom_compile_options` is refused; `full_graph` raises after the read",

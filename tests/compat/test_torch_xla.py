@@ -364,10 +364,10 @@ def test_named_steps_end_with_the_pending_graph(shims, device):
 def test_zero_1_steps_as_the_optimizer_itself_and_resumes(shims, device):
     from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
 
-    def make(dtype=torch.float32):
+    def make(dtype=torch.float32, **more):
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2).to(device, dtype)
-        options = {"lr": 0.1, "save_master_weights": True, "max_norm": 0.5}
+        options = {"lr": 0.1, "save_master_weights": True, "max_norm": 0.5, **more}
         return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, **options)
 
     def step(model, optimizer, clip=False):
@@ -397,8 +397,26 @@ def test_zero_1_steps_as_the_optimizer_itself_and_resumes(shims, device):
     step(half_model, half)
     assert half.base_optimizer.param_groups[0]["params"][0].dtype == torch.float32
     assert half_model.weight.dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="use_grad_acc_hook is not supported"):
-        ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1, use_grad_acc_hook=True)
+
+
+def test_zero_1_adds_up_gradients_of_half_precision_in_float32(shims, device):
+    from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
+
+    weight = torch.nn.Parameter(torch.ones(2, 2, dtype=torch.bfloat16, device=device))
+    unused = torch.nn.Parameter(torch.ones(2, device=device))
+    options = {"grad_clipping": False, "use_grad_acc_hook": True, "lr": 1.0}
+    zero = ZeroRedundancyOptimizer([weight, unused], torch.optim.SGD, **options)
+    for _ in range(2):
+        zero.zero_grad()
+        for factor in (256.0, 1.0):  # bfloat16 has no 257
+            (weight * factor).sum().backward()
+        assert weight.grad is None
+        assert weight.main_grad.tolist() == [[257.0, 257.0], [257.0, 257.0]]
+    zero.step()
+    (part, _) = zero.base_optimizer.param_groups[0]["params"]
+    assert part.tolist() == [[-256.0, -256.0], [-256.0, -256.0]]
+    assert weight.tolist() == part.tolist()
+    assert not hasattr(unused, "main_grad")
 
 
 def test_the_page_of_names_is_made_from_the_code():

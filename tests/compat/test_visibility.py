@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace, new_class
 
 import pytest
 
@@ -115,13 +116,92 @@ def test_a_name_that_the_shims_lack_names_the_nearest(shims):
     ):
         import torch_xla.experimental.scan
     assert importlib.util.find_spec("torch_xla.experimental.scan") is None
-    with pytest.raises(ImportError, match=r"'torch_neuronx.xla_impl.ops': not simulated; .*custom_op$"):
-        from torch_neuronx.xla_impl.ops import nki_jit  # noqa: F401
-    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'nki': not simulated; .*custom_op$"):
-        import nki  # noqa: F401
-    assert importlib.util.find_spec("nki") is None
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'neuronxcc.driver': not simulated"):
+        import neuronxcc.driver  # noqa: F401
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         torch_xla.nothing()
+
+
+@pytest.fixture
+def nki(finder):
+    """Names of NKI, as libraries import them."""
+    assert importlib.util.find_spec("nki") is None
+    known = set(sys.modules)
+    import neuronxcc.nki
+    import neuronxcc.nki.language
+    import nki
+    from nkilib.core.any_part import Options
+
+    yield SimpleNamespace(jit=nki.jit, nki=neuronxcc.nki, language=neuronxcc.nki.language, Options=Options)
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def test_nki_can_be_imported_and_decorate(nki):
+    from neuronxcc.nki._any_kernels.attention import flash_fwd
+
+    @nki.jit
+    def first(a: nki.language.tensor[nki.language.float32], b: nki.language.ndarray | None = None):
+        pass
+
+    @nki.nki.jit(mode="torchxla")
+    def second(a):
+        pass
+
+    third = nki.nki.benchmark(warmup=1)(flash_fwd)
+    assert not isinstance(1.0, nki.language.float32)
+    for kernel, name in ((first, "first"), (second, "second"), (third, "attention.flash_fwd")):
+        for run in (kernel, kernel[2, nki.Options(lnc=2)]):
+            with pytest.raises(NotImplementedError) as caught:
+                run(1, 2)
+            assert str(caught.value).endswith(
+                f"{name} is not simulated; nearest supported name: torch_neuronx.xla_impl.custom_op"
+            )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda nki: nki.language.affine_range(4),
+        lambda nki: list(nki.language.sequence),
+        lambda nki: nki.nki.simulate_kernel(print, 1),
+        lambda nki: new_class("Kernel", (nki.language.tensor,)),
+        lambda nki: nki.Options().method(1),
+    ],
+)
+def test_a_use_of_nki_is_refused_in_one_line(nki, use):
+    with pytest.raises(NotImplementedError, match=r"^\S+ is not simulated; nearest supported name: \S+$"):
+        use(nki)
+
+
+@pytest.mark.torch
+def test_names_of_torch_neuronx_that_libraries_import(shims):
+    from libneuronxla import neuron_xla_compile
+    from torch_neuronx.experimental.profiler.v2_x.custom_op_name import hlo_debug  # noqa: F401
+    from torch_neuronx.proto import metaneff_pb2  # noqa: F401
+    from torch_neuronx.pyhlo import hlo_pb2
+    from torch_neuronx.utils.utils import SUPPORTED_TYPES, get_platform_target
+    from torch_neuronx.xla_impl.ops import nki_jit
+    from torch_neuronx.xla_impl.trace import HloArtifacts
+
+    def made():
+        pass
+
+    assert {"trn1", "inf2"} < set(SUPPORTED_TYPES)
+    assert callable(get_platform_target)
+    assert "made, import only" in repr(nki_jit()(made))
+    for use in (hlo_pb2.HloModuleProto, HloArtifacts, neuron_xla_compile):
+        with pytest.raises(NotImplementedError, match="nearest supported name"):
+            use(b"")
+
+
+def test_a_missing_part_of_an_installed_package_is_not_replaced(finder, tmp_path, monkeypatch):
+    (tmp_path / "nkilib").mkdir()
+    (tmp_path / "nkilib" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'nkilib.core'$"):
+        import nkilib.core  # noqa: F401
+    del sys.modules["nkilib"]
 
 
 def test_the_metadata_is_shipped():

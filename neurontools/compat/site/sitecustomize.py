@@ -11,7 +11,8 @@ from os.path import dirname, join
 SHIMS = frozenset({"libneuronxla", "torch_neuronx", "torch_xla"})
 FOR_SCRIPTS = frozenset({"torchvision"})
 """Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
-NOT_SIMULATED = frozenset({"neuronxcc", "nki"})
+IMPORT_ONLY = frozenset({"neuronxcc", "nki", "nkilib"})
+"""Packages that can be imported, but not used."""
 INSTALLED = ("/site-packages/", "/dist-packages/")
 IMPORT_MACHINERY = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external"})
 PROBES = frozenset({"importlib.util", "pkgutil"})
@@ -27,14 +28,15 @@ class ShimFinder:
         """Return the spec of a shim, None for everything else; say what to use instead of a part that shims lack."""
         if name in SHIMS or (name in FOR_SCRIPTS and is_imported_by_script()):
             return PathFinder.find_spec(name, [SHIM_HOME])
-        is_part = (
-            path and name.partition(".")[0] in SHIMS | FOR_SCRIPTS and next(iter(path)).startswith(SHIM_HOME)
-        )
-        if (is_part or name in NOT_SIMULATED) and not is_probe():
-            from neurontools.compat.missing import explain_module
+        if not is_part(name, path) or is_probe():
+            return None
+        from neurontools.compat.import_only import find_spec
+        from neurontools.compat.missing import explain_module
 
+        found = find_spec(name)
+        if found is None:
             explain_module(name)
-        return None
+        return found
 
     @staticmethod
     def find_distributions(context=None):  # type: ignore[no-untyped-def]
@@ -47,6 +49,17 @@ class ShimFinder:
             return iter(())
         here = DistributionFinder.Context(name=wanted.name, path=[join(SHIM_HOME, "metadata")])
         return iter(MetadataPathFinder.find_distributions(here))
+
+
+def is_part(name: str, path: list[str] | None) -> bool:
+    """Return whether a module is missing in a shim, or part of a package that can only be imported."""
+    top, _, rest = name.partition(".")
+    if not rest:
+        return top in IMPORT_ONLY
+    first = next(iter(path or ()), None)
+    if first is None:  # a module that can only be imported has an empty path
+        return hasattr(sys.modules.get(name.rpartition(".")[0]), "__import_only__")
+    return top in SHIMS | FOR_SCRIPTS and first.startswith(SHIM_HOME)
 
 
 def importer() -> tuple[str, str]:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from neurontools.compat.dependency import torch
+from neurontools.compat.import_only import ImportOnlyModule, stand_in
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
 
@@ -45,9 +46,10 @@ __all__ = [
     "trace",
 ]
 __version__ = VERSION
+torch.classes.neuron = ImportOnlyModule("torch.classes.neuron")  # libraries name its classes in annotations
 
 
 def __getattr__(name: str) -> Any:
     if name in {"experimental", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
-    return missing_name(__name__, name)
+    return stand_in(__name__, name) or missing_name(__name__, name)

@@ -16,6 +16,7 @@ from neurontools.xla.distributed import workers
 __version__ = "2.13.0"
 _SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "utils"})
 
+os.environ.setdefault("PJRT_DEVICE", "NEURON")  # as torch_xla does with libneuronxla; libraries read it
 workers.assign_core(os.environ)
 api.activate()
 

@@ -175,6 +175,29 @@ def send_cpu_data_to_device(datas: Any, device: str | torch.device, input_shardi
     return structures.to_device([datas] if isinstance(datas, torch.Tensor) else datas, device)
 
 
+class ToXlaTensorArena:
+    """Converts the tensors of a structure together.
+
+    Args:
+        convert_fn: gives the replacements of a list of objects.
+        select_fn: says which objects are replaced.
+    """
+
+    def __init__(
+        self, convert_fn: Callable[[list[Any]], Sequence[Any]], select_fn: Callable[[Any], bool]
+    ) -> None:
+        self._convert = convert_fn
+        self._is_selected = select_fn
+
+    def transform(self, inputs: Any) -> Any:
+        """Return a copy of a structure with the selected objects replaced."""
+        found: list[Any] = []
+        structures.visit(inputs, self._is_selected, found.append)
+        converted = self._convert(found) if found else ()
+        replacement = {id(item): made for item, made in zip(found, converted, strict=True)}
+        return structures.replace(inputs, self._is_selected, lambda item: replacement[id(item)])
+
+
 def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
     return structures.to_cpu(data) if convert else data
 

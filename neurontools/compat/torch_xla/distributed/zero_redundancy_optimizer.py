@@ -34,13 +34,10 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         lazy_init: make the parts by `init_zero`, after `sharding_groups` was set.
         bucket_cap_mb_all_gather: without effect here.
         bucket_cap_mb_reduce_scatter: without effect here.
-        use_grad_acc_hook: not supported.
+        use_grad_acc_hook: add up gradients in `optimizer_dtype`, in `main_grad` of each parameter instead of `grad`.
         save_master_weights: put the parts themselves into `state_dict`.
         higher_cc_precision: average gradients in `optimizer_dtype`.
         **defaults: arguments of the optimizer.
-
-    Raises:
-        ValueError: `use_grad_acc_hook` is set.
     """
 
     def __init__(
@@ -61,10 +58,6 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         higher_cc_precision: bool = False,
         **defaults: Any,
     ) -> None:
-        if use_grad_acc_hook:
-            raise ValueError(
-                "use_grad_acc_hook is not supported: gradients are added up in their own data type"
-            )
         super().__init__(params, defaults)
         self.save_master_weights = save_master_weights
         self.higher_cc_precision = higher_cc_precision
@@ -73,12 +66,23 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self.optimizer_dtype = optimizer_dtype or torch.float32
         self.grad_clipping = grad_clipping
         self.max_norm = 1.0 if max_norm is None else max_norm
-        self.sharding_groups = sharding_groups or [list(range(workers.world_size()))]
+        self._sharding_groups = sharding_groups or [list(range(workers.world_size()))]
+        self._grad_acc_hooks: list[Any] = []
+        self.use_grad_acc_hook = use_grad_acc_hook
         self.inited = False
         self._optimizer_arguments = defaults
         self._grad_norm_groups = grad_norm_groups
         if not lazy_init:
             self.init_zero()
+
+    @property
+    def sharding_groups(self) -> Any:
+        """Ranks that divide the state among themselves; to be set before `init_zero`."""
+        return self._sharding_groups
+
+    @sharding_groups.setter
+    def sharding_groups(self, groups: Any) -> None:
+        self._sharding_groups = groups
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -105,6 +109,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         ]
         self.base_optimizer = self.optimizer_class(parts, **self._optimizer_arguments)
         self._copy_options(self.param_groups, self.base_optimizer.param_groups)
+        self._register_hooks()
         self.inited = True
 
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
@@ -123,6 +128,34 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             self._gather_parameters(self._pairs())
         self._copy_options(self.base_optimizer.param_groups, self.param_groups)
         return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, also those in `main_grad`."""
+        super().zero_grad(set_to_none)
+        if self.use_grad_acc_hook:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    if hasattr(parameter, "main_grad"):
+                        parameter.main_grad.zero_()
+
+    def _register_hooks(self) -> None:
+        """Let every parameter add up its gradients in `main_grad`."""
+        for hook in self._grad_acc_hooks:
+            hook.remove()
+        self._grad_acc_hooks = [
+            parameter.register_post_accumulate_grad_hook(self._accumulate)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if self.use_grad_acc_hook and parameter.requires_grad
+        ]
+
+    def _accumulate(self, parameter: Any) -> None:
+        gradient = parameter.grad.detach().to(self.optimizer_dtype)
+        if hasattr(parameter, "main_grad"):
+            parameter.main_grad.add_(gradient)
+        else:
+            parameter.main_grad = gradient
+        parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this worker; `base_state` is that of its parts."""
@@ -159,7 +192,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def _pairs(self) -> Iterator[tuple[Any, Any]]:
         """Return the parameters that have gradients, each with its part."""
-        return ((whole, part) for whole, part in self._all_pairs() if whole.grad is not None)
+        return ((whole, part) for whole, part in self._all_pairs() if _gradient(whole) is not None)
 
     def _part(self, parameter: torch.Tensor) -> torch.nn.Parameter:
         rows = self._padded(parameter.detach().cpu()).chunk(self.local_world_size)[self.local_rank]
@@ -176,20 +209,21 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     def _reduce_gradients(self) -> None:
         scale = 1.0 / self.local_world_size
         for parameter, part in self._pairs():
-            padded = self._padded(parameter.grad)
+            padded = self._padded(_gradient(parameter))
             if self.higher_cc_precision:
                 padded = padded.to(self.optimizer_dtype)
             gradient = collectives.reduce_scatter(padded, "sum", scale, 0, self.sharding_groups)
             part.grad = gradient.to(self.optimizer_dtype)
         if self.grad_clipping:
-            self._clip()
+            self._clip_grad_norm(max_norm=self.max_norm)
 
     def _gather_parameters(self, pairs: Iterator[tuple[Any, Any]]) -> None:
         for parameter, part in pairs:
             whole = collectives.all_gather(part.detach().to(parameter.dtype), 0, self.sharding_groups)
             parameter.data.copy_(whole[: parameter.size(0)] if parameter.dim() else whole[0])
 
-    def _clip(self) -> None:
+    def _clip_grad_norm(self, max_norm: float) -> None:
+        """Scale the gradients of the parts; subclasses of libraries have their own norm."""
         gradients = [
             part.grad
             for group in self.base_optimizer.param_groups
@@ -197,9 +231,14 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             if part.grad is not None
         ]
         divisions = [groups for groups in (self.sharding_groups, self._grad_norm_groups) if groups]
-        self._grad_norm = clip_norm_(gradients, self.max_norm, divisions)
+        self._grad_norm = clip_norm_(gradients, max_norm, divisions)
 
     @staticmethod
     def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
         for given, taking in zip(source, target, strict=True):
             taking.update({name: value for name, value in given.items() if name != "params"})
+
+
+def _gradient(parameter: Any) -> Any:
+    """Return what a parameter's gradients add up to; None without gradients."""
+    return parameter.grad if parameter.grad is not None else getattr(parameter, "main_grad", None)
