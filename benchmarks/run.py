@@ -25,6 +25,7 @@ BENCHMARKS = (
     "machine",
     "mlp_steps",
     "workers",
+    "hierarchical_sgd",
     "cache",
     "top",
     "customop",

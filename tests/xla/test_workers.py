@@ -34,6 +34,7 @@ pytestmark = pytest.mark.torch
 CHECKS = Path(__file__).parent / "worker_checks.py"
 SPAWNS = Path(__file__).parent / "worker_spawns.py"
 NODES = Path(__file__).parent / "worker_nodes.py"
+AVERAGING = Path(__file__).parent / "worker_averaging.py"
 X = [[1.0, 2.0], [2.0, 2.0]]
 """A tensor of each rank; MATRIX is another one."""
 MATRIX = [[[0.0, 1.0], [2.0, 3.0]], [[10.0, 11.0], [12.0, 13.0]]]
@@ -170,6 +171,29 @@ def test_two_machines_with_two_workers_each(home: Path) -> None:
             "broadcast": [[3, 3], [3]],
             "rendezvous": ["0", "1", "2", "3"],
         }
+
+
+@pytest.mark.slow
+def test_hierarchical_sgd_on_a_slow_core_averages_as_it_does_over_gloo(home: Path) -> None:
+    start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
+    with Client.connect() as client:
+        client.inject("slow-core", core=2, factor=3.0)
+    result = program("torchrun", "--standalone", "--nproc_per_node=4", str(AVERAGING), str(home))
+    assert result.returncode == 0, result.stderr
+    with Client.connect() as client:
+        (slow,) = client.faults()
+    assert slow.hits >= 16  # eight steps in each of two modes
+    for rank in range(4):
+        seen = json.loads((home / f"rank{rank}.json").read_text())
+        # Steps 0 and 1 are synchronous SGD; then all four average after steps 4, and pairs after steps 2 and 6.
+        alone, pairs, everyone = [0, 1, 2, 3], [0, 0, 2, 2], [0, 0, 0, 0]
+        steps = [everyone, everyone, pairs, alone, everyone, alone, pairs, alone]
+        assert seen["local gradients"]["sharing"] == steps
+        together = [pairs if step == alone else step for step in steps]
+        assert seen["gradients in pairs"]["sharing"] == together
+        for of_mode in seen.values():
+            assert of_mode["gloo"] == of_mode["sharing"]
+            assert of_mode["difference"] < 1e-6
 
 
 @pytest.mark.slow
