@@ -267,7 +267,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
         (["-c", "broken.conf"], 1, "error: broken.conf:1:2: not JSON"),
         (["-c", "nowhere.conf"], 1, "error: cannot read nowhere.conf: No such file"),
         (["--verbose", "5"], 2, "argument --verbose: invalid choice: 5"),
-        (["--count", "0"], 2, "error: --count 0 is less than 1"),
+        (["--count", "0"], 2, "error: argument -n/--limit: '0' is not a number above 0"),
         (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
         (["--machine", "no/name"], 2, "error: invalid machine name"),
         (["--machine", "other"], 3, "error: "),

@@ -15,6 +15,7 @@ import pytest
 
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.profiler import capture_format
+from neurontools.profiler.capture import _report_profile
 from neurontools.profiler.capture_format import ProfileError, Track
 from neurontools.profiler.reader import open_captures
 from neurontools.profiler.settings import (
@@ -277,3 +278,16 @@ def test_capture_is_off_by_default_and_goes_to_output_when_on() -> None:
 def test_an_invalid_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=INSPECT + name):
         options_from_environ({INSPECT + name: value})
+
+
+def test_the_end_of_a_run_names_the_profile_and_the_next_command(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    _report_profile(str(home / "my prof"), os.getpid())
+    _report_profile("/elsewhere/prof", os.getpid())
+    _report_profile(str(home / "of a fork"), os.getpid() + 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "profile in my prof; next: neuron-profile view 'my prof'",
+        "profile in /elsewhere/prof; next: neuron-profile view /elsewhere/prof",
+    ]
