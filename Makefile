@@ -4,6 +4,7 @@
 # make test-libraries   tests of accelerate, diffusers, Lightning, timm and others on the device: 300 MB to install
 # make cover       line coverage of the tests, processes included
 # make docs        the documentation site in site/; fails on a dead link
+# make screenshots pictures of every page of the full-screen programs in .screenshots, and those of the docs
 # make dist        source distribution and wheel in dist/, checked
 # make bench       benchmarks, written to benchmarks/RESULTS.md
 # make fuzz        damaged inputs for every parser: INPUTS=1000 of each; what fails is kept in .fuzz/
@@ -24,7 +25,7 @@ TESTS ?= tests
 WORKERS ?= 3
 INPUTS ?= 1000
 
-.PHONY: demo test test-fast test-libraries cover lint types bench fuzz mutation docs dist dev clean
+.PHONY: screenshots demo test test-fast test-libraries cover lint types bench fuzz mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -61,6 +62,10 @@ mutation: $(VENV)/dependencies-mutation $(VENV)/installed-dev
 docs: $(VENV)/dependencies-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
+
+screenshots: $(VENV)/installed-dev
+	$(BIN)/python -m tests.tui.pictures .screenshots
+	$(BIN)/python -m tests.tui.pictures docs/images --docs
 
 dist: $(VENV)/installed-dev
 	rm -rf build dist

@@ -101,7 +101,13 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--theme",
         metavar="THEME",
-        help="dark, light, colorblind, or auto: by the terminal's background (default: auto)",
+        help="auto (match the terminal), dark, light, colorblind, ansi, or a theme of Textual such as nord "
+        "(default: auto)",
+    )
+    add(
+        "--classic",
+        action="store_true",
+        help="show the real neuron-top's screen as the overview; key c switches",
     )
     add("--ascii", action="store_true", help="draw with ASCII only (default: if the terminal lacks UTF-8)")
     add("--readonly", action="store_true", help="disable signals to processes")
@@ -176,7 +182,7 @@ def _check_time(arguments: argparse.Namespace) -> None:
 def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]]:
     from neurontools.dashboard.alert_command import check_command, split_command
     from neurontools.dashboard.process_table import problem_of
-    from neurontools.tui.names import PAGE_NAMES, THEME_NAMES
+    from neurontools.tui.names import PAGE_NAMES, TEXTUAL_THEMES, THEME_NAMES
     from neurontools.tui.top.run import TopOptions
     from neurontools.tui.top.settings import LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S, load_settings
 
@@ -188,7 +194,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
                 f"use {SHORTEST_INTERVAL_S:g} to {LONGEST_INTERVAL_S:g} seconds",
             )
         settings = replace(settings, interval_s=arguments.interval)
-    for name, known in (("page", PAGE_NAMES), ("theme", THEME_NAMES)):
+    for name, known in (("page", PAGE_NAMES), ("theme", (*THEME_NAMES, *TEXTUAL_THEMES))):
         value = getattr(arguments, name)
         if value is not None and value not in known:
             raise UsageError(f"--{name}: unknown {name} {value!r}", did_you_mean(value, known))
@@ -196,6 +202,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         settings,
         page=arguments.page or settings.page,
         theme=arguments.theme or settings.theme,
+        classic=arguments.classic or settings.classic,
         ascii=arguments.ascii or settings.ascii or sys.stdout.encoding.lower().replace("-", "") != "utf8",
     )
     if problem := problem_of(arguments.filter):

@@ -12,8 +12,30 @@ PAGE_LETTERS = {"overview": "o", "history": "h", "processes": "p", "devices": "v
 
 AUTO = "auto"
 COLORBLIND = "colorblind"
-THEME_NAMES = (AUTO, "dark", "light", COLORBLIND)
+SIXTEEN = "ansi"
+THEME_NAMES = (AUTO, "dark", "light", COLORBLIND, SIXTEEN)
 """The themes; the first is the default: dark or light, as the terminal is."""
+
+TEXTUAL_THEMES = (
+    "nord",
+    "gruvbox",
+    "catppuccin-mocha",
+    "catppuccin-macchiato",
+    "catppuccin-frappe",
+    "catppuccin-latte",
+    "dracula",
+    "tokyo-night",
+    "monokai",
+    "flexoki",
+    "solarized-dark",
+    "solarized-light",
+    "rose-pine",
+    "rose-pine-moon",
+    "rose-pine-dawn",
+    "atom-one-dark",
+    "atom-one-light",
+)
+"""Textual's own themes, whose colours our roles can take."""
 
 _NAMED_KEY = re.compile(
     r"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -11,14 +12,18 @@ from neurontools.tui.cache import actions
 from neurontools.tui.cache.frame import CacheFrame, ReadScreen
 from neurontools.tui.cache.lines import HEAD_LINES, rows_shown
 from neurontools.tui.names import shown_key
+from neurontools.tui.widgets.commands import key_commands, theme_commands
 from neurontools.tui.widgets.requests import Choose, Prompt
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
-from neurontools.tui.widgets.theme import THEMES
+from neurontools.tui.widgets.terminal_driver import hinted_dark
+from neurontools.tui.widgets.theme import THEMES, theme_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from textual import events
+    from textual.app import SystemCommand
+    from textual.screen import Screen
 
     from neurontools.cache.browser import Refusal
     from neurontools.cache.entries import Entry
@@ -60,6 +65,7 @@ class CacheApp(CacheFrame):
         Binding("s", "sort", "next sort key", id="sort"),
         Binding("g", "group", "next grouping", id="group"),
         Binding("r", "read", "read again", id="read"),
+        Binding("ctrl+p", "command_palette", "command palette", id="palette"),
         Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
         Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
     ]
@@ -73,7 +79,7 @@ class CacheApp(CacheFrame):
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by screens."""
-        self.browser.move(pages * max(1, rows_shown(self.size.height) - 1))
+        self.browser.move(pages * max(1, rows_shown(*self.size) - 1))
         self.show()
 
     def action_open(self) -> None:
@@ -242,12 +248,22 @@ class CacheApp(CacheFrame):
 
     # The screen
 
+    def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
+        """Yield what the command palette offers."""
+        yield from key_commands(self, self.BINDINGS)
+        yield from theme_commands(self.use_theme)
+
+    def use_theme(self, name: str) -> None:
+        """Switch to a theme by name."""
+        if self.colour:
+            self.look = theme_for(name, dark=hinted_dark(os.environ))
+            self.paint_theme()
+
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
-        if self.colour:
-            names = list(THEMES)
-            self.look = THEMES[names[(names.index(self.look.name) + 1) % len(names)]]
-            self.paint_theme()
+        names = list(THEMES)
+        at = names.index(self.look.name) if self.look.name in names else -1
+        self.use_theme(names[(at + 1) % len(names)])
 
     def action_save_svg(self) -> None:
         """Save the screen as an SVG file in this directory."""

@@ -11,6 +11,7 @@ from textual.worker import Worker, WorkerState
 
 from neurontools.cache.browser import change_stamp
 from neurontools.cache.entries import scan
+from neurontools.cache.entry_facts import EntrySummary, read_facts
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.names import AUTO
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
 
 REFRESH_S = 2.0
+_LEAST_FOR_FACTS = 118
+_MOST_FACTS = 2_000
 
 
 class ReadScreen(TextScreen):
@@ -63,7 +66,7 @@ class CacheFrame(KeyQueue):
 
     TITLE = "neuron-cache"
     CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
-    ENABLE_COMMAND_PALETTE = False
+    ENABLE_COMMAND_PALETTE = True
     ALLOW_SELECT = False
     AUTO_FOCUS = None
 
@@ -76,6 +79,8 @@ class CacheFrame(KeyQueue):
         self._message = ""
         self._reading = False
         self._stamp: int | None = None
+        self._facts: dict[str, EntrySummary] = {}
+        self._is_reading_facts = False
 
     def compose(self) -> ComposeResult:
         """Make the one pane."""
@@ -114,7 +119,7 @@ class CacheFrame(KeyQueue):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Handle the result of a thread."""
         if event.state is WorkerState.ERROR:
-            self._reading = False
+            self._reading = self._is_reading_facts = False
             self._notify_error(event.worker.error)
         elif event.state is WorkerState.SUCCESS:
             self._take(event.worker.name, event.worker.result)
@@ -123,7 +128,14 @@ class CacheFrame(KeyQueue):
         if name == "read":
             self._reading = False
             self._stamp, entries = result
+            self._facts.clear()
             self.browser.load(entries)
+            self.show()
+        elif name == "facts":
+            self._is_reading_facts = False
+            if len(self._facts) > _MOST_FACTS:
+                self._facts.clear()
+            self._facts |= result
             self.show()
         elif name == "delete":
             self.browser.marks.clear()
@@ -147,9 +159,10 @@ class CacheFrame(KeyQueue):
 
     def paint_theme(self) -> None:
         """Apply the theme."""
-        self.query(LinePane).first().restyle(self.look.styles)
+        self.screen_stack[0].query(LinePane).first().restyle(self.look.styles)
         if self.colour:
-            self.screen.styles.background = self.look.background
+            self.theme = self.look.textual or ("textual-dark" if self.look.dark else "textual-light")
+            self.screen_stack[0].styles.background = self.look.background
 
     def show(self) -> None:
         """Paint all changed lines."""
@@ -157,13 +170,24 @@ class CacheFrame(KeyQueue):
         if not panes:
             return
         width, height = self.size
-        self.first = lines.first_row(self.browser, self.first, height)
+        self.first = lines.first_row(self.browser, self.first, width, height)
         painted = lines.screen_lines(
             self.browser,
             self.first,
             (width, height),
             reading=self._reading,
             message=self._message,
-            colour=self.colour,
+            facts=self._facts,
         )
         panes.first().show(painted)
+        if width >= _LEAST_FOR_FACTS and not self._is_reading_facts:
+            self._ask_facts(lines.rows_shown(width, height))
+
+    def _ask_facts(self, rows: int) -> None:
+        """Read what is not known of the entries on the screen, in a thread."""
+        shown = self.browser.rows[self.first : self.first + rows]
+        entries = [one.entry for one in shown if one.entry is not None and one.entry.path not in self._facts]
+        if entries:
+            self._is_reading_facts = True
+            root = self.browser.root
+            self.in_thread(lambda: {entry.path: read_facts(root, entry.place) for entry in entries}, "facts")

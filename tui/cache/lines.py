@@ -7,35 +7,53 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable
 from neurontools.base.units import format_size
+from neurontools.cache.entry_facts import EntrySummary
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import format_elapsed
-from neurontools.tui.widgets.lines import Line, Role, fit, fixed, heat, width_of
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.chrome import keys_line
+from neurontools.tui.widgets.frames import framed, inner_width, is_boxed, row
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from neurontools.cache.browser import Browser, BrowserRow
 
 HEAD_LINES = 3
 SMALLEST = (40, 8)
-_BAR = "█▉▊▋▌▍▎▏"
 _STATE_WIDTH = 11
 _SIZE_WIDTH = 9
 _NUMBER_WIDTH = 6
 _NARROW = 100
+_LEAST_FOR_LONG_BAR = 150
 _BAR_WIDTHS = (10, 20)
-_HINTS = (
-    "? help",
-    "q quit",
-    "space mark",
-    "d delete",
-    "enter show",
-    "w why",
-    "/ filter",
-    "s sort",
-    "g group",
-    "p pin",
-    "t tag",
-    "L locks",
+_HINTS = tuple(
+    (key, text)
+    for key, _, text in (
+        hint.partition(" ")
+        for hint in (
+            "? help",
+            "q quit",
+            "^p cmds",
+            "space mark",
+            "d delete",
+            "⏎ show",
+            "w why",
+            "/ filter",
+            "s sort",
+            "g group",
+            "p pin",
+            "t tag",
+            "L locks",
+        )
+    )
 )
+_PROGRAM = " neuron-cache  "
+_LEAST_ENTRY = 31
+_LEAST_FACTS, _MOST_FACTS = 30, 84
+_LEAST_FOR_OPERATORS = 52
+_SCRIPT, _OPERATORS = 12, 18
 _STATE_ROLES = {
     State.DONE: Role.PLAIN,
     State.FAILED: Role.ALERT,
@@ -45,20 +63,26 @@ _STATE_ROLES = {
 }
 
 
-def rows_shown(height: int) -> int:
-    """Return how many rows of the tree fit on a screen of a height."""
-    return max(1, height - HEAD_LINES - 1)
+def rows_shown(width: int, height: int) -> int:
+    """Return how many rows of the tree fit on a screen of a size."""
+    return max(1, height - HEAD_LINES - 1 - is_boxed(width, height))
 
 
-def first_row(browser: Browser, first: int, height: int) -> int:
+def first_row(browser: Browser, first: int, width: int, height: int) -> int:
     """Return the first visible row that keeps the cursor on the screen, `first` if possible."""
-    rows = rows_shown(height)
+    rows = rows_shown(width, height)
     highest = max(0, min(first, browser.cursor, len(browser.rows) - rows))
     return max(highest, browser.cursor - rows + 1)
 
 
 def screen_lines(
-    browser: Browser, first: int, size: tuple[int, int], *, reading: bool, message: str, colour: bool
+    browser: Browser,
+    first: int,
+    size: tuple[int, int],
+    *,
+    reading: bool,
+    message: str,
+    facts: Mapping[str, EntrySummary],
 ) -> tuple[Line, ...]:
     """Return the whole screen.
 
@@ -68,104 +92,124 @@ def screen_lines(
         size: cells across and down.
         reading: whether the cache is being read.
         message: shown in the bottom line, "" for none.
-        colour: whether bars are coloured by their length.
+        facts: what is known of entries, by path.
     """
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return _small_lines(width, height)
-    rows = rows_shown(height)
+    boxed = is_boxed(width, height)
+    inner = inner_width(width, boxed=boxed)
+    rows = rows_shown(width, height)
     now, marked = time.time(), browser.marks.paths
-    shown = [
-        row_line(row, width, now=now, marked=marked, current=number == browser.cursor, colour=colour)
-        for number, row in enumerate(browser.rows[first : first + rows], first)
-    ]
-    return (
-        title_line(browser, width, reading),
-        view_line(browser, width),
-        head_line(width),
-        *shown,
-        *[fit((), width)] * (rows - len(shown)),
-        marks_line(browser, width, message),
+    body = [head_line(inner)]
+    for number, one in enumerate(browser.rows[first : first + rows], first):
+        known = facts.get(one.entry.path) if one.entry is not None else None
+        body.append(
+            row_line(one, inner, now=now, marked=marked, current=number == browser.cursor, facts=known)
+        )
+    frame = framed(
+        _view_text(browser),
+        body,
+        (width, height - 2),
+        note=f"sort: {browser.order.key}",
+        foot="space mark  d delete",
+        boxed=boxed,
     )
+    return (title_line(browser, width, reading), *frame, marks_line(browser, width, message))
 
 
 def title_line(browser: Browser, width: int, reading: bool) -> Line:
-    """Return the top line: the cache, and how much is shown."""
+    """Return the top line: the program and its cache on the left, how much is shown on the right."""
     shown, total = len(browser.shown), len(browser.entries)
     count = f"{total:,} entries" if shown == total else f"{shown:,} of {total:,} entries"
     right = f" {count}, {format_size(browser.shown_bytes)}{'  reading …' if reading else ''} "
-    left = fixed(f" neuron-cache  {printable(browser.root)}", max(0, width - width_of(right)))
-    return fit(((left, Role.TITLE), (right, Role.TITLE_DIM)), width, Role.TITLE)
+    room = max(0, width - width_of(right) - width_of(_PROGRAM))
+    path = fixed(printable(browser.root), room)
+    return fit(((_PROGRAM, Role.FRAME_TITLE), (path, Role.PLAIN), (right, Role.DIM)), width)
 
 
-def view_line(browser: Browser, width: int) -> Line:
-    """Return the line with grouping, sorting and filter."""
+def _view_text(browser: Browser) -> str:
     groups = " > ".join(browser.levels) or "none"
-    text = f" group: {groups}   sort: {browser.order.key}"
-    spans = [(text, Role.SECTION)]
-    if browser.filter_text:
-        spans.append((f"   filter: {printable(browser.filter_text)}", Role.SECTION_CURRENT))
-    return fit(spans, width, Role.SECTION)
+    text = f"Entries  group: {groups}"
+    return f"{text}  filter: {printable(browser.filter_text)}" if browser.filter_text else text
 
 
 def head_line(width: int) -> Line:
     """Return the column heads."""
-    left, right = _widths(width)
-    head = fixed("   ENTRY", left) + _figures("STATE", "SIZE", "SHARE", "USED", "HITS", width)
-    return fit(((fixed(head, left + right), Role.HEAD),), width, Role.HEAD)
+    left, _ = _widths(width)
+    head = fixed("   ENTRY", left) + _facts_text(EntrySummary("SCRIPT", "GRAPH", "INPUTS"), width)
+    return fit(((head + _figures("STATE", "SIZE", "SHARE", "USED", "HITS", width), Role.DIM),), width)
 
 
 def row_line(
-    row: BrowserRow, width: int, *, now: float, marked: frozenset[str], current: bool, colour: bool
+    one: BrowserRow,
+    width: int,
+    *,
+    now: float,
+    marked: frozenset[str],
+    current: bool,
+    facts: EntrySummary | None = None,
 ) -> Line:
     """Return one row of the tree.
 
     Args:
-        row: the row.
+        one: the row.
         width: cells of the line.
         now: Unix seconds.
         marked: paths of marked entries.
         current: whether the cursor is on it.
-        colour: whether bars are coloured by their length.
+        facts: what is known of its entry.
     """
     left, _ = _widths(width)
-    entry, group = row.entry, row.group
+    entry, group = one.entry, one.group
     if entry is not None:
         mark = "x" if entry.path in marked else " "
         pinned = "* " if entry.pinned else ""
-        title = f" {mark} {'  ' * row.depth}{pinned}{printable(row.title)}"
+        title = f"{mark} {'  ' * one.depth}{pinned}{printable(one.title)}"
         used = format_elapsed(now - entry.used_unix_s)
         state, hits, role = entry.state.value, str(entry.hits), _STATE_ROLES[entry.state]
     else:
         entries = group.entries if group is not None else ()
         inside = sum(item.path in marked for item in entries)
         mark = "x" if inside and inside == len(entries) else "-" if inside else " "
-        title = f" {mark} {'  ' * row.depth}{'▾' if row.is_open else '▸'} {printable(row.title)}"
+        title = f"{mark} {'  ' * one.depth}{'▾' if one.is_open else '▸'} {printable(one.title)}"
         used, state, hits, role = "", plural(len(entries), "entry", "entries"), "", Role.STRONG
-    figures = _figures(state, format_size(row.size_bytes), f"{row.share:.1%}", used, hits, width)
-    if current:
-        text = fixed(title, left) + figures + " " + _bar(row.share, _bar_width(width))
-        return fit(((text, Role.SELECTED),), width, Role.SELECTED)
-    bar = (_bar(row.share, _bar_width(width)), heat(row.share) if colour else Role.PLAIN)
-    return fit(((fixed(title, left), role), (figures, role), (" ", Role.PLAIN), bar), width)
+    figures = _figures(state, format_size(one.size_bytes), f"{one.share:.1%}", used, hits, width)
+    spans = (
+        (title[:2], Role.ALERT),
+        (fixed(title[2:], left - 3), role),
+        (_facts_text(facts or EntrySummary(), width), Role.DIM),
+        (figures, role),
+        (" ", role),
+        *bar(one.share, _bar_width(width)),
+    )
+    return row(spans, width, selected=current)
 
 
 def marks_line(browser: Browser, width: int, message: str) -> Line:
     """Return the bottom line: the total of the marked entries, and a message or the keys."""
     marks = browser.marks
     left = f" marked: {len(marks):,}, {format_size(marks.size_bytes)} "
-    hint = message or _hints(width - len(left) - 1)
-    role = Role.BAR_CURRENT if len(marks) else Role.BAR_DIM
-    return fit(((left, role), (f" {printable(hint)}", Role.BAR)), width, Role.BAR)
+    spans: list[Span] = [(left, Role.BADGE_WARNING if len(marks) else Role.DIM)]
+    if message:
+        return fit((*spans, (f" {printable(message)}", Role.PLAIN)), width)
+    return (*spans, *keys_line(_HINTS, max(0, width - width_of(left))))
 
 
-def _hints(width: int) -> str:
-    text = ""
-    for hint in _HINTS:
-        if len(text) + len(hint) + 2 > width:
-            break
-        text += hint + "  "
-    return text
+def _facts_text(facts: EntrySummary, width: int) -> str:
+    room = _facts_width(width)
+    if not room:
+        return ""
+    text = f" {fixed(printable(facts.script), _SCRIPT)}"
+    if room >= _LEAST_FOR_OPERATORS:
+        text += f" {fixed(printable(facts.operators), _OPERATORS)}"
+    return f"{text} {fixed(printable(facts.shapes), max(0, room - len(text) - 1))}"
+
+
+def _facts_width(width: int) -> int:
+    figures = len(_figures("", "", "", "", "", width))
+    room = width - figures - _bar_width(width) - _LEAST_ENTRY
+    return 0 if room < _LEAST_FACTS else min(_MOST_FACTS, room)
 
 
 def _small_lines(width: int, height: int) -> tuple[Line, ...]:
@@ -182,14 +226,8 @@ def _figures(state: str, size: str, share: str, used: str, hits: str, width: int
 
 def _widths(width: int) -> tuple[int, int]:
     figures = len(_figures("", "", "", "", "", width))
-    return max(8, width - figures - _bar_width(width) - 1), figures
+    return max(8, width - figures - _bar_width(width) - _facts_width(width) - 1), figures
 
 
 def _bar_width(width: int) -> int:
-    return _BAR_WIDTHS[width >= _NARROW]
-
-
-def _bar(share: float, width: int) -> str:
-    eighths = round(min(1.0, max(0.0, share)) * width * 8)
-    whole, rest = divmod(eighths, 8)
-    return _BAR[0] * whole + (_BAR[8 - rest] if rest else "")
+    return _BAR_WIDTHS[width >= _LEAST_FOR_LONG_BAR]

@@ -10,25 +10,40 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 from neurontools.base import units
-from neurontools.base.text import printable, printable_lines
+from neurontools.base.text import plural, printable, printable_lines
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.summary import event_details, top_operators
 from neurontools.profiler.summary_text import report, to_text
+from neurontools.tui.names import AUTO
 from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.widgets.chrome import head_line, pages_line
+from neurontools.tui.widgets.commands import key_commands, theme_commands
+from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
+from neurontools.tui.widgets.theme import MONOCHROME, THEMES, theme_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from textual.app import ComposeResult
+    from textual import events
+    from textual.app import ComposeResult, SystemCommand
+    from textual.screen import Screen
 
     from neurontools.profiler.trace import Trace
+    from neurontools.tui.widgets.chrome import ChromeLine
 
 TABLE_ROWS = 500
+VIEWS = ("timeline", "summary", "operators")
+_FEET = {
+    "timeline": "←→ move  + - zoom  tab event  / search  g time  ⏎ details",
+    "summary": "↑↓ scroll",
+    "operators": "↑↓ select",
+}
+_HINTS = (("?", "help"), ("^p", "palette"), ("q", "quit"))
 _QUESTIONS = {
     "search": ("Search operations", "regular expression, for example aten\\.mm"),
     "time": ("Go to time", "since the first event, for example 1.5ms"),
@@ -86,41 +101,48 @@ class ProfileApp(App[int]):
     """Views of one trace; the library does all computing."""
 
     TITLE = "neuron-profile"
-    ENABLE_COMMAND_PALETTE = False
     CSS = """
-    TabbedContent { height: 1fr; }
-    TabPane { padding: 0; height: 1fr; }
-    #summary Static { width: auto; height: auto; }
-    DataTable { height: 1fr; }
+    Screen:ansi { background: ansi_default; }
+    ContentSwitcher { height: 1fr; border: round $foreground 25%; border-title-color: $foreground;
+        border-subtitle-color: $foreground 60%; }
+    #summary { height: 1fr; }
+    #summary Static { width: auto; height: auto; padding: 0 1; }
+    DataTable { height: 1fr; background: $background; }
+    DataTable > .datatable--header { background: $background; color: $foreground 60%; }
+    DataTable > .datatable--cursor { background: $foreground 12%; color: $foreground; text-style: bold; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "tab('timeline')", "timeline", show=False),
-        Binding("2", "tab('summary')", "summary", show=False),
-        Binding("3", "tab('operators')", "operators", show=False),
-        Binding("e", "screenshot_file", "save as SVG", show=False),
+        Binding("f1,1", "tab('timeline')", "timeline", key_display="F1 1"),
+        Binding("f2,2", "tab('summary')", "summary", key_display="F2 2"),
+        Binding("f3,3", "tab('operators')", "operators", key_display="F3 3"),
+        Binding("ctrl+s,e", "screenshot_file", "save the screen as SVG", key_display="ctrl+s e"),
+        Binding("ctrl+t", "next_theme", "next theme"),
+        Binding("ctrl+p", "command_palette", "command palette"),
         Binding("question_mark", "keys", "help", key_display="?"),
         Binding("q", "exit(0)", "quit"),
         Binding("ctrl+c", "exit(130)", "quit with exit code 130", show=False, priority=True),
     ]
 
-    def __init__(self, trace: Trace, directory: str = ".") -> None:
+    def __init__(self, trace: Trace, directory: str = ".", *, theme: str = AUTO) -> None:
         super().__init__(driver_class=TerminalDriver)
         self._trace = trace
         self._directory = directory
+        self.look = MONOCHROME if self.no_color else theme_for(theme, dark=hinted_dark(os.environ))
+        self._view = VIEWS[0]
 
     def compose(self) -> ComposeResult:
-        """Make the three views."""
-        with TabbedContent(initial="timeline"):
-            with TabPane("1 Timeline", id="timeline"):
-                yield TimelineView(self._trace, classes="view")
-            with TabPane("2 Summary", id="summary"), VerticalScroll(classes="view"):
+        """Make the three views between the line of tabs and the line of keys."""
+        yield LinePane(self.look.styles, id="head")
+        with ContentSwitcher(initial=VIEWS[0]):
+            yield TimelineView(self._trace, id="timeline")
+            with VerticalScroll(id="summary"):
                 yield Static(printable_lines(to_text(report(self._trace))), markup=False)
-            with TabPane("3 Operators", id="operators"):
-                yield DataTable(cursor_type="row", zebra_stripes=True, classes="view")
-        yield Footer()
+            yield DataTable(id="operators", cursor_type="row")
+        yield LinePane(self.look.styles, id="foot")
 
     def on_mount(self) -> None:
         """Fill the table and start in the timeline."""
+        self._apply_theme()
         table = self.query_one(DataTable)
         table.add_columns("operator", "opcode", "engine", "count", "total", "share", "flops", "bytes")
         table.add_rows(
@@ -134,12 +156,68 @@ class ProfileApp(App[int]):
             )
             for operator in top_operators(self._trace, TABLE_ROWS)
         )
-        self.query_one(TimelineView).focus()
+        self.action_tab(VIEWS[0])
+
+    def on_resize(self) -> None:
+        """Draw the lines at the new width, once the app knows it."""
+        self.call_later(self._paint)
+
+    def on_click(self, event: events.Click) -> None:
+        """Show the view whose name is clicked."""
+        if len(self.screen_stack) > 1 or event.screen_y not in {0, self.size.height - 1}:
+            return
+        line = self._head() if event.screen_y == 0 else self._foot()
+        position = line.at(event.screen_x)
+        if position is not None:
+            self.action_tab(VIEWS[position])
 
     def action_tab(self, name: str) -> None:
         """Show a view and give it the keys."""
-        self.query_one(TabbedContent).active = name
-        self.query_one(f"#{name} .view").focus()
+        self._view = name
+        frame = self.screen_stack[0].query_one(ContentSwitcher)
+        frame.current = name
+        frame.border_title = name.capitalize()
+        frame.border_subtitle = _FEET[name]
+        self.screen_stack[0].query_one(f"#{name}").focus()
+        self._paint()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
+        """Yield what the command palette offers."""
+        yield from key_commands(self, self.BINDINGS)
+        yield from theme_commands(self.use_theme)
+
+    def use_theme(self, name: str) -> None:
+        """Switch to a theme by name."""
+        if self.look is not MONOCHROME:
+            self.look = theme_for(name, dark=hinted_dark(os.environ))
+            self._apply_theme()
+
+    def action_next_theme(self) -> None:
+        """Switch to the next theme."""
+        names = list(THEMES)
+        at = names.index(self.look.name) if self.look.name in names else -1
+        self.use_theme(names[(at + 1) % len(names)])
+
+    def _apply_theme(self) -> None:
+        if self.look is not MONOCHROME:
+            self.theme = self.look.textual or ("textual-dark" if self.look.dark else "textual-light")
+            self.screen_stack[0].styles.background = self.look.background
+        for pane in self.screen_stack[0].query(LinePane):
+            pane.restyle(self.look.styles)
+
+    def _head(self) -> ChromeLine:
+        names = [name.capitalize() for name in VIEWS]
+        state = f"{plural(len(self._trace.start), 'event')}, {units.format_ns(self._trace.end_ns)}"
+        return head_line("neuron-profile", names, VIEWS.index(self._view), self.size.width, state=state)
+
+    def _foot(self) -> ChromeLine:
+        names = [name.capitalize() for name in VIEWS]
+        return pages_line(names, VIEWS.index(self._view), _HINTS, self.size.width)
+
+    def _paint(self) -> None:
+        for name, line in (("head", self._head()), ("foot", self._foot())):
+            for pane in self.screen_stack[0].query(f"#{name}").results(LinePane):
+                pane.show((line.line,))
 
     def action_exit(self, code: int) -> None:
         """End with an exit code."""

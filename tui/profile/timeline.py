@@ -164,8 +164,8 @@ class TimelineView(Widget, can_focus=True):
             super().__init__()
             self.event = event
 
-    def __init__(self, trace: Trace, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
+    def __init__(self, trace: Trace, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
         self.timeline = TraceTimeline(trace)
         self.view = Viewport.fit(self.timeline.total_ns, 1)
         self.selected_row = 0

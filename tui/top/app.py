@@ -19,11 +19,17 @@ from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import MachineActions, PagePane
 from neurontools.tui.top.pages.classic import click_classic
-from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine, machines_title
+from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
 from neurontools.tui.top.pages.registry import make_pages
-from neurontools.tui.top.pages.rows import title_line
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController
-from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame, page_at, page_frame, small_frame
+from neurontools.tui.top.screen import (
+    CLASSIC_PANES,
+    classic_frame,
+    page_frame,
+    page_keys,
+    page_names,
+    small_frame,
+)
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem
 from neurontools.tui.widgets.key_queue import KeyQueue
@@ -43,7 +49,6 @@ if TYPE_CHECKING:
     from neurontools.tui.top.palette import TopCommands
     from neurontools.tui.top.screen import Frame
     from neurontools.tui.top.source import SeveralSource, Update, UpdateSource
-    from neurontools.tui.widgets.lines import Line
 
 
 _PLAY_S = 0.1
@@ -109,6 +114,7 @@ class TopApp(MachineActions, KeyQueue):
     ) -> None:
         super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
+        self.shows_classic = self.settings.classic
         history, speed = replay or (SnapshotHistory(SHORTEST_TAPED_NS), 1.0)
         shown: list[MonitoredMachine] = []
         for name, where in machines or (("", source.name),):
@@ -145,7 +151,7 @@ class TopApp(MachineActions, KeyQueue):
         """Make the panes, top to bottom."""
         for name in ("title", "machines", *CLASSIC_PANES):
             yield LinePane(self.look.styles, id=name)
-        for page in self.pages[1:]:
+        for page in self.pages:
             yield PagePane(page, self.look.styles)
         yield LinePane(self.look.styles, id="bottom")
 
@@ -184,7 +190,7 @@ class TopApp(MachineActions, KeyQueue):
         """Return whether a key is active on this page."""
         if action == "turn_machine" or (action, parameters) == ("page", (MachinesPage.name,)):
             return bool(self.machines)
-        return self.is_classic or action not in CLASSIC_ACTIONS
+        return self.is_overview or action not in CLASSIC_ACTIONS
 
     def paint(self) -> None:
         """Show the model: only the visible page is computed, and only changed lines are written."""
@@ -213,14 +219,8 @@ class TopApp(MachineActions, KeyQueue):
         height -= len(strip)
         if self.is_classic:
             return {"machines": strip, **classic_frame(self.model, width, height)}
-        title, keys = self._title(width), self.settings.keys
-        drawn = page_frame(self.pages, self.page, self.model, title, (width, height), keys)
+        drawn = page_frame(self.pages, self.page, self.model, (width, height), self.settings.keys)
         return {"machines": strip, **drawn}
-
-    def _title(self, width: int) -> Line:
-        if self.page.name == MachinesPage.name:
-            return machines_title(len(self.machines), width)
-        return title_line(self.model, width)
 
     def _play(self) -> None:
         if self.playback.advance():
@@ -254,11 +254,21 @@ class TopApp(MachineActions, KeyQueue):
             self.click_strip(x)
         elif self.is_classic:
             click_classic(self.model, x, y, Size(width, height - strip))
-        elif event.screen_y == height - 2:
-            self.turn_to(page_at(self.pages, self.page, width, x) or self.page)
+        elif event.screen_y in {0, height - 1}:
+            self._click_page(x, width, at_top=event.screen_y == 0)
         elif 1 <= y < height - strip - 2:
             self.carry_out(self.page.click(self.model, x, y - 1))
         self.paint()
+
+    def _click_page(self, x: int, width: int, *, at_top: bool) -> None:
+        line = (
+            page_names(self.pages, self.page, self.model, width)
+            if at_top
+            else page_keys(self.pages, self.page, self.settings.keys, width)
+        )
+        position = line.at(x)
+        if position is not None:
+            self.turn_to(self.pages[position])
 
     def on_mouse_scroll_down(self) -> None:
         """Move the selection down."""

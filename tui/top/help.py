@@ -8,8 +8,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from neurontools.tui.names import shown_key
+from neurontools.tui.widgets.frames import edge, framed
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.lines import Line, Role, fit, fixed
+from neurontools.tui.widgets.lines import Line, Role, fit, fixed, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.theme import Theme
 
 _KEYS_WIDTH = 18
-_COLUMN_WIDTH = 58
+_COLUMN_WIDTH = 38
 _NOTES = (
     "Utilization: share of wall time in which a core executed.",
-    "FLOPS: from the cost model of the executed models. Blue",
-    "bars: the selected cores. Click to select, click again to",
-    "open; the wheel scrolls. ~ and 'modelled' mark values of",
-    "a scenario's processes, which are not measured.",
+    "FLOPS: from the cost model of the executed models.",
+    "Click to select, click again to open; the wheel scrolls.",
+    "~ and 'modelled': values of a scenario's processes.",
 )
 _ANYWHERE = ""
+_MOST_COLUMNS = 3
+_WIDE_COLUMN = 54
 
 
 def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line, ...]:
@@ -42,8 +44,8 @@ def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line
     """
     rows = _rows(bindings)
     lines: list[Line] = []
-    for owner, title in ((page, f" keys of this page: {page}"), (_ANYWHERE, " keys on every page")):
-        lines.append(fit(((title, Role.SECTION),), width, Role.SECTION))
+    for owner, title in ((page, f"Keys of this page: {page}"), (_ANYWHERE, "Keys on every page")):
+        lines.append(edge(title, width, boxed=False))
         lines += _columns([(keys, text) for name, keys, text in rows if name == owner], width)
     return (*lines, *(fit(((f" {note}", Role.DIM),), width) for note in _NOTES))
 
@@ -78,14 +80,15 @@ def _together(keys: Sequence[str]) -> str:
 
 def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
     columns = max(1, width // _COLUMN_WIDTH)
+    room = min(_KEYS_WIDTH, max((width_of(keys) for keys, _ in rows), default=0) + 3)
     high = -(-len(rows) // columns)
     lines = []
     for line in range(high):
         spans = []
         for keys, text in rows[line::high]:
             spans += [
-                (fixed(f"  {keys}", _KEYS_WIDTH), Role.STRONG),
-                (fixed(text, min(width, _COLUMN_WIDTH) - _KEYS_WIDTH), Role.PLAIN),
+                (fixed(f"  {keys}", room), Role.FRAME_KEY),
+                (fixed(text, width // columns - room - 1) + " ", Role.PLAIN),
             ]
         lines.append(fit(spans, width))
     return lines
@@ -151,12 +154,13 @@ class HelpScreen(ModalScreen[None]):
 
     def _show(self) -> None:
         across, down = self.app.size
-        width = 2 * _COLUMN_WIDTH if across >= 2 * _COLUMN_WIDTH + 4 else min(_COLUMN_WIDTH, across)
-        lines = self._lines_for(width)
-        self._first = max(0, min(self._first, len(lines) - down))
-        pane = self.query_one("#help", LinePane)
-        self.query_one("#help-box").styles.width = width
-        shown = list(lines[self._first : self._first + down])
-        if self._first + down < len(lines):
-            shown[-1] = fit(((" more: down", Role.DIM),), width)
-        pane.show(shown)
+        columns = max(1, min(_MOST_COLUMNS, (across - 2) // _COLUMN_WIDTH))
+        inner = max(1, min(across - 2, columns * _WIDE_COLUMN))
+        lines = self._lines_for(inner)
+        room = max(1, down - 2)
+        self._first = max(0, min(self._first, len(lines) - room))
+        shown = list(lines[self._first : self._first + room])
+        note = "↓ more" if self._first + room < len(lines) else "escape: close"
+        self.query_one("#help-box").styles.width = inner + 2
+        size = (inner + 2, len(shown) + 2)
+        self.query_one("#help", LinePane).show(framed("Help", shown, size, note=note))

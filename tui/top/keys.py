@@ -36,6 +36,7 @@ ANYWHERE = [
     Binding("ctrl+c", f"exit({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
     Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)", id="suspend"),
     Binding("question_mark", "help", "this help", id="help"),
+    Binding("ctrl+p", "command_palette", "command palette", id="palette"),
     Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
     Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
     *(
@@ -54,8 +55,8 @@ MACHINE_KEYS = [
 """Keys that are active if several machines are shown."""
 
 CLASSIC = [
-    Binding("up", "tree('move', -1)", "select a row of the memory tree", id="overview.up"),
-    Binding("down", "tree('move', 1)", "select a row of the memory tree", id="overview.down"),
+    Binding("up,k", "tree('move', -1)", "select a row of the memory tree", id="overview.up"),
+    Binding("down,j", "tree('move', 1)", "select a row of the memory tree", id="overview.down"),
     Binding("pageup", "tree('move', -10)", "ten rows up", id="overview.page-up"),
     Binding("pagedown", "tree('move', 10)", "ten rows down", id="overview.page-down"),
     Binding("home", "tree('move', -1000000)", "first row", id="overview.first"),
@@ -66,6 +67,7 @@ CLASSIC = [
     Binding("x", "tree('toggle_all')", "expand or collapse the entire tree", id="overview.toggle-all"),
     Binding("a", "model('step_tab', -1)", "previous tab", id="overview.previous-tab"),
     Binding("d", "model('step_tab', 1)", "next tab", id="overview.next-tab"),
+    Binding("c", "classic", "the real neuron-top's screen, or the dashboard", id="overview.classic"),
     Binding("f,F", "model('toggle_flops')", "FLOPS instead of utilization", id="overview.flops"),
     *(
         Binding(
@@ -76,7 +78,7 @@ CLASSIC = [
 ]
 """Keys of the classic page, those of the real neuron-top first (AWS Neuron documentation, neuron-top user guide)."""
 
-CLASSIC_ACTIONS = frozenset({"tree", "model"})
+CLASSIC_ACTIONS = frozenset({"tree", "model", "classic"})
 """What the keys of the classic page do; nothing on the other pages."""
 
 

@@ -40,6 +40,8 @@ class Page:
 
     name = ""
     title = ""
+    state = ""
+    """Text on the right of the first line; "" for the machine."""
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
@@ -48,6 +50,10 @@ class Page:
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return its lines, at most `height`."""
         raise NotImplementedError
+
+    def live_lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
+        """Return its lines in the live view."""
+        return self.lines(model, width, height)
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return the number of lines that show everything."""
@@ -126,8 +132,8 @@ class ListPage(Page):
             return PageKey(name, keys, text, lambda model: self._move(model, steps), hint)
 
         return (
-            key("up", "up", select, -1),
-            key("down", "down", select, 1, hint),
+            key("up", "up,k", select, -1),
+            key("down", "j,down", select, 1, hint),
             key("page-up", "pageup", f"{ten} up", -10),
             key("page-down", "pagedown", f"{ten} down", 10),
             key("first", "home", first, -_ALL_ROWS),

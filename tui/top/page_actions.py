@@ -100,10 +100,23 @@ class PageActions(AdaptiveApp, App[int]):
         """Whether the theme depends on the terminal's background."""
         return self.look is not MONOCHROME and self.theme_name in ADAPTING
 
+    shows_classic = False
+    """Whether the overview is the real tool's screen."""
+
+    @property
+    def is_overview(self) -> bool:
+        """Whether the page is the overview."""
+        return self.page is self.pages[0]
+
     @property
     def is_classic(self) -> bool:
-        """Whether the page is the classic screen."""
-        return self.page is self.pages[0]
+        """Whether the real tool's screen is shown."""
+        return self.shows_classic and self.is_overview
+
+    def action_classic(self) -> None:
+        """Show the real tool's screen as the overview, or the dashboard again."""
+        self.shows_classic = not self.shows_classic
+        self.turn_to(self.page)
 
     def paint(self) -> None:
         """Show the model."""
@@ -115,8 +128,8 @@ class PageActions(AdaptiveApp, App[int]):
         screen = self.screen_stack[0]
         screen.set_focus(None)
         for pane in screen.query(PagePane):
-            pane.display = pane.page is page
-            if pane.page is page:
+            pane.display = pane.page is page and not self.is_classic
+            if pane.page is page and not self.is_overview:
                 screen.set_focus(pane)
         self.paint()
 
@@ -124,7 +137,7 @@ class PageActions(AdaptiveApp, App[int]):
         """Change the colours."""
         self.look = theme
         if theme is not MONOCHROME:
-            self.theme = "textual-dark" if theme.dark else "textual-light"
+            self.theme = theme.textual or ("textual-dark" if theme.dark else "textual-light")
             self.screen_stack[0].styles.background = theme.background
         for pane in self.screen_stack[0].query(LinePane):
             pane.restyle(theme.styles)
@@ -157,7 +170,8 @@ class PageActions(AdaptiveApp, App[int]):
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
-        self.use_theme(THEME_NAMES[(THEME_NAMES.index(self.theme_name) + 1) % len(THEME_NAMES)])
+        at = THEME_NAMES.index(self.theme_name) if self.theme_name in THEME_NAMES else -1
+        self.use_theme(THEME_NAMES[(at + 1) % len(THEME_NAMES)])
 
     def set_background(self, dark: bool) -> None:
         """Apply the variant for the terminal's background, if the theme is adaptive."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.command import CommandPalette, DiscoveryHit, Hit, Provider
 from textual.errors import NoWidget
 
-from neurontools.tui.names import THEME_NAMES
+from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES
 from neurontools.tui.top.page_actions import PageActions
 from neurontools.tui.widgets.theme import meaning_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.command import Hits
 
-_ELSEWHERE = frozenset({"exit(130)", "suspend_process"})
+_ELSEWHERE = frozenset({"exit(130)", "suspend_process", "command_palette"})
 
 
 class TopCommands(Provider):
@@ -43,7 +43,7 @@ class TopCommands(Provider):
             return
         for page in app.pages:
             yield f"page: {page.title}", "switch to this page", partial(app.action_page, page.name)
-        for name in THEME_NAMES:
+        for name in (*THEME_NAMES, *TEXTUAL_THEMES):
             yield f"theme: {name}", meaning_of(name), partial(app.use_theme, name)
         for key in app.page.bindings():
             yield f"{app.page.title}: {key.text}", f"key {key.keys}", partial(app.action_page_key, key.name)

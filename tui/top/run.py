@@ -15,7 +15,7 @@ from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import FollowedSource, RecordedSource, SourceProblem, timed_snapshot
-from neurontools.tui.widgets.lines import text_of
+from neurontools.tui.widgets.lines import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -239,4 +239,4 @@ def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> 
     if as_json:
         return json.dumps({"page": page.name, **page.data(model)})
     lines = page.lines(model, max(width, _NARROWEST), page.wanted_lines(model))
-    return "\n".join(text_of(line).rstrip() for line in lines)
+    return "\n".join(map(printed, lines))

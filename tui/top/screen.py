@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural, printable
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.layout import (
     FLOPS_WIDTHS,
@@ -20,27 +21,36 @@ from neurontools.tui.top.pages.memory import detail_lines, summary_lines
 from neurontools.tui.top.pages.rows import (
     bottom_lines,
     cpu_lines,
-    hints_line,
-    place_tabs,
-    tab_at,
-    tabs_line,
     title_line,
 )
-from neurontools.tui.widgets.lines import Line, Role, fit, text_of, width_of
+from neurontools.tui.widgets.chrome import head_line, keys_line, pages_line
+from neurontools.tui.widgets.lines import Line, Role, fit, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.page import Page
-    from neurontools.tui.top.pages.rows import PlacedTab
+    from neurontools.tui.widgets.chrome import ChromeLine
 
 Frame = dict[str, "Sequence[Line]"]
 """Lines by the id of their pane; other panes are empty."""
 
 _Drawn = tuple[ScreenLayout, tuple[tuple[Line, ...], tuple[Line, ...], tuple[Line, ...], tuple[Line, ...]]]
 
-_HEAD = " Pages  "
+_LONG_STATE = 110
+_OVERVIEW_HINTS = (
+    ("j/k", "select"),
+    ("⏎", "open"),
+    ("x", "open all"),
+    ("a/d", "previous/next process"),
+    ("f", "FLOPS"),
+    ("c", "classic screen"),
+    ("^t", "theme"),
+    ("^s", "save"),
+    ("space", "pause"),
+    ("[ ]", "back/forward"),
+)
 
 CLASSIC_PANES = ("cores", "cpu", "summary", "details")
 """The panes of the classic screen between title and bottom bar."""
@@ -50,40 +60,58 @@ _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
-def page_bar(pages: Sequence[Page], current: Page, width: int) -> Line:
-    """Return the names of the pages; where they do not fit, the current one's name and the keys of the others."""
-    return tabs_line(_HEAD, _tabs(pages, current, width), pages.index(current), width)
+def page_names(pages: Sequence[Page], current: Page, model: TopModel, width: int) -> ChromeLine:
+    """Return the first line of a page: the tabs of all pages, the machine, its problems."""
+    names = [page.title for page in pages]
+    state, badge = current.state, None
+    if not state and (snapshot := model.shown.snapshot):
+        state = "  ".join(
+            map(printable, filter(None, (snapshot.instance_type, snapshot.instance_id, model.source)))
+        )
+        if width < _LONG_STATE:
+            state = printable(snapshot.instance_type)
+    if current.state:
+        return head_line("neuron-top", names, pages.index(current), width, state=state)
+    if model.trouble:
+        badge = (printable(", ".join(filter(None, (model.position, model.trouble)))), Role.BADGE_BAD)
+    elif model.position:
+        badge = (printable(model.position), Role.BADGE)
+    elif alerts := model.monitor.alerts:
+        is_short = len(alerts) > 1 or width < _LONG_STATE
+        text = plural(len(alerts), "alert") if is_short else printable(alerts[0].text)
+        badge = (f"! {text}", Role.BADGE_WARNING)
+    return head_line("neuron-top", names, pages.index(current), width, state=state, badge=badge)
 
 
-def page_at(pages: Sequence[Page], current: Page, width: int, x: int) -> Page | None:
-    """Return the page whose name is at a column, None if there is none."""
-    position = tab_at(_tabs(pages, current, width), x)
-    return None if position is None else pages[position]
+def page_keys(pages: Sequence[Page], current: Page, keys: Mapping[str, str], width: int) -> ChromeLine:
+    """Return the last line of a page: the function keys of the pages, and the keys that work everywhere."""
+    hints = [
+        (_shown(keys.get("help", "question_mark")), "help"),
+        ("^p", "palette" if width >= _LONG_STATE else "cmds"),
+        (_shown(keys.get("quit", "q")), "quit"),
+    ]
+    return pages_line([page.title for page in pages], pages.index(current), hints, width)
 
 
 def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:
-    """Return the most important keys, as many as fit; the help screen has all.
+    """Return the most important keys of a page, as many as fit; the help screen has all.
 
     Args:
         page: the current one.
         keys: the user's key bindings, by name.
         width: cells in the line.
     """
-    hints = [(keys.get("quit", "q"), "quit"), (keys.get("help", "question_mark"), "help")]
-    hints += [
-        (keys.get(f"{page.name}.{key.name}", key.keys), key.hint) for key in page.bindings() if key.hint
-    ]
-    return hints_line(((shown_key(names.partition(",")[0]), text) for names, text in hints), width)
+    hints = []
+    for key in page.bindings():
+        if key.hint:
+            own = keys.get(f"{page.name}.{key.name}")
+            usual = "j/k" if key.name == "down" else _shown(key.keys)
+            hints.append((_shown(own) if own else usual, key.hint))
+    return keys_line(hints or _OVERVIEW_HINTS, width)
 
 
-def _tabs(pages: Sequence[Page], current: Page, width: int) -> tuple[PlacedTab, ...]:
-    names = [f"F{number}:{page.title}" for number, page in enumerate(pages, 1)]
-    if len(_HEAD) + sum(width_of(name) + 2 for name in names) > width:
-        short = (name.partition(":")[0] for name in names)
-        names = [
-            name if page is current else key for page, name, key in zip(pages, names, short, strict=True)
-        ]
-    return place_tabs(names, pages.index(current), len(_HEAD), width)
+def _shown(names: str) -> str:
+    return shown_key(names.partition(",")[0])
 
 
 def layout_for(model: TopModel, width: int, height: int) -> ScreenLayout:
@@ -142,26 +170,24 @@ def page_frame(
     pages: Sequence[Page],
     page: Page,
     model: TopModel,
-    title: Line,
     size: tuple[int, int],
     keys: Mapping[str, str],
 ) -> Frame:
     """Return a page.
 
     Args:
-        pages: all of them, for the bottom bar.
+        pages: all of them, for their tabs.
         page: the current one.
         model: the data.
-        title: the first line.
         size: cells and lines.
         keys: the user's key bindings.
     """
     width, height = size
     room = height - _CHROME_LINES
     return {
-        "title": (title,),
-        f"page-{page.name}": filled(page.lines(model, width, room), width, room),
-        "bottom": (page_bar(pages, page, width), keys_bar(page, keys, width)),
+        "title": (page_names(pages, page, model, width).line,),
+        f"page-{page.name}": filled(page.live_lines(model, width, room), width, room),
+        "bottom": (keys_bar(page, keys, width), page_keys(pages, page, keys, width).line),
     }
 
 

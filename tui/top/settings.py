@@ -12,7 +12,7 @@ from neurontools.config.reader import FLAG, LIST, MAPPING, FormatError, Section,
 from neurontools.config.settings import read_file
 from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule
 from neurontools.dashboard.process_table import Column
-from neurontools.tui.names import PAGE_NAMES, THEME_NAMES, key_problem
+from neurontools.tui.names import PAGE_NAMES, TEXTUAL_THEMES, THEME_NAMES, key_problem
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SECTION = "top"
 SHORTEST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 3600.0
-_THEME = types.choice(THEME_NAMES, "theme")
+_THEME = types.choice((*THEME_NAMES, *TEXTUAL_THEMES), "theme")
 _PAGE = types.choice(PAGE_NAMES, "page")
 _INTERVAL = types.number(
     SHORTEST_INTERVAL_S,
@@ -46,6 +46,8 @@ class TopSettings:
     rules: tuple[Rule, ...] = DEFAULT_RULES
     ascii: bool = False
     """Draw with ASCII alone."""
+    classic: bool = False
+    """Show the real tool's screen as the overview."""
 
 
 def load_settings(path: str | None = None) -> tuple[TopSettings, tuple[str, ...]]:
@@ -77,6 +79,7 @@ def _read_settings(section: Section) -> TopSettings:
         keys=_read_keys(section.section("keys", "a mapping such as 'quit: Q'")),
         rules=_read_rules(section.section("alerts", "a mapping such as 'device-memory: 0.8'")),
         ascii=section.read("ascii", types.FLAG, default=False),
+        classic=section.read("classic", types.FLAG, default=False),
     )
     section.finish()
     return settings

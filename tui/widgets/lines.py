@@ -26,7 +26,11 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 """Eight heights of a cell."""
 _BRAILLE = range(0x2800, 0x2900)
 _LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
-_OTHERS = {"…": ".", "║": "#", "│": "|", "▌": "|", "▐": "|", "─": "-", "▔": "-"}
+_OTHERS = {
+    **dict(zip("…║│▌▐─▔", ".#|||--", strict=True)),
+    **dict(zip("╭╮╰╯├┤·▸▾▏▎▍▋▊▉●", "++++||.>v.::++#*", strict=True)),
+    **dict(zip("↑↓←→⏎×", "^v<>^x", strict=True)),
+}
 
 
 class Role(Enum):
@@ -63,6 +67,50 @@ class Role(Enum):
     HEAT_3 = "heat-3"
     HEAT_4 = "heat-4"
     HEAT_5 = "heat-5"
+    CLASSIC_VALUE = "classic-value"
+    CLASSIC_ALERT = "classic-alert"
+    FRAME = "frame"
+    FRAME_TITLE = "frame-title"
+    FRAME_KEY = "frame-key"
+    FRAME_NOTE = "frame-note"
+    CURSOR = "cursor"
+    ON_PLAIN = "on-plain"
+    ON_DIM = "on-dim"
+    ON_STRONG = "on-strong"
+    ON_VALUE = "on-value"
+    ON_ALERT = "on-alert"
+    ON_GRAPH = "on-graph"
+    WARNING = "warning"
+    TRACK = "track"
+    USE_1 = "use-1"
+    USE_2 = "use-2"
+    USE_3 = "use-3"
+    USE_4 = "use-4"
+    USE_5 = "use-5"
+    USE_FULL = "use-full"
+    SHADE_1 = "shade-1"
+    SHADE_2 = "shade-2"
+    SHADE_3 = "shade-3"
+    SHADE_4 = "shade-4"
+    SHADE_5 = "shade-5"
+    CELL_0 = "cell-0"
+    CELL_1 = "cell-1"
+    CELL_2 = "cell-2"
+    CELL_3 = "cell-3"
+    CELL_4 = "cell-4"
+    CELL_5 = "cell-5"
+    BADGE = "badge"
+    BADGE_WARNING = "badge-warning"
+    BADGE_BAD = "badge-bad"
+    TAB = "tab"
+    TAB_CURRENT = "tab-current"
+    KEY = "key"
+    USER_1 = "user-1"
+    USER_2 = "user-2"
+    USER_3 = "user-3"
+    USER_4 = "user-4"
+    USER_5 = "user-5"
+    USER_6 = "user-6"
 
     # Members are compared and hashed for every span of every frame; identity is enough and needs no Python call.
     __hash__ = object.__hash__
@@ -156,6 +204,11 @@ def heat(share: float) -> Role:
 def text_of(line: Line) -> str:
     """Return a line as plain text."""
     return "".join(text for text, _ in line)
+
+
+def printed(line: Line) -> str:
+    """Return a line as text that is printed: without the marker of the selection."""
+    return "".join(" " if role is Role.CURSOR else text for text, role in line).rstrip()
 
 
 _PLAIN = (Role.METER_ON, Role.METER_PART, Role.METER_OFF)

@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from neurontools.base.text import printable_lines
+from neurontools.tui.widgets.frames import edge, framed, row
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, dotted, fit
 
@@ -79,8 +80,10 @@ class PromptScreen(ModalScreen[None]):
         self.dismiss()
 
     def _show(self, problem: str) -> None:
-        text, role = (problem, Role.TROUBLE) if problem else (self._prompt.title, Role.BAR)
-        line = fit(((f" {text} ", role),), self.app.size.width, Role.BAR)
+        width = self.app.size.width
+        line = edge(self._prompt.title, width, boxed=False)
+        if problem:
+            line = dotted(((f" {problem} ", Role.BADGE_BAD),), width)
         self.query_one("#prompt-title", LinePane).show((line,))
 
 
@@ -152,18 +155,17 @@ class ChooseScreen(ModalScreen[int | None]):
         self.dismiss(self._at if chosen else None)
 
     def _show(self) -> None:
-        lines: list[Line] = [fit(((f" {self._choose.title}", Role.SECTION),), _BOX_WIDTH, Role.SECTION)]
-        lines += [dotted(((f"  {text}", Role.PLAIN),), _BOX_WIDTH) for text in self._choose.lines]
-        lines.append(fit((), _BOX_WIDTH))
-        self._above = len(lines)
+        inner = _BOX_WIDTH - 2
+        lines: list[Line] = [dotted(((f" {text}", Role.PLAIN),), inner) for text in self._choose.lines]
+        lines.append(fit((), inner))
+        self._above = len(lines) + 1
         for number, option in enumerate(self._choose.options):
             current = number == self._at
-            mark = ">" if current else " "
-            lines.append(fit(((f"  {mark} {option}", Role.SELECTED if current else Role.PLAIN),), _BOX_WIDTH))
-        lines.append(
-            fit(((" up/down: select, enter or y: confirm, escape or n: cancel", Role.DIM),), _BOX_WIDTH)
-        )
-        self.query_one("#choose", LinePane).show(lines)
+            spans = ((f"{'>' if current else ' '} {option}", Role.STRONG if current else Role.PLAIN),)
+            lines.append(row(spans, inner, selected=current))
+        lines.append(fit(((" up/down: select, enter or y: confirm, escape: cancel", Role.DIM),), inner))
+        size = (_BOX_WIDTH, len(lines) + 2)
+        self.query_one("#choose", LinePane).show(framed(self._choose.title, lines, size))
 
 
 class TextScreen(ModalScreen[None]):

@@ -77,8 +77,9 @@ def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
         lines = screen(app)
         assert str(some.root) in lines[0]
         assert "4 entries" in lines[0]
-        assert lines[1] == " group: compiler > network   sort: size"
-        assert [re.split(r"  +", line.strip())[0] for line in lines[3:12]] == [
+        assert "group: compiler > network" in lines[1]
+        assert "sort: size" in lines[1]
+        assert [re.split(r"  +", line.strip("▌ "))[0] for line in lines[3:12]] == [
             "▾ 2.16.372.0+5eed0001",
             "▾ mlp",
             "MODULE_2222+e30acd3a",
@@ -89,7 +90,7 @@ def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
             "▾ mlp",
             "* MODULE_3333+e30acd3a",
         ]
-        assert "█" in lines[3]
+        assert "▇" in lines[3]
 
     run(some, body)
 

@@ -195,7 +195,7 @@ async def test_any_size_draws_whole_lines(trace: Trace, size: Size) -> None:
         for y in range(view.size.height):
             assert view.render_line(y).cell_length == view.size.width
         await pilot.resize_terminal(100, 30)
-        while view.view.columns != 100 - 14:  # the limit of time of a test ends this otherwise
+        while view.view.columns != 100 - 16:  # the limit of time of a test ends this otherwise
             await pilot.pause()
         assert text_of(view)
 

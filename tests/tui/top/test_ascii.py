@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from neurontools.tui.top.pages.curves import blocks, braille
+from neurontools.tui.widgets.bars import blocks
+from neurontools.tui.widgets.charts import braille
 from neurontools.tui.widgets.lines import ascii_only
 
 if TYPE_CHECKING:

@@ -93,12 +93,12 @@ def test_what_only_begins_like_an_answer_comes_through() -> None:
 
 def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_not_a_key(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", COLORTERM="truecolor")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     assert QUESTION.encode() in shown.output
     assert LIGHT_BACKGROUND not in shown.output
     shown.press(LIGHT[:9])
     shown.press(LIGHT[9:] + "p")
-    shown.read_until("F3:Processes")
+    shown.read_until("Processes (")
     assert LIGHT_BACKGROUND in shown.output
     assert "paused" not in shown.read_until("Processes (0)")
     shown.press("q")
@@ -108,10 +108,10 @@ def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_not_a_key(termi
 
 def test_a_theme_that_was_chosen_asks_nothing_and_stays(terminal: Open) -> None:
     shown = terminal("--theme", "dark", TERM="xterm-256color", COLORTERM="truecolor")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     assert QUESTION.encode() not in shown.output
     shown.press(LIGHT + "p")
-    shown.read_until("F3:Processes")
+    shown.read_until("Processes (")
     assert LIGHT_BACKGROUND not in shown.output
     assert DARK_BACKGROUND in shown.output
 
@@ -126,7 +126,7 @@ def test_the_first_look_is_the_environments(terminal: Open) -> None:
 
 def test_without_colour_nothing_is_asked(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", NO_COLOR="1")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     assert QUESTION.encode() not in shown.output
 
 
@@ -169,17 +169,17 @@ async def test_the_theme_for_the_colourblind_adapts_too(app: TopApp) -> None:
 
 def test_a_theme_that_adapts_asks_when_it_is_turned_to(terminal: Open) -> None:
     shown = terminal("--theme", "light", TERM="xterm-256color", COLORTERM="truecolor")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     assert QUESTION.encode() not in shown.output
     shown.press("\x14")
     shown.read_until_bytes(QUESTION.encode())
     shown.press(LIGHT + "p")
-    shown.read_until("F3:Processes")
+    shown.read_until("Processes (")
     shown.press("q")
     assert shown.exit_code() == 0
 
 
-LOOKS = [(name, dark) for name in THEME_NAMES for dark in (True, False)]
+LOOKS = [(name, dark) for name in THEME_NAMES if name != "ansi" for dark in (True, False)]
 TEXTS = (Role.PLAIN, Role.STRONG, Role.VALUE, Role.DIM, Role.HEAD, Role.ALERT, Role.GRAPH, Role.METER_SYSTEM)
 BARS = (
     Role.TITLE,

@@ -108,12 +108,12 @@ def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
     terminal: Callable[..., Any], working: PageWriter
 ) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
-    shown.read_until("[100.00%]")
+    shown.read_until("trn1.32xlarge")
+    shown.read_until("100%")
     shown.press("2")
-    shown.read_until(">[2]:busy-job<")
+    shown.read_until("of busy-job")
     shown.press("f")
-    shown.read_until("| Total:")
+    shown.read_until("total")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -134,7 +134,7 @@ def test_however_it_ends_the_terminal_is_restored(
     terminal: Callable[..., Any], number: signal.Signals | None, code: int
 ) -> None:
     shown = terminal(size=(80, 24))
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     if number is None:
         shown.press("\x03")
     else:
@@ -157,14 +157,14 @@ def test_it_ends_when_its_terminal_is_gone(
     terminal: Callable[..., Any], controls: bool, interval: str
 ) -> None:
     shown = terminal("--interval", interval, controls=controls)
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.hang_up()
     assert shown.process.wait(timeout=PATIENCE_S) == 129
 
 
 def test_it_ends_when_its_terminal_is_closed_while_it_is_stopped(terminal: Callable[..., Any]) -> None:
     shown = terminal()
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press("\x1a")
     assert shown.has_stopped()
     shown.hang_up()
@@ -174,7 +174,7 @@ def test_it_ends_when_its_terminal_is_closed_while_it_is_stopped(terminal: Calla
 
 def test_a_terminal_that_takes_nothing_does_not_keep_it_from_ending(terminal: Callable[..., Any]) -> None:
     shown = terminal("--interval", "0.1", size=(200, 60))
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press("phdeo" * 40)
     time.sleep(1)  # nothing tells that a writer waits
     shown.process.send_signal(signal.SIGTERM)
@@ -183,10 +183,10 @@ def test_a_terminal_that_takes_nothing_does_not_keep_it_from_ending(terminal: Ca
 
 def test_a_terminal_that_takes_everything_again_gets_the_newest_screen(terminal: Callable[..., Any]) -> None:
     shown = terminal("--interval", "0.1", size=(200, 60))
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press("phdeo" * 40 + "p")
     time.sleep(1)
-    shown.read_until(">F3:Processes<")
+    shown.read_until("Processes (")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -194,13 +194,13 @@ def test_a_terminal_that_takes_everything_again_gets_the_newest_screen(terminal:
 
 def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     for width, height in ((10, 3), (1, 1), (300, 100), (59, 15)):
         shown.resize(width, height)
         shown.press("po")
     shown.read_until("has 59x15")
     shown.resize(300, 100)
-    assert " ND15 " in shown.read_until("Neuron Apps")
+    assert "ND15 " in shown.read_until("q quit")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -208,11 +208,11 @@ def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None
 
 def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[..., Any]) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     for _ in range(3):
         shown.process.send_signal(signal.SIGCONT)
     shown.press("f")
-    shown.read_until("| Total:")
+    shown.read_until("total")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -220,25 +220,25 @@ def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Any]) -> None:
     shown = terminal()
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press("\x1a")
     assert shown.has_stopped()
     assert termios.tcgetattr(shown.slave) == shown.before
     shown.drain()
     shown.process.send_signal(signal.SIGCONT)
-    whole = shown.read_until("q: quit")
-    assert all(f" ND{index} " in whole for index in range(16))
+    whole = shown.read_until("q quit")
+    assert all(f"ND{index} " in whole for index in range(16))
     shown.press("q")
     assert shown.exit_code() == 0
 
 
 def test_the_daemon_may_die_and_come_back(terminal: Callable[..., Any], machine: launch.DaemonInfo) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     os.kill(machine.pid, signal.SIGKILL)
     shown.read_until("machine not running, waiting for it")
     launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
-    assert "not running" not in shown.read_until("(trn1.32xlarge)").rpartition("neuron-top")[2]
+    assert "not running" not in shown.read_until("trn1.32xlarge").rpartition("neuron-top")[2]
     launch.stop(force=True)
     shown.read_until("machine not running, waiting for it")
     assert launch.list_machines() == ()
@@ -252,7 +252,7 @@ def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
     terminal: Callable[..., Any], machine: launch.DaemonInfo
 ) -> None:
     shown = terminal("--interval", "0.2", NEURONTOOLS_AUTOSTART="1")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     os.kill(machine.pid, signal.SIGKILL)
     assert not launch.has_crashed("other")
     until = time.monotonic() + PATIENCE_S
@@ -270,12 +270,11 @@ def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
 
 def test_no_color_writes_no_colours(terminal: Callable[..., Any], working: PageWriter) -> None:
     shown = terminal("--interval", "0.2", NO_COLOR="1")
-    shown.read_until("[100.00%]")
+    shown.read_until("100%")
     shown.press("q")
     assert shown.exit_code() == 0
     codes = {
         code for found in re.findall(rb"\x1b\[([\d;]*)m", shown.output) for code in re.split(rb";", found)
     }
     assert codes <= {b"", b"0", b"1", b"2", b"4", b"7", b"39", b"49"}
-    assert b"|" * 20 in shown.output
-    assert b"." * 20 in shown.output
+    assert "▇".encode() in shown.output

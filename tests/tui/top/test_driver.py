@@ -28,7 +28,7 @@ def test_an_event_is_readable_while_it_is_set() -> None:
 
 def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open) -> None:
     shown = terminal()
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press("p/")
     shown.read_until("filter (like")
     shown.press("abc")
@@ -37,7 +37,7 @@ def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open
     shown.press("[Dx")
     shown.read_until("filter: axbc")
     shown.press("\x1b")
-    shown.read_until("F3:Processes")
+    shown.read_until("Processes (")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
@@ -45,7 +45,7 @@ def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open
 
 def test_letters_cut_in_two_are_read(terminal: Open) -> None:
     shown = terminal()
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.send(b"p/\xc3")
     shown.send(b"\xa9t\xc3\xa9")
     shown.read_until("\u00e9t\u00e9")

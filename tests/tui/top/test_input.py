@@ -86,13 +86,13 @@ def test_the_mouse_position_outlives_invalid_input() -> None:
 
 def test_an_unexpected_answer_and_invalid_input_do_not_end_it(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", COLORTERM="truecolor")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     assert QUESTION.encode() in shown.output
     shown.press(LIGHT)
     shown.read_until_bytes(b"48;2;255;255;255m")
     shown.press("\x1b[99999999999u")
     shown.press("p")
-    shown.read_until("F3:Processes")
+    shown.read_until("Processes (")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()

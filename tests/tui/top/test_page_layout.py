@@ -14,9 +14,10 @@ from neurontools.tui.top.keys import ANYWHERE, CLASSIC
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import filled
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency
-from neurontools.tui.top.pages.curves import blocks, braille, chart
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
-from neurontools.tui.top.screen import keys_bar, page_at, page_bar
+from neurontools.tui.top.screen import keys_bar, page_keys, page_names
+from neurontools.tui.widgets.bars import blocks
+from neurontools.tui.widgets.charts import braille, chart
 from neurontools.tui.widgets.lines import width_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def test_every_line_of_every_page_fits(
     assert len(lines) <= height - 3
     for line in (
         *filled(lines, width, height - 3),
-        page_bar(pages, shown, width),
+        *filled(shown.live_lines(model, width, height - 3), width, height - 3),
+        page_names(pages, shown, model, width).line,
+        page_keys(pages, shown, {}, width).line,
         keys_bar(shown, {}, width),
     ):
         assert sum(width_of(text) for text, _ in line) == width
@@ -94,10 +97,10 @@ def test_help_fits_any_width(width: int) -> None:
 @given(st.integers(60, 300))
 def test_the_columns_that_fit_fit_and_the_pid_is_among_them(width: int) -> None:
     from neurontools.dashboard.process_table import Column
-    from neurontools.tui.top.pages.columns import COLUMN_STYLES
 
-    columns = fitting(DEFAULT_COLUMNS, width)
-    assert 2 + sum(COLUMN_STYLES[column].width + 1 for column in columns) <= width
+    shown = fitting(DEFAULT_COLUMNS, width)
+    columns = shown.columns
+    assert 2 + sum(shown.width_of(column) + 1 for column in columns) <= width
     assert {Column.PID, Column.UTILIZATION, Column.COMMAND} <= set(columns)
     assert [column for column in DEFAULT_COLUMNS if column in columns] == list(columns)
 
@@ -134,10 +137,18 @@ def test_short_forms() -> None:
 
 
 @given(st.integers(60, 200), st.integers(0, 4))
-def test_the_current_page_is_named_in_the_bar_and_a_click_finds_each(width: int, at: int) -> None:
+def test_the_current_page_is_named_at_the_top_and_the_bottom_and_a_click_finds_each(
+    width: int, at: int
+) -> None:
     pages = make_pages(DEFAULT_COLUMNS)
-    bar = "".join(text for text, _ in page_bar(pages, pages[at], width))
-    assert f">F{at + 1}:{pages[at].title}<" in bar
-    for number, page in enumerate(pages, 1):
-        assert page_at(pages, pages[at], width, bar.index(f"F{number}")) is page
-    assert page_at(pages, pages[at], width, 2) is None
+    top, bottom = (
+        page_names(pages, pages[at], TopModel(), width),
+        page_keys(pages, pages[at], {}, width),
+    )
+    for line in (top, bottom):
+        text = "".join(text for text, _ in line.line)
+        assert pages[at].title in text
+        assert [name.position for name in line.names] == list(range(len(pages)))
+        for name in line.names:
+            assert line.at(name.left) == line.at(name.right - 1) == name.position
+    assert top.at(width - 1) is None

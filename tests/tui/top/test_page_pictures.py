@@ -32,6 +32,7 @@ Compare = Callable[..., bool]
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("dark", "light")
 PAGES = ("history", "processes", "devices", "events")
+LIVE_PAGES = ("overview", *PAGES)
 MACHINES = (("pretrain", "sim:pretrain"), ("serve", "sim:serve"), ("staging", "sim:staging"))
 GOLDENS = Path(__file__).parent / "goldens"
 SECOND_NS = 1_000_000_000
@@ -42,9 +43,9 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Colours, one version, one time zone, one name of every user."""
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr("neurontools.tui.top.pages.rows.__version__", "1.2.3")
-    monkeypatch.setattr("neurontools.tui.top.pages.machines.__version__", "1.2.3")
     monkeypatch.setattr("neurontools.dashboard.process_table.user_name", lambda uid: f"user{uid}")
     monkeypatch.setattr("neurontools.tui.top.pages.columns.user_name", lambda uid: f"user{uid}")
+    monkeypatch.setattr("neurontools.tui.top.pages.job_rows.user_name", lambda uid: f"user{uid}")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -132,7 +133,7 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], object]:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", LIVE_PAGES)
 def test_page(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, size: tuple[int, int], theme: str
 ) -> None:
@@ -144,7 +145,7 @@ def test_page(
 def test_classic_screen_in_other_themes(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], theme: str
 ) -> None:
-    app = TopApp(FixedSource(*minute), settings=TopSettings(theme=theme))
+    app = TopApp(FixedSource(*minute), settings=TopSettings(theme=theme, classic=True))
     assert snap_compare(app, terminal_size=(120, 40), run_before=at_the_end)
 
 

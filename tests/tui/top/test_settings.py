@@ -139,8 +139,8 @@ def test_keys_have_names_and_no_two_of_a_page_are_the_same() -> None:
 def test_problems_of_keys() -> None:
     assert key_problems({"quit": "Q"}) == ()
     assert "did you mean 'processes.tree'" in key_problems({"proceses.tree": "z"})[0]
-    (lost,) = key_problems({"processes.tree": "k"})
-    assert lost == "top: keys: k of 'processes.tree' is already the key of 'processes.signal', which loses it"
+    (lost,) = key_problems({"processes.tree": "K"})
+    assert lost == "top: keys: K of 'processes.tree' is already the key of 'processes.signal', which loses it"
     assert key_problems({"processes.tree": "x"}) == ()
 
 

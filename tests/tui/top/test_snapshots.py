@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.tui.top.app import TopApp
+from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
 from tests.tui.top.fixed_source import FixedSource
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Compare = Callable[..., bool]
 SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+CLASSIC = TopSettings(classic=True)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +46,7 @@ def pressing(*keys: str) -> Callable[[Pilot[int]], object]:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_trn1_32xlarge(snap_compare: Compare, training: Ticks, size: tuple[int, int]) -> None:
-    app = TopApp(FixedSource(*training))
+    app = TopApp(FixedSource(*training), settings=CLASSIC)
     assert snap_compare(
         app, terminal_size=size, run_before=pressing("down", "enter", "down", "enter", "down")
     )
@@ -50,33 +54,41 @@ def test_trn1_32xlarge(snap_compare: Compare, training: Ticks, size: tuple[int, 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_trn2_48xlarge(snap_compare: Compare, trn2: Ticks, size: tuple[int, int]) -> None:
-    assert snap_compare(TopApp(FixedSource(*trn2)), terminal_size=size, run_before=at_the_end)
+    assert snap_compare(
+        TopApp(FixedSource(*trn2), settings=CLASSIC), terminal_size=size, run_before=at_the_end
+    )
 
 
 def test_trn1_2xlarge(snap_compare: Compare, single: Ticks) -> None:
-    assert snap_compare(TopApp(FixedSource(*single)), terminal_size=(80, 24), run_before=pressing("x"))
+    assert snap_compare(
+        TopApp(FixedSource(*single), settings=CLASSIC), terminal_size=(80, 24), run_before=pressing("x")
+    )
 
 
 def test_flops_of_one_process(snap_compare: Compare, training: Ticks) -> None:
-    app = TopApp(FixedSource(*training))
+    app = TopApp(FixedSource(*training), settings=CLASSIC)
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing("2", "f"))
 
 
 def test_the_daemon_is_gone(snap_compare: Compare, training: Ticks) -> None:
-    app = TopApp(FixedSource(*training, SourceProblem("machine not running, waiting for it")))
+    app = TopApp(
+        FixedSource(*training, SourceProblem("machine not running, waiting for it")), settings=CLASSIC
+    )
     assert snap_compare(app, terminal_size=(120, 40), run_before=at_the_end)
 
 
 def test_help(snap_compare: Compare, training: Ticks) -> None:
-    app = TopApp(FixedSource(*training))
+    app = TopApp(FixedSource(*training), settings=CLASSIC)
     assert snap_compare(app, terminal_size=(80, 24), run_before=pressing("question_mark"))
 
 
 def test_a_terminal_that_is_too_small(snap_compare: Compare, training: Ticks) -> None:
-    assert snap_compare(TopApp(FixedSource(*training)), terminal_size=(50, 12), run_before=at_the_end)
+    assert snap_compare(
+        TopApp(FixedSource(*training), settings=CLASSIC), terminal_size=(50, 12), run_before=at_the_end
+    )
 
 
 def test_without_colour(snap_compare: Compare, training: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = TopApp(FixedSource(*training), colour=False)
+    app = TopApp(FixedSource(*training), colour=False, settings=CLASSIC)
     assert snap_compare(app, terminal_size=(80, 24), run_before=pressing("down"))

@@ -69,42 +69,42 @@ def test_a_machine_that_comes_back_as_another_one_is_shown(
     terminal: Open, machine: launch.DaemonInfo
 ) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     launch.stop(force=True)
     shown.read_until("machine not running, waiting for it")
     launch.start(StartOptions(machine="default", instance_type="inf2.24xlarge"))
-    shown.read_until("(inf2.24xlarge)")
+    shown.read_until("inf2.24xlarge")
     quit_whole(shown)
 
 
 def test_a_deleted_runtime_directory_does_not_end_it(terminal: Open, machine: launch.DaemonInfo) -> None:
     shown = terminal("--interval", "0.2")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shutil.rmtree(paths.runtime_dir())
     shown.press("f")
     shown.read_until("TF")
     os.kill(machine.pid, signal.SIGKILL)
     shown.read_until("machine not running, waiting for it")
     launch.start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
-    shown.read_until("(trn1.2xlarge)")
+    shown.read_until("trn1.2xlarge")
     quit_whole(shown)
 
 
 def test_killed_again_and_again_it_goes_on(terminal: Open, machine: launch.DaemonInfo) -> None:
     shown = terminal("--interval", "0.1")
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     pid = machine.pid
     for _ in range(3):
         os.kill(pid, signal.SIGKILL)
         shown.read_until("machine not running, waiting for it")
         pid = launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge")).pid
-        shown.read_until("running on")
+        shown.read_until("trn1.32xlarge")
     quit_whole(shown)
 
 
 def test_paused_while_the_daemon_dies_it_keeps_its_moment(terminal: Open, machine: launch.DaemonInfo) -> None:
     shown = terminal("--interval", "0.2", size=(160, 40))
-    shown.read_until("(trn1.32xlarge)")
+    shown.read_until("trn1.32xlarge")
     shown.press(" ")
     shown.read_until("paused at")
     os.kill(machine.pid, signal.SIGKILL)

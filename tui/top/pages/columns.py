@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.text import printable
 from neurontools.dashboard.process_table import Column, user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size
+from neurontools.tui.top.pages.job_rows import user_role
+from neurontools.tui.widgets.frames import row
 from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.dashboard.jobs import ProcessJob
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.dashboard.process_table import Sorting
 
 _LEAST_COMMAND = 16
 _MARK_WIDTH = 2
+_ALERTED = frozenset({Column.PID, Column.TAG, Column.COMMAND})
 
 DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
 
@@ -80,67 +84,128 @@ COLUMN_STYLES: dict[Column, ColumnStyle] = {
 }  # fmt: skip
 
 
-def fitting(columns: Sequence[Column], width: int) -> tuple[Column, ...]:
+TREND = 12
+"""Cells of the sparkline after the utilization."""
+_LEAST_FOR_TREND = 118
+
+
+class ProcessColumns(NamedTuple):
+    """The columns that fit, in their order, and the cells of the sparkline after the utilization, 0 for none."""
+
+    columns: tuple[Column, ...]
+    trend: int
+
+    def width_of(self, column: Column) -> int:
+        """Return the cells of a column without the blank after it."""
+        extra = self.trend + 1 if self.trend and column is Column.UTILIZATION else 0
+        return COLUMN_STYLES[column].width + extra
+
+
+def fitting(columns: Sequence[Column], width: int) -> ProcessColumns:
     """Return the columns that fit, in their order; the least important are dropped first."""
+    trend = TREND if width >= _LEAST_FOR_TREND and Column.UTILIZATION in columns else 0
     left = list(columns)
-    while len(left) > 1 and _MARK_WIDTH + sum(COLUMN_STYLES[column].width + 1 for column in left) > width:
+    room = width - (trend + 1 if trend else 0)
+    while len(left) > 1 and _MARK_WIDTH + sum(COLUMN_STYLES[column].width + 1 for column in left) > room:
         left.remove(max(left, key=lambda column: COLUMN_STYLES[column].rank))
-    return tuple(left)
+    return ProcessColumns(tuple(left), trend)
 
 
-def head_line(columns: Sequence[Column], sorting: Sorting, width: int) -> Line:
-    """Return the heads, with sort keys underlined and an arrow at the sort column."""
-    spans: list[Span] = [(" " * _MARK_WIDTH, Role.SECTION)]
-    for column in columns:
+def head_line(shown: ProcessColumns, sorting: Sorting, width: int) -> Line:
+    """Return the heads, with sort keys in the colour of keys and an arrow at the sort column."""
+    spans: list[Span] = [(" " * _MARK_WIDTH, Role.DIM)]
+    for column in shown.columns:
         look = COLUMN_STYLES[column]
-        arrow = ("v" if sorting.descending else "^") if column is sorting.column else ""
+        arrow = ("↓" if sorting.descending else "↑") if column is sorting.column else ""
         text = fixed(look.head + arrow, look.width)
         if look.right:
             text = (look.head + arrow).rjust(look.width)[-look.width :]
         at = text.index(look.key)
-        own = Role.SECTION_CURRENT if arrow else Role.SECTION
-        key = Role.SECTION_CURRENT if arrow else Role.SECTION_KEY
-        spans += [(text[:at], own), (text[at], key), (text[at + 1 :], own), (" ", Role.SECTION)]
-    return fit(spans, width, Role.SECTION)
+        own = Role.VALUE if arrow else Role.DIM
+        spans += [(text[:at], own), (text[at], Role.FRAME_KEY), (text[at + 1 :], own), (" ", own)]
+        if shown.trend and column is Column.UTILIZATION:
+            spans.append((" " * (shown.trend + 1), own))
+    return fit(spans, width)
 
 
-def row_line(
-    columns: Sequence[Column], row: ProcessRow, width: int, role: Role | None, mark: str, indent: str = ""
-) -> Line:
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """How a row is drawn: its mark, what is before its last column, whether it is selected, its role if it has one."""
+
+    mark: str = " "
+    indent: str = ""
+    selected: bool = False
+    role: Role | None = None
+
+
+def row_line(shown: ProcessColumns, one: ProcessRow, width: int, state: RowState, trend: str = "") -> Line:
     """Return a process's line.
 
     Args:
-        columns: the visible ones.
-        row: the process.
+        shown: the visible columns.
+        one: the process.
         width: cells in the line.
-        role: of the whole line, None for a role per column.
-        mark: the first character.
-        indent: before the last column, for the tree.
+        state: how it is drawn.
+        trend: its sparkline.
     """
-    spans: list[Span] = [(fixed(mark, _MARK_WIDTH), role or Role.ALERT)]
+    texts = {column: COLUMN_STYLES[column].text(one) for column in shown.columns}
+    return _table_line(shown, texts, width, state, trend, one.process.uid)
+
+
+def job_line(shown: ProcessColumns, job: ProcessJob, width: int, state: RowState, trend: str = "") -> Line:
+    """Return a job's line: sums of its ranks, and its slowest one."""
+    first = job.rows[0]
+    cores = tuple(sorted({use.core for one in job.rows for use in one.process.cores}))
+    found = {
+        Column.PID: f"x{len(job.rows)}",
+        Column.USER: user_name(first.process.uid),
+        Column.TAG: printable(job.name),
+        Column.CORES: core_ranges(cores),
+        Column.MEMORY: size(job.device_bytes),
+        Column.UTILIZATION: f"{100 * job.utilization:.1f}%",
+        Column.EXECUTIONS: f"{job.executions_s:.1f}",
+        Column.AGE: duration(max(one.age_s for one in job.rows)),
+    }
+    text = f"{printable(job.name)} x{len(job.rows)}"
+    if job.slowest:
+        text += f", slowest rank {job.slowest[0]} ({job.slowest[1]:.1f}x the median latency)"
+    found[Column.COMMAND] = text
+    texts = {column: found.get(column, "") for column in shown.columns}
+    return _table_line(shown, texts, width, state, trend, first.process.uid)
+
+
+def _table_line(
+    shown: ProcessColumns, texts: dict[Column, str], width: int, state: RowState, trend: str, uid: int
+) -> Line:
+    spans: list[Span] = [(state.mark, Role.ALERT)]
     used = _MARK_WIDTH
-    for column in columns:
-        look = COLUMN_STYLES[column]
-        text = look.text(row)
-        if column is columns[-1] and column is Column.COMMAND:
-            text = fixed(indent + text, max(0, width - used))
+    last = shown.columns[-1]
+    for column in shown.columns:
+        look, text = COLUMN_STYLES[column], texts[column]
+        if column is last and column is Column.COMMAND:
+            text = fixed(state.indent + text, max(0, width - used))
         elif look.right:
             text = " " * max(0, look.width - width_of(text)) + fixed(text, min(look.width, width_of(text)))
         else:
             text = fixed(text, look.width)
         used += width_of(text) + 1
-        spans += [(text, role or _role(column, text)), (" ", role or Role.PLAIN)]
-    return fit(spans, width, role or Role.PLAIN)
+        own = user_role(uid) if column is Column.USER else _role(column, text)
+        is_marked = state.role is Role.DIM or column in _ALERTED
+        spans += [(text, (state.role if is_marked else None) or own), (" ", Role.PLAIN)]
+        if shown.trend and column is Column.UTILIZATION:
+            spans.append((f"{trend:<{shown.trend}} ", Role.GRAPH))
+            used += shown.trend + 1
+    return row(spans, width, selected=state.selected)
 
 
-def column_at(columns: Sequence[Column], x: int) -> Column | None:
+def column_at(shown: ProcessColumns, x: int) -> Column | None:
     """Return the column whose head is at a cell; the last column takes the rest."""
     left = _MARK_WIDTH
-    for column in columns:
-        left += COLUMN_STYLES[column].width + 1
+    for column in shown.columns:
+        left += shown.width_of(column) + 1
         if x < left:
             return column
-    return columns[-1] if columns else None
+    return shown.columns[-1] if shown.columns else None
 
 
 def _role(column: Column, text: str) -> Role:
@@ -148,5 +213,5 @@ def _role(column: Column, text: str) -> Role:
     if value in {"-", "0.0%", "0.0", "0.0B", "0%"}:
         return Role.DIM
     if column in {Column.UTILIZATION, Column.MEMORY}:
-        return Role.VALUE
+        return Role.VALUE if column is Column.UTILIZATION else Role.PLAIN
     return Role.ALERT if column is Column.ERRORS else Role.PLAIN

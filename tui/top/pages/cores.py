@@ -126,7 +126,7 @@ def _line(devices: tuple[DeviceRates, ...], look: _Look) -> Line:
     marked, room = look.marked, look.grid.cell - 1
     lost: tuple[Span, ...] = ((f" {'lost'[:room]:<{room}}", Role.DIM),)
     for device in devices:
-        mark, role = ("!", Role.ALERT) if device.index in look.alerted else (" ", Role.HEAD)
+        mark, role = ("!", Role.CLASSIC_ALERT) if device.index in look.alerted else (" ", Role.HEAD)
         spans.append((f"{' ' if spans else ''}{mark}ND{device.index:<2d}", role))
         for rate in device.cores:
             spans += lost if device.lost else _cell(rate, look, marked=rate.core in marked)

@@ -13,8 +13,9 @@ from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency
 from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
 from neurontools.tui.top.pages.history import process_curve
-from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed, meter, width_of
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width
+from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,12 +44,15 @@ class Details:
         """Move through the lines."""
         self.first = max(0, self.first + steps)
 
-    def lines(self, model: TopModel, row: ProcessRow | None, width: int, height: int) -> Sequence[Line]:
+    def lines(
+        self, model: TopModel, row: ProcessRow | None, width: int, height: int, *, boxed: bool = False
+    ) -> Sequence[Line]:
         """Return the visible lines."""
         if row is None or height < 2:
             return ()
-        found = list(self.all_lines(model, row, width))
-        room = height - 1
+        inner = inner_width(width, boxed=boxed)
+        found = list(self.all_lines(model, row, inner))
+        room = height - chrome_lines(boxed=boxed)
         self.first = max(0, min(self.first, len(found) - room))
         shown = found[self.first : self.first + room]
         note = (
@@ -56,7 +60,7 @@ class Details:
             if len(shown) == len(found)
             else f"{self.first + 1}-{self.first + len(shown)} of {len(found)}, < > scroll"
         )
-        return [section(f" Process {row.process.pid}", width, note), *shown]
+        return framed(f"Process {row.process.pid}", shown, (width, height), note=note, boxed=boxed)
 
     def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
         """Yield all lines."""
@@ -121,14 +125,15 @@ def _gpsimd(row: ProcessRow) -> Iterator[tuple[str, str]]:
 
 
 def _cores(model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
+    cells = max(_METER_WIDTH, min(width - 30, 3 * _METER_WIDTH))
     if row.process.cores:
-        yield fit(((f" {'core':<8}{'utilization':<{_METER_WIDTH + 10}}{'memory':>9}", Role.HEAD),), width)
+        yield fit(((f" {'core':<8}{'utilization':<{cells + 10}}{'memory':>9}", Role.HEAD),), width)
     for use in row.process.cores:
         rate = model.shown.rates.get(use.core)
         share = rate.utilization if rate else 0.0
         spans = (
             (f"   {use.core:<6}", Role.PLAIN),
-            *meter(share, _METER_WIDTH, colour=model.colour),
+            *bar(share, cells),
             (f" {percent(share):>8}", Role.VALUE if share else Role.DIM),
             (f" {size(use.memory.total_bytes):>9}", Role.VALUE),
         )

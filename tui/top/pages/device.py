@@ -10,9 +10,11 @@ from neurontools.dashboard.links import links
 from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.snapshot import HardwareCounter, MemoryCategory
 from neurontools.tui.top.numbers import percent, size
-from neurontools.tui.top.pages.curves import braille, values_of
+from neurontools.tui.top.pages.curves import values_of
 from neurontools.tui.top.pages.memory_tree import CATEGORY_NAMES
-from neurontools.tui.widgets.lines import Line, Role, Span, fact_lines, fit, fixed, meter
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.charts import wide_chart
+from neurontools.tui.widgets.lines import Line, Role, Span, fact_lines, fit, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 20
 _METER_WIDTH = 30
+_AFTER_METER = 40
+_VALUE = 11
+_MOST_CURVE = 120
 _ON_DEVICE = (
     MemoryCategory.TENSORS,
     MemoryCategory.CONSTANTS,
@@ -45,11 +50,12 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
         "lost" if device.lost else "unhealthy: " + ", ".join(device.unhealthy) if device.unhealthy else "good"
     )
     yield from _fact("state", state, width, Role.ALERT if device.lost or device.unhealthy else Role.VALUE)
-    if found := power_of(model, device):
+    if not device.lost and (found := power_of(model, device)):
         lowest, highest = percent(found.lowest).strip(), percent(found.highest).strip()
         text = f"{percent(found.mean).strip()}, from {lowest} to {highest} in the last minute"
         yield from _fact("power", text + (" (modelled)" if found.is_modelled else ""), width)
-    yield from _cores(model, device, width)
+    if not device.lost:
+        yield from _cores(model, device, width)
     yield from _memory(model, device, width)
     yield from _processes(model, device, width)
     yield from _errors(device, width)
@@ -82,25 +88,34 @@ def _fact(name: str, text: str, width: int, role: Role = Role.PLAIN) -> Iterator
     return fact_lines(name, text, width, _LABEL_WIDTH, role)
 
 
-def _meter_line(model: TopModel, label: str, share: float, values: Iterable[Span], width: int) -> Line:
-    bar = meter(share, _METER_WIDTH, colour=model.colour)
-    return fit(((fixed(label, _LABEL_WIDTH), Role.HEAD), *bar, *values), width)
+def _meter_line(
+    label: str, share: float, values: Iterable[Span], width: int, *, capacity: bool = False
+) -> Line:
+    cells = max(_METER_WIDTH, (width - _LABEL_WIDTH - _AFTER_METER) // 2)
+    drawn = bar(share, cells, capacity=capacity)
+    return fit(((fixed(label, _LABEL_WIDTH), Role.HEAD), *drawn, *values), width)
 
 
 def _cores(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     for place, core in enumerate(sorted(device.core_ids)):
         rate = model.shown.rates.get(core)
         share = rate.utilization if rate else 0.0
-        curve = braille(values_of(model.history.minute(("core", core))))
+        cells = max(_METER_WIDTH, (width - _LABEL_WIDTH - _AFTER_METER) // 2)
+        room = max(1, width - _LABEL_WIDTH - cells - _VALUE - 1)
+        values = values_of(model.history.minute(("core", core)))
+        curve = wide_chart(values, min(room, _MOST_CURVE), 1)[0][0][0]
         value = (f" {percent(share):>8}  ", Role.VALUE if share else Role.DIM)
-        yield _meter_line(model, f" NC{place} (core {core})", share, (value, (curve, Role.GRAPH)), width)
+        yield _meter_line(f" NC{place} (core {core})", share, (value, (curve, Role.GRAPH)), width)
 
 
 def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     used, whole = device.memory_used_bytes, device.memory_bytes
     share = used / whole if whole else 0.0
+    if device.lost:
+        yield from _fact("HBM in use", "unknown, the device is lost", width, Role.DIM)
+        return
     value = (f" {percent(share):>8}  {size(used)} of {size(whole)}", Role.VALUE if used else Role.DIM)
-    yield _meter_line(model, " HBM in use", share, (value,), width)
+    yield _meter_line(" HBM in use", share, (value,), width, capacity=True)
     own = set(device.core_ids)
     snapshot = model.shown.snapshot
     uses = (
@@ -117,7 +132,7 @@ def _memory(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
     for name, count in parts.items():
         part = count / whole if whole else 0.0
         value = (f" {percent(part):>8}  {size(count)}", Role.PLAIN if count else Role.DIM)
-        yield _meter_line(model, f"   {name}", part, (value,), width)
+        yield _meter_line(f"   {name}", part, (value,), width)
 
 
 def _processes(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:

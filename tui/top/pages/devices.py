@@ -10,9 +10,11 @@ import msgspec
 from neurontools.dashboard.links import links
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.device import device_lines, power_of
-from neurontools.tui.top.pages.rows import section
+from neurontools.tui.top.pages.heat_map import heat_map_heads, heat_map_layout, heat_map_row
 from neurontools.tui.top.pages.topology import Topology
-from neurontools.tui.widgets.lines import HEAT, Line, Role, Span, fit, heat
+from neurontools.tui.widgets.bars import CELLS
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Line, Role, Span, fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel
 
-_LABEL_WIDTH = 7
-_FACTS_WIDTH = 29
-_WIDEST_CELL = 8
-_DIGITS = ".123456789"
+_HEAT_MAP_LINES = 3
+_LEAST_FOR_LINKS = 110
+_DRAWING = 66
+_LEAST_DEVICE = 12
+_FOOT = "⏎ one device  t heat map/links"
 _LEGEND = ("idle", "to 20%", "to 40%", "to 60%", "to 80%", "to 100%")
 
 
@@ -38,6 +41,7 @@ class DevicesPage(ListPage):
         self._is_topology = False
         self._has_device = False
         self._first = 0
+        self._step_lines = 1
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
@@ -52,22 +56,48 @@ class DevicesPage(ListPage):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the current view."""
+        boxed = is_boxed(width, height)
         devices = model.shown.snapshot.devices if model.shown.snapshot else ()
         if not devices:
             text = " this machine has no devices" if model.shown.snapshot else ""
-            return [section(" Devices", width), fit(((text, Role.DIM),), width)]
-        window = self._cursor.window(len(devices), height - 3)
+            body = [fit(((text, Role.DIM),), inner_width(width, boxed=boxed))]
+            return framed("Devices", body, (width, height), boxed=boxed)
+        room = height - chrome_lines(boxed=boxed) - _HEAT_MAP_LINES
+        self._step_lines = 2 if 2 * len(devices) - 1 <= room else 1
+        window = self._cursor.window(len(devices), room)
         device = devices[self._cursor.row]
         if self._has_device:
             return self._device(model, device, width, height)
         if self._is_topology:
             return self._topology(model, device.index, width, height)
-        return self._heat_map(model, [devices[at] for at in window], width)
+        inner = inner_width(width, boxed=boxed)
+        body = self._heat_map(model, [devices[at] for at in window], inner)
+        note = "" if len(window) == len(devices) else f"{window.start + 1}-{window.stop} of {len(devices)}"
+        return self._with_device("Devices", body, (width, height), note, model, device)
+
+    def _with_device(
+        self,
+        title: str,
+        body: list[Line],
+        size: tuple[int, int],
+        note: str,
+        model: TopModel,
+        device: DeviceState,
+    ) -> list[Line]:
+        # Below a short view the selected device fills the page.
+        width, height = size
+        boxed = is_boxed(width, height)
+        above = len(body) + chrome_lines(boxed=boxed)
+        if not boxed or height - above < _LEAST_DEVICE:
+            return framed(title, body, size, note=note, foot=_FOOT, boxed=boxed)
+        drawn = framed(title, body, (width, above), note=note, foot=_FOOT)
+        found = list(device_lines(model, device, inner_width(width, boxed=True)))
+        return drawn + framed(f"Device ND{device.index}", found, (width, height - above))
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show every device."""
         devices = model.shown.snapshot.devices if model.shown.snapshot else ()
-        return 3 + max(len(devices), 64 if self._has_device or self._is_topology else 0)
+        return 4 + max(len(devices), 64 if self._has_device or self._is_topology else 0)
 
     def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  a row is hit wherever it is
         """Select the device under the mouse; a click on the selected one shows it in full."""
@@ -127,92 +157,66 @@ class DevicesPage(ListPage):
     def _close(self, _model: TopModel) -> None:
         self._has_device = False
 
+    def _row_at(self, y: int, count: int) -> int | None:
+        row = self._cursor.first + (y - self._top) // self._step_lines
+        return row if y >= self._top and row < count else None
+
     def _device(self, model: TopModel, device: DeviceState, width: int, height: int) -> list[Line]:
-        found = list(device_lines(model, device, width))
-        self._first = max(0, min(self._first, len(found) - (height - 1)))
-        note = "left/right: other devices, enter: back"
-        return [
-            section(f" Device ND{device.index}", width, note),
-            *found[self._first : self._first + height - 1],
-        ]
+        boxed = is_boxed(width, height)
+        inner, room = inner_width(width, boxed=boxed), height - chrome_lines(boxed=boxed)
+        found = list(device_lines(model, device, inner))
+        self._first = max(0, min(self._first, len(found) - room))
+        body = found[self._first : self._first + room]
+        note = "←→ other devices  ⏎ back"
+        return framed(f"Device ND{device.index}", body, (width, height), note=note, boxed=boxed)
 
     def _topology(self, model: TopModel, selected: int, width: int, height: int) -> list[Line]:
         if model.shown.snapshot is None:
             return []
+        boxed = is_boxed(width, height)
+        inner, room = inner_width(width, boxed=boxed), height - chrome_lines(boxed=boxed)
         utilization = {core: rate.utilization for core, rate in model.shown.rates.items()}
-        drawing = Topology(model.shown.snapshot, utilization, selected, model.monitor.alerts_of_device).lines(
-            width
-        )
-        room = height - 1
+        drawn = Topology(model.shown.snapshot, utilization, selected, model.monitor.alerts_of_device)
+        has_list = boxed and inner >= _LEAST_FOR_LINKS
+        drawing = drawn.lines(_DRAWING if has_list else inner)
         first = 0
         if len(drawing) > room:
             selected_line = next(
-                at for at, line in enumerate(drawing) if any(role is Role.SELECTED for _, role in line)
+                at for at, line in enumerate(drawing) if any(role is Role.ON_STRONG for _, role in line)
             )
             first = max(0, min(selected_line - room // 2, len(drawing) - room))
-        blank = [fit((), width)] if len(drawing) < room else []
-        return [section(" Links", width), *blank, *drawing[first : first + room]]
+        body = drawing[first : first + room]
+        if has_list:
+            rest = inner - _DRAWING
+            listed = list(drawn.link_rows(rest, room))
+            count = max(len(body), len(listed))
+            blank, right_blank = fit((), _DRAWING), fit((), rest)
+            body = [
+                (*one, *other)
+                for one, other in zip(
+                    [*body, *[blank] * (count - len(body))],
+                    [*listed, *[right_blank] * (count - len(listed))],
+                    strict=True,
+                )
+            ]
+        device = next(one for one in model.shown.snapshot.devices if one.index == selected)
+        return self._with_device("Links", body, (width, height), "load is modelled", model, device)
 
     def _heat_map(self, model: TopModel, devices: Sequence[DeviceState], width: int) -> list[Line]:
         cores = max(len(device.core_ids) for device in devices)
-        cell = max(1, min(_WIDEST_CELL, (width - _LABEL_WIDTH - _FACTS_WIDTH) // max(1, cores)))
-        facts = f"{'mean':>6} {'peak':>6} {'HBM':>6} {'ECC':>7}"
-        at = _LABEL_WIDTH + cores * cell
-        head = f"{' Cores':<{at}} {facts}" if at + _FACTS_WIDTH <= width else " Cores"
-        drawn = [section(head, width)]
+        layout = heat_map_layout(width, cores)
+        self._top = 2
+        drawn = [heat_map_heads(layout, width)]
         selected = self._cursor.row - self._cursor.first
-        drawn += [
-            self._row(model, device, cell, cores, width, selected=number == selected)
-            for number, device in enumerate(devices)
-        ]
-        return [*drawn, fit((), width), _legend(width, colour=model.colour)]
-
-    def _row(
-        self, model: TopModel, device: DeviceState, cell: int, cores: int, width: int, *, selected: bool
-    ) -> Line:
-        shares = [
-            model.shown.rates[core].utilization if core in model.shown.rates else 0.0
-            for core in sorted(device.core_ids)
-        ]
-        alerts = model.monitor.alerts_of_device.get(device.index)
-        role = Role.SELECTED if selected else Role.ALERT if alerts or device.lost else Role.HEAD
-        spans: list[Span] = [
-            (f"{'!' if alerts or device.lost else ' '}ND{device.index:<{_LABEL_WIDTH - 3}}", role)
-        ]
-        if device.lost:
-            spans.append((f"{'lost':<{cores * cell}}", Role.ALERT))
-        else:
-            spans += _cells(shares, cell, colour=model.colour)
-            spans.append((" " * ((cores - len(shares)) * cell), Role.PLAIN))
-        errors = sum(msgspec.structs.asdict(device.hardware).values())
-        memory = device.memory_used_bytes / device.memory_bytes if device.memory_bytes else 0.0
-        mean = sum(shares) / len(shares) if shares else 0.0
-        text = f" {100 * mean:5.1f}% {100 * max(shares, default=0.0):5.1f}% {100 * memory:5.1f}%"
-        spans += [
-            (text, Role.PLAIN if mean or memory else Role.DIM),
-            (f" {errors:>7}", Role.ALERT if errors else Role.DIM),
-        ]
-        return fit(spans, width)
+        for number, device in enumerate(devices):
+            if number and self._step_lines > 1:
+                drawn.append(fit((), width))
+            drawn.append(heat_map_row(model, device, layout, width, selected=number == selected))
+        return [*drawn, fit((), width), _legend(width)]
 
 
-def _cells(shares: Sequence[float], cell: int, *, colour: bool) -> list[Span]:
-    # Neighbours of one colour are one span: 512 cells would be 512 spans otherwise.
-    spans: list[Span] = []
-    for share in shares:
-        role = heat(share)
-        mark = "█" if colour else _DIGITS[max(1, min(9, int(share * 10)))] if share > 0 else _DIGITS[0]
-        text = mark * max(1, cell - 1) + (" " if cell > 1 else "")
-        if spans and spans[-1][1] is role:
-            spans[-1] = (spans[-1][0] + text, role)
-        else:
-            spans.append((text, role))
-    return spans
-
-
-def _legend(width: int, *, colour: bool) -> Line:
-    if not colour:
-        return fit(((" . idle, 1 to 9: tenths of the time the core executed", Role.DIM),), width)
+def _legend(width: int) -> Line:
     spans: list[Span] = [(" ", Role.PLAIN)]
-    for role, text in zip(HEAT, _LEGEND, strict=True):
-        spans += [("██", role), (f" {text}  ", Role.DIM)]
-    return fit(spans, width)
+    for role, text in zip(CELLS, _LEGEND, strict=True):
+        spans += [(" ░ " if role is CELLS[0] else "   ", role), (f" {text}  ", Role.DIM)]
+    return fit([*spans, ("utilization, %", Role.DIM)], width)

@@ -6,16 +6,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import printable
+from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import PROBLEMS, MachineEventKind
 from neurontools.tui.top.page import ListPage, PageKey
-from neurontools.tui.top.pages.rows import section
-from neurontools.tui.widgets.lines import Line, Role, dotted, fit
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
+from neurontools.tui.widgets.lines import Line, Role, dotted, fit, fixed
 from neurontools.tui.widgets.requests import Copy, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.alerts import Alert
+    from neurontools.dashboard.event_folds import FoldedEvents
     from neurontools.dashboard.events import MachineEvent
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
@@ -47,25 +49,30 @@ class EventsPage(ListPage):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the alerts and the events."""
+        boxed = is_boxed(width, height)
+        frame, inner = chrome_lines(boxed=boxed), inner_width(width, boxed=boxed)
         alerts = model.monitor.alerts
-        room = max(1, height // 3)
+        room = max(1, height // 3 - frame)
         shown_alerts = alerts if len(alerts) <= room else alerts[: room - 1]
-        drawn = [section(" Alerts", width, f"{len(alerts)} now" if alerts else "none now")]
-        drawn += [_alert_line(model, alert, width) for alert in shown_alerts]
+        body = [_alert_line(model, alert, inner) for alert in shown_alerts]
         if len(shown_alerts) < len(alerts):
-            drawn.append(fit(((f"  and {len(alerts) - len(shown_alerts)} more", Role.DIM),), width))
+            body.append(fit(((f"  and {len(alerts) - len(shown_alerts)} more", Role.DIM),), inner))
+        note = f"{len(alerts)} now" if alerts else "none now"
+        drawn = framed("Alerts", body, (width, len(body) + frame), note=note, boxed=boxed)
         found = self._found(model)
-        drawn.append(section(" Events", width, self._note(model, len(found))))
-        self._top = len(drawn)
+        self._top = len(drawn) + 1
+        room = height - len(drawn)
         if not found:
-            return [*drawn, fit(((" no events since neuron-top started", Role.DIM),), width)]
+            body = [fit(((" no events since neuron-top started", Role.DIM),), inner)]
+            return drawn + framed("Events", body, (width, room), note="0", boxed=boxed)
         # Newer events push the selected one down; at the top it is the newest that is looked at.
         if self._cursor.row and self._selected is not None:
             self._cursor.row = _place(found, self._selected, self._cursor.row)
-        window = self._cursor.window(len(found), height - len(drawn))
-        self._selected = found[self._cursor.row]
-        drawn += [_line(found[row], width, selected=row == self._cursor.row) for row in window]
-        return drawn
+        window = self._cursor.window(len(found), room - frame)
+        self._selected = found[self._cursor.row].newest
+        body = [_line(found[at], inner, selected=at == self._cursor.row) for at in window]
+        note, foot = self._note(model, found), "t problems only  y copy"
+        return drawn + framed("Events", body, (width, room), note=note, foot=foot, boxed=boxed)
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return the number of lines that show everything."""
@@ -92,15 +99,17 @@ class EventsPage(ListPage):
             ],
             "events": [
                 {name: getattr(event, name) for name in ("unix_s", "kind", "text", "pid", "device", "count")}
-                for event in self._found(model)
+                for folded in self._found(model)
+                for event in folded.events
             ],
         }
 
-    def _found(self, model: TopModel) -> list[MachineEvent]:
+    def _found(self, model: TopModel) -> tuple[FoldedEvents, ...]:
         events = reversed(model.monitor.events)
-        return [event for event in events if not self._only_problems or event.kind in PROBLEMS]
+        return fold(event for event in events if not self._only_problems or event.kind in PROBLEMS)
 
-    def _note(self, model: TopModel, shown: int) -> str:
+    def _note(self, model: TopModel, found: Sequence[FoldedEvents]) -> str:
+        shown = sum(len(folded.events) for folded in found)
         what = f"{shown} problems" if self._only_problems else f"{shown}"
         forgotten = model.monitor.seen - len(model.monitor.events)
         return what + (f", {forgotten} older events dropped" if forgotten else "")
@@ -111,7 +120,7 @@ class EventsPage(ListPage):
     def _select(self, model: TopModel, row: int) -> None:
         found = self._found(model)
         self._cursor.move(row - self._cursor.row, len(found))
-        self._selected = found[self._cursor.row] if found else None
+        self._selected = found[self._cursor.row].newest if found else None
 
     def _change(self, _model: TopModel) -> None:
         self._only_problems = not self._only_problems
@@ -121,21 +130,21 @@ class EventsPage(ListPage):
         found = self._found(model)
         if not found:
             return Notice("there is no event to copy")
-        event = found[min(self._cursor.row, len(found) - 1)]
+        folded = found[min(self._cursor.row, len(found) - 1)]
+        event = folded.newest
         when = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(event.unix_s))
-        return Copy(f"{when} {event.kind} {printable(event.text)}", "the event")
+        return Copy(f"{when} {event.kind} {printable(folded.text)}", "the event")
 
 
-def _place(found: Sequence[MachineEvent], event: MachineEvent, otherwise: int) -> int:
+def _place(found: Sequence[FoldedEvents], event: MachineEvent, otherwise: int) -> int:
     """Return the position of an event; a continued event is a new value at a new position."""
-    if event in found:
-        return found.index(event)
-    went_on = (
-        place
-        for place, candidate in enumerate(found)
-        if (candidate.kind, candidate.what) == (event.kind, event.what)
-    )
-    return next(went_on, otherwise)
+    went_on = otherwise
+    for place, folded in enumerate(found):
+        if event in folded.events:
+            return place
+        if went_on == otherwise and (folded.newest.kind, folded.newest.what) == (event.kind, event.what):
+            went_on = place
+    return went_on
 
 
 def _alert_line(model: TopModel, alert: Alert, width: int) -> Line:
@@ -153,11 +162,15 @@ def _since_s(model: TopModel, alert: Alert) -> float:
     return round(now_s - alert.since_s, 3)
 
 
-def _line(event: MachineEvent, width: int, *, selected: bool) -> Line:
+def _line(folded: FoldedEvents, width: int, *, selected: bool) -> Line:
+    event = folded.newest
     when = time.strftime("%H:%M:%S", time.localtime(event.unix_s))
-    role = Role.ALERT if event.kind in PROBLEMS else Role.VALUE if event.kind in _GOOD else Role.PLAIN
-    mark = "!" if event.kind in PROBLEMS else " "
-    text = f" {mark} {when}  {event.kind:<{_KIND_WIDTH}}  {printable(event.text)}"
-    return dotted(
-        ((text, Role.SELECTED if selected else role),), width, Role.SELECTED if selected else Role.PLAIN
+    is_problem = event.kind in PROBLEMS
+    role = Role.ALERT if is_problem else Role.VALUE if event.kind in _GOOD else Role.PLAIN
+    text = printable(folded.text)
+    spans = (
+        (f"{'!' if is_problem else ' '} {when}  ", role if is_problem else Role.DIM),
+        (f"{event.kind:<{_KIND_WIDTH}}", role),
+        (fixed(text, max(8, width - 14 - _KIND_WIDTH)).rstrip(), role if is_problem else Role.PLAIN),
     )
+    return row(spans, width, selected=selected)

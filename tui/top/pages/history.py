@@ -14,13 +14,13 @@ from neurontools.tui.top.pages.curves import (
     Columns,
     CurveUnit,
     HistoryCurve,
-    chart_lines,
+    chart_pane,
     columns_for,
     curve_spans,
     head_text,
     values_of,
 )
-from neurontools.tui.top.pages.rows import section
+from neurontools.tui.widgets.frames import chrome_lines, edge, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit, fixed
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _LEAST_FOR_CHART = 16
 _LEAST_FOR_HIGH_CHART = 30
 _LEAST_FOR_LABELS = 76
 _SHORT_LABEL = 14
+_FEWEST_MINUTES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _utilization(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]
         )
         if is_open:
             rows += [
-                HistoryRow(f"     NC{place}", f"NC{place}", _share(model, ("core", core)), index)
+                HistoryRow(f"    NC{place}", f"NC{place}", _share(model, ("core", core)), index)
                 for place, core in enumerate(sorted(device.core_ids))
             ]
     return rows
@@ -126,7 +127,7 @@ def _latency(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]:
         if is_open:
             rows += [
                 HistoryRow(
-                    f"     {measure}",
+                    f"    {measure}",
                     f"{name}, latency {measure}",
                     process_curve(model, key, measure),
                     key,
@@ -145,7 +146,7 @@ def _name(process: ProcessState) -> str:
 
 
 def _sign(is_open: bool) -> str:
-    return "[-]" if is_open else "[+]"
+    return "▾" if is_open else "▸"
 
 
 VIEWS = (
@@ -189,24 +190,41 @@ class HistoryPage(ListPage):
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
-        """Return the chart of the selected row, and the rows."""
+        """Return the chart of the selected row, and the rows; the chart takes the room that they leave."""
         rows = self._rows(model)
-        columns = columns_for(width, _label_width(self._view, width), hour=self._hour)
-        high = _CHART_LINES if height >= _LEAST_FOR_HIGH_CHART else _LOW_CHART_LINES
-        if height < _LEAST_FOR_CHART or not rows:
-            high = 0
-        room = height - 1 - (high + 1 if high else 0)
-        shown = self._cursor.window(len(rows), room)
+        boxed = is_boxed(width, height)
+        frame, inner = chrome_lines(boxed=boxed), inner_width(width, boxed=boxed)
+        high = 0
+        if rows and height >= _LEAST_FOR_CHART:
+            least = _CHART_LINES if height >= _LEAST_FOR_HIGH_CHART else _LOW_CHART_LINES
+            high = max(least, height - len(rows) - 1 - 2 * frame)
+        columns = self._columns(model, inner)
         drawn: list[Line] = []
         if high:
-            row = rows[self._cursor.row]
-            drawn += chart_lines(row.curve, row.name, width, high, hour=self._hour)
-        drawn.append(_head(self._view, columns, width))
-        self._top = len(drawn)
-        drawn += [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
+            one = rows[min(self._cursor.row, len(rows) - 1)]
+            drawn += chart_pane(one.curve, one.name, (width, high + frame), hour=self._hour, boxed=boxed)
+        left = height - len(drawn)
+        shown = self._cursor.window(len(rows), left - frame - 1)
+        self._top = len(drawn) + 2
+        body = [fit(((_head_text(columns), Role.DIM),), inner)]
+        body += [_line(rows[at], columns, inner, selected=at == self._cursor.row) for at in shown]
         if not rows and model.shown.snapshot:
-            drawn.append(_nothing(model, width))
-        return drawn
+            body.append(_nothing(model, inner))
+        note = f"{shown.start + 1}-{shown.stop} of {len(rows)}" if len(shown) < len(rows) else ""
+        return drawn + framed(
+            self._view.title,
+            body,
+            (width, left),
+            note=note,
+            foot="⏎ open  u next value  t minute/hour",
+            boxed=boxed,
+        )
+
+    def _columns(self, model: TopModel, width: int, view: HistoryView | None = None) -> Columns:
+        known = sum(slot is not None for slot in model.history.hour(MACHINE))
+        return columns_for(
+            width, _label_width(view or self._view, width), hour=self._hour, has_hour=known >= _FEWEST_MINUTES
+        )
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
         """Return the chart of all cores, and all views with every row open."""
@@ -215,9 +233,11 @@ class HistoryPage(ListPage):
             closed = view.rows(model, ())
             rows = view.rows(model, {row.opens for row in closed})
             if not drawn:
-                drawn += chart_lines(rows[0].curve, rows[0].name, width, _CHART_LINES, hour=self._hour)
-            columns = columns_for(width, _label_width(view, width), hour=self._hour)
-            drawn += [fit((), width), _head(view, columns, width)]
+                size = (width, _CHART_LINES + 1)
+                drawn += chart_pane(rows[0].curve, rows[0].name, size, hour=self._hour, boxed=False)
+            columns = self._columns(model, width, view)
+            drawn += [fit((), width), edge(view.title, width, boxed=False)]
+            drawn.append(fit(((_head_text(columns), Role.DIM),), width))
             drawn += [_line(row, columns, width) for row in rows]
             drawn += [] if rows else [_nothing(model, width)]
         return drawn
@@ -309,8 +329,8 @@ def _label_width(view: HistoryView, width: int) -> int:
     return view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
 
 
-def _head(view: HistoryView, columns: Columns, width: int) -> Line:
-    return section(f" {view.title:<{columns.label - 1}}{head_text(columns)}", width)
+def _head_text(columns: Columns) -> str:
+    return f" {'':<{columns.label - 1}}{head_text(columns)}"
 
 
 def _nothing(model: TopModel, width: int) -> Line:
@@ -319,9 +339,10 @@ def _nothing(model: TopModel, width: int) -> Line:
     return fit(((text, Role.DIM),), width)
 
 
-def _line(row: HistoryRow, columns: Columns, width: int, *, selected: bool = False) -> Line:
-    label = fixed(row.label, columns.label - 1) + " "
-    return fit(((label, Role.SELECTED if selected else Role.PLAIN), *curve_spans(row.curve, columns)), width)
+def _line(one: HistoryRow, columns: Columns, width: int, *, selected: bool = False) -> Line:
+    label = fixed(one.label[1:], columns.label - 2) + " "
+    spans = ((label, Role.STRONG if selected else Role.PLAIN), *curve_spans(one.curve, columns))
+    return row(spans, width, selected=selected)
 
 
 def _curve_data(curve: HistoryCurve) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neurontools import __version__
 from neurontools.base.text import plural, printable
 from neurontools.tui.top.numbers import short_percent, size
 from neurontools.tui.top.page import ListPage, PageKey
-from neurontools.tui.top.pages.rows import place_tabs, section, section_heads, tab_at, tabs_line
-from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed
+from neurontools.tui.top.pages.rows import place_tabs, tab_at, tabs_line
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,8 @@ _NAME_WIDTH = 18
 _LEAST_STATE = 18
 _BAR_HEAD = " Machines  "
 _STATE = "  STATE"
+_ROLES = {Role.BAR: Role.TAB, Role.BAR_DIM: Role.DIM, Role.BAR_CURRENT: Role.TAB_CURRENT}
+_NOTHING = frozenset({"-", "0", "0%", "0.0B", "  0%"})
 
 _COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
 
@@ -101,6 +103,7 @@ class MachinesPage(ListPage):
         """Called with the index of a machine to show."""
         super().__init__()
         self._machines = tuple(machines)
+        self.state = plural(len(self._machines), "machine")
         self._window = range(0)
 
     def bindings(self) -> tuple[PageKey, ...]:
@@ -117,13 +120,21 @@ class MachinesPage(ListPage):
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002  all machines
         """Return heads, a row for each machine, and the sum."""
         summaries = [summary_of(machine) for machine in self._machines]
-        self._window = self._cursor.window(len(summaries), height - 3)
-        shown = [_row(summaries[index], width, selected=index == self._cursor.row) for index in self._window]
-        return (_heads(width), *shown, section(" All machines", width), _row(_sum(summaries), width))
+        boxed = is_boxed(width, height)
+        frame, inner = chrome_lines(boxed=boxed), inner_width(width, boxed=boxed)
+        room = max(1, height - 2 * frame - 2)
+        self._window = self._cursor.window(len(summaries), room)
+        self._top = 2
+        body = [_heads(inner)]
+        body += [_row(summaries[index], inner, selected=index == self._cursor.row) for index in self._window]
+        high = min(len(body), room + 1) + frame
+        total = framed("All machines", [_row(_sum(summaries), inner)], (width, 1 + frame), boxed=boxed)
+        note = plural(len(summaries), "machine")
+        return (*framed("Machines", body, (width, high), note=note, foot="⏎ show", boxed=boxed), *total)
 
     def wanted_lines(self, model: TopModel) -> int:  # noqa: ARG002  all machines
         """Return how many lines show every machine."""
-        return len(self._machines) + 3
+        return len(self._machines) + 4
 
     def click(self, model: TopModel, x: int, y: int) -> None:  # noqa: ARG002  the whole row counts
         """Select a machine; a click on the selected one shows it."""
@@ -152,7 +163,8 @@ def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None
         current: index of the current machine, None for the list of all.
         width: cells in the line.
     """
-    return tabs_line(_BAR_HEAD, _tabs(machines, current, width), _position(current), width)
+    line = tabs_line(_BAR_HEAD, _tabs(machines, current, width), _position(current), width)
+    return tuple([(text, _ROLES[role]) for text, role in line])
 
 
 def choice_at(
@@ -176,12 +188,6 @@ def _bar_name(machine: MonitoredMachine) -> str:
     model = machine.model
     mark = "?" if model.trouble or model.shown.snapshot is None else "!" if model.monitor.alerts else ""
     return fixed(printable(machine.name), _NAME_WIDTH).rstrip() + mark
-
-
-def machines_title(count: int, width: int) -> Line:
-    """Return the title bar of the list."""
-    text = f"neuron-top {__version__} looking at {plural(count, 'machine')}"
-    return fit(((text.center(width), Role.TITLE),), width, Role.TITLE)
 
 
 def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
@@ -242,19 +248,20 @@ def _heads(width: int) -> Line:
         *(column.head.rjust(column.cells) for column in _fitting(width)),
         _STATE,
     ]
-    return section_heads(heads, width)
+    return fit(((text, Role.DIM) for text in heads), width)
 
 
 def _row(summary: MachineSummary, width: int, *, selected: bool = False) -> Line:
-    text, number = (Role.SELECTED, Role.SELECTED) if selected else (Role.PLAIN, Role.VALUE)
     good = summary.state == "ok"
-    state = text if selected else Role.DIM if good else Role.ALERT
-    spans: list[Span] = [(fixed(f" {printable(summary.name)}", _NAME_WIDTH), text)]
-    spans += [
-        (printable(column.text(summary))[: column.cells - 1].rjust(column.cells), number)
-        for column in _fitting(width)
-    ]
-    return dotted([*spans, (f"  {printable(summary.state)}", state)], width, text if selected else Role.PLAIN)
+    spans: list[Span] = [(fixed(printable(summary.name), _NAME_WIDTH - 1), Role.PLAIN)]
+    for column in _fitting(width):
+        text = printable(column.text(summary))[: column.cells - 1]
+        role = Role.DIM if text in _NOTHING else Role.VALUE if column.head == "UTIL" else Role.PLAIN
+        spans.append((text.rjust(column.cells), role))
+    used = 1 + sum(width_of(text) for text, _ in spans)
+    state = fixed(f"  {printable(summary.state)}", max(4, width - used)).rstrip()
+    spans.append((state, Role.DIM if good else Role.ALERT))
+    return row(spans, width, selected=selected)
 
 
 def _or_dash(value: T | None, text: Callable[[T], str] = str) -> str:

@@ -95,7 +95,7 @@ def _tree_line(row: TreeRow, width: int, name_width: int, *, selected: bool) -> 
     sign = "    " if row.opened is None else "[-] " if row.opened else "[+] "
     name = fixed(" " * (1 + 2 * row.depth) + sign + label(node), name_width)
     model_id = str(node.number) if node.kind is NodeKind.MODEL else ""
-    text, number = Role.PLAIN, Role.VALUE
+    text, number = Role.PLAIN, Role.CLASSIC_VALUE
     if selected:
         text = number = Role.SELECTED
     elif not node.running or not (node.device_bytes or node.host_bytes):
@@ -122,7 +122,7 @@ def _summary_table(host: MemoryUse, device: MemoryUse, width: int) -> tuple[Line
         for name in columns:
             value = getattr(use, name) if name in labels else None
             text = "" if value is None else size(value)
-            spans.append((text.rjust(_TABLE_COLUMN), Role.VALUE if value else Role.DIM))
+            spans.append((text.rjust(_TABLE_COLUMN), Role.CLASSIC_VALUE if value else Role.DIM))
         lines.append(fit(spans, width))
     return tuple(lines)
 
@@ -137,7 +137,7 @@ def _pairs_line(head: str, pairs: tuple[Pair, ...], widths: list[int], width: in
         text = size(value)
         spans += [
             (f"{name}: ", Role.PLAIN),
-            (text, Role.VALUE if value else Role.DIM),
+            (text, Role.CLASSIC_VALUE if value else Role.DIM),
             (" " * (column - width_of(name) - 2 - len(text)), Role.PLAIN),
         ]
     return fit(spans, width)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable
+from neurontools.dashboard.jobs import ProcessJob, find_jobs
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_rows import presences
 from neurontools.dashboard.process_table import (
@@ -24,26 +26,51 @@ from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.columns import (
     COLUMN_STYLES,
     DEFAULT_COLUMNS,
+    ProcessColumns,
+    RowState,
     column_at,
     fitting,
     head_line,
+    job_line,
     row_line,
 )
 from neurontools.tui.top.pages.details import Details
-from neurontools.tui.top.pages.rows import section
+from neurontools.tui.top.pages.job_rows import Trends, trend_text
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from neurontools.dashboard.jobs import JobKey
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 
 _LEAST_DETAILS = 6
+_LEAST_FOR_BOTH = 45
+_HEADS = 4
+_FOOT = "⏎ details  / filter  s sort  g group  t tree"
 _NO_PROCESS = Notice("no process is selected")
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A line of the table for all ranks of a job, which are listed below it while it is open."""
+
+    job: ProcessJob
+    is_open: bool
+
+
+TableRow = TreeLine | JobLine
+
+
+def _key(line: TableRow) -> ProcessKey | JobKey | None:
+    if isinstance(line, JobLine):
+        return line.job.key
+    return process_key(line.row.process) if line.row else None
 
 
 class ProcessesPage(ListPage):
@@ -66,10 +93,16 @@ class ProcessesPage(ListPage):
         self._columns = tuple(columns)
         self._filter = ProcessFilter()
         self._details = Details()
-        self._selected: ProcessKey | None = None
+        self._selected: ProcessKey | JobKey | None = None
         self._is_tree = False
-        self._has_details = False
-        self._shown_columns: tuple[Column, ...] = ()
+        self._has_details: bool | None = None
+        """Whether details are shown; None shows them where there is plenty of room."""
+        self._room = 0
+        self._shown_columns = ProcessColumns((), 0)
+        self._trends = Trends()
+        self._is_grouped = True
+        self._toggled: set[JobKey] = set()
+        self._left = 0
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
@@ -82,7 +115,10 @@ class ProcessesPage(ListPage):
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
             PageKey("span", "u", "last minute or last hour in the details", self._change_span),
             PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
-            PageKey("signal", "k", "send a signal (asks first)", self._ask_signal, "" if self.readonly else "kill"),
+            PageKey("group", "g", "ranks of a job as one row, or each on its own", self._toggle_grouping, "group"),
+            PageKey("sort", "s", "sort by the next column", self._sort_next(1), "sort"),
+            PageKey("reverse", "S", "reverse the order", self._reverse),
+            PageKey("signal", "K", "send a signal (asks first)", self._ask_signal, "" if self.readonly else "kill"),
             PageKey("copy", "y", "copy the pid", self._copy_pid, "copy pid"),
             PageKey("copy-command", "Y", "copy the command line", self._copy_command),
             *(
@@ -93,22 +129,46 @@ class ProcessesPage(ListPage):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the table and, if opened, the details below it."""
-        shown = self._shown(model)
-        below = max(_LEAST_DETAILS, height // 2) if self._has_details and height >= 2 * _LEAST_DETAILS else 0
+        self._room = height - 2 * chrome_lines(boxed=is_boxed(width, height))
+        return self._drawn(model, self._shown(model), width, height)
+
+    def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
+        """Return the table with every process."""
+        shown = self._processes(model)
+        return self._drawn(model, shown, width, max(1, len(shown)) + 2, boxed=False)
+
+    def _drawn(
+        self,
+        model: TopModel,
+        shown: Sequence[TableRow],
+        width: int,
+        height: int,
+        *,
+        boxed: bool | None = None,
+    ) -> list[Line]:
+        has_details = height > _LEAST_FOR_BOTH if self._has_details is None else self._has_details
+        below = max(_LEAST_DETAILS, height // 2) if has_details and height >= 2 * _LEAST_DETAILS else 0
+        if shown and below:
+            below = max(below, min(height - len(shown) - 3, 2 * height // 3))
+        boxed = is_boxed(width, height) if boxed is None else boxed
+        inner = inner_width(width, boxed=boxed)
+        self._left = (width - inner) // 2
         self._place(shown)
-        columns = self._shown_columns = fitting(self._columns, width)
-        room = max(1, height - 2 - below)
-        window = self._cursor.window(len(shown), room)
+        columns = self._shown_columns = fitting(self._columns, inner)
+        if columns.trend:
+            self._trends.look(model)
+        window = self._cursor.window(len(shown), max(1, height - below - chrome_lines(boxed=boxed) - 1))
         self._remember(shown)
-        drawn = [self._bar(model, shown, width), head_line(columns, self.sorting, width)]
-        drawn += [
-            self._line(model, shown[at], columns, width, selected=at == self._cursor.row) for at in window
+        body = [head_line(columns, self.sorting, inner)]
+        body += [
+            self._line(model, shown[at], columns, inner, selected=at == self._cursor.row) for at in window
         ]
         if not shown:
             text = " no process uses a device" if not self.filter_text else " no process matches the filter"
-            drawn.append(fit(((text, Role.DIM),), width))
-        drawn += [fit((), width)] * (height - below - len(drawn))
-        return [*drawn, *self._details.lines(model, self._row(shown), width, below)]
+            body.append(fit(((text, Role.DIM),), inner))
+        title, note = self._title(model), self._note(window, len(shown))
+        drawn = framed(title, body, (width, height - below), note=note, foot=_FOOT, boxed=boxed)
+        return [*drawn, *self._details.lines(model, self._row(shown), width, below, boxed=boxed)]
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show every process."""
@@ -117,20 +177,21 @@ class ProcessesPage(ListPage):
     def click(self, model: TopModel, x: int, y: int) -> Request | None:
         """Sort by the head under the mouse, or select the process; a click on the selected one opens its details."""
         if y == 1:
-            column = column_at(self._shown_columns, x)
+            column = column_at(self._shown_columns, x - self._left)
             return self._sorter(column)(model) if column else None
         shown = self._shown(model)
         row = self._row_at(y, len(shown))
         if row is not None:
             if row == self._cursor.row:
                 self._toggle_details(model)
-            self._cursor.row = row
-            self._remember(shown)
+            else:
+                self._cursor.row = row
+                self._remember(shown)
         return None
 
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return the rows that pass the filter, in order."""
-        return {"processes": [_row_data(model, line.row) for line in self._shown(model) if line.row]}
+        return {"processes": [_row_data(model, line.row) for line in self._processes(model) if line.row]}
 
     def filter_by(self, text: str) -> str:
         """Set the filter; an invalid filter leaves the previous one.
@@ -145,64 +206,105 @@ class ProcessesPage(ListPage):
         self.filter_text = text.strip()
         return ""
 
-    def _shown(self, model: TopModel) -> tuple[TreeLine, ...]:
+    def _shown(self, model: TopModel) -> tuple[TableRow, ...]:
+        rows = self._rows(model)
+        if self._is_tree:
+            return self._as_tree(model, rows)
+        if not self._is_grouped:
+            return tuple(TreeLine(one.process.pid, 0, one) for one in rows)
+        lines: list[TableRow] = []
+        for one in find_jobs(rows):
+            if not isinstance(one, ProcessJob):
+                lines.append(TreeLine(one.process.pid, 0, one))
+                continue
+            is_open = self._is_open(one, rows)
+            lines.append(JobLine(one, is_open))
+            if is_open:
+                ranks = {process_key(rank.process) for rank in one.rows}
+                lines += [
+                    TreeLine(rank.process.pid, 1, rank) for rank in rows if process_key(rank.process) in ranks
+                ]
+        return tuple(lines)
+
+    @property
+    def _shows_details(self) -> bool:
+        return self._room > _LEAST_FOR_BOTH - 4 if self._has_details is None else self._has_details
+
+    def _is_open(self, job: ProcessJob, rows: Sequence[ProcessRow]) -> bool:
+        # Ranks are listed without being asked for where there is room for all processes.
+        room = self._room // 2 if self._shows_details else self._room
+        return (len(rows) + _HEADS < room) != (job.key in self._toggled)
+
+    def _processes(self, model: TopModel) -> tuple[TreeLine, ...]:
+        rows = self._rows(model)
+        if self._is_tree:
+            return self._as_tree(model, rows)
+        return tuple(TreeLine(one.process.pid, 0, one) for one in rows)
+
+    def _rows(self, model: TopModel) -> tuple[ProcessRow, ...]:
         if model.shown.snapshot is None:
             return ()
-        rows = ordered(self._filter(model.shown.snapshot, model.shown.processes), self.sorting)
-        if not self._is_tree:
-            return tuple(TreeLine(row.process.pid, 0, row) for row in rows)
+        return ordered(self._filter(model.shown.snapshot, model.shown.processes), self.sorting)
+
+    def _as_tree(self, model: TopModel, rows: Sequence[ProcessRow]) -> tuple[TreeLine, ...]:
+        if model.shown.snapshot is None:
+            return ()
         parents = {key[0]: found.parent_pid for key, found in presences(model.shown.snapshot).items()}
         return tree(rows, parents)
 
-    def _place(self, shown: Sequence[TreeLine]) -> None:
+    def _place(self, shown: Sequence[TableRow]) -> None:
         for at, line in enumerate(shown):
-            if line.row and process_key(line.row.process) == self._selected:
+            if _key(line) is not None and _key(line) == self._selected:
                 self._cursor.row = at
                 return
 
-    def _remember(self, shown: Sequence[TreeLine]) -> None:
-        row = self._row(shown)
-        self._selected = process_key(row.process) if row else None
+    def _remember(self, shown: Sequence[TableRow]) -> None:
+        self._selected = _key(shown[self._cursor.row]) if self._cursor.row < len(shown) else None
 
-    def _row(self, shown: Sequence[TreeLine]) -> ProcessRow | None:
-        return shown[self._cursor.row].row if self._cursor.row < len(shown) else None
+    def _row(self, shown: Sequence[TableRow]) -> ProcessRow | None:
+        if self._cursor.row >= len(shown):
+            return None
+        line = shown[self._cursor.row]
+        return line.row if isinstance(line, TreeLine) else None
 
     def _current(self, model: TopModel) -> ProcessRow | None:
         shown = self._shown(model)
         self._place(shown)
         return self._row(shown)
 
-    def _bar(self, model: TopModel, shown: Sequence[TreeLine], width: int) -> Line:
-        total = len(model.shown.processes)
-        count = sum(line.row is not None for line in shown)
-        text = f" Processes ({count} of {total})" if count != total else f" Processes ({total})"
-        if self.filter_text:
-            text += f"  filter: {printable(self.filter_text)}"
+    def _title(self, model: TopModel) -> str:
+        total, count = len(model.shown.processes), len(self._rows(model))
+        text = f"Processes ({count} of {total})" if count != total else f"Processes ({total})"
+        return f"{text}  filter: {printable(self.filter_text)}" if self.filter_text else text
+
+    def _note(self, window: range, count: int) -> str:
         direction = "down" if self.sorting.descending else "up"
-        return section(
-            text,
-            width,
-            f"{'tree, ' if self._is_tree else ''}by {self.sorting.column} {direction}, then {self.sorting.then[0]}",
-        )
+        how = "tree, " if self._is_tree else ""
+        note = f"{how}by {self.sorting.column} {direction}, then {self.sorting.then[0]}"
+        return note if len(window) == count else f"{window.start + 1}-{window.stop} of {count}  {note}"
 
     def _line(
-        self, model: TopModel, line: TreeLine, columns: Sequence[Column], width: int, *, selected: bool
+        self, model: TopModel, line: TableRow, columns: ProcessColumns, width: int, *, selected: bool
     ) -> Line:
-        indent = "  " * max(0, line.depth - 1) + ("`-" if line.depth else "")
+        alerts = model.monitor.alerts_of_pid
+        if isinstance(line, JobLine):
+            mark = "!" if any(one.process.pid in alerts for one in line.job.rows) else " "
+            state = RowState(
+                mark, "▾ " if line.is_open else "▸ ", selected, Role.ALERT if mark == "!" else None
+            )
+            trend = trend_text(self._trends.of_job(line.job), columns.trend) if columns.trend else ""
+            return job_line(columns, line.job, width, state, trend)
+        indent = "  " * max(0, line.depth - 1) + ("`-" if line.depth and self._is_tree else "")
         if line.row is None:
-            text = f"  {line.pid:>8} {indent} (parent, uses no device)"
-            return fit(((text, Role.SELECTED if selected else Role.DIM),), width)
-        alerts = model.monitor.alerts_of_pid.get(line.row.process.pid)
-        role = (
-            Role.SELECTED
-            if selected
-            else Role.ALERT
-            if alerts
-            else Role.DIM
-            if line.row.process.stale
-            else None
-        )
-        return row_line(columns, line.row, width, role, "!" if alerts else " ", indent)
+            text = f" {line.pid:>8} {indent} (parent, uses no device)"
+            return row(((text, Role.DIM),), width, selected=selected)
+        has_alert = line.row.process.pid in alerts
+        role = Role.ALERT if has_alert else Role.DIM if line.row.process.stale else None
+        if line.depth and not self._is_tree:
+            indent = "  "
+        state = RowState("!" if has_alert else " ", indent, selected, role)
+        trend = trend_text(self._trends.of(line.row), columns.trend) if columns.trend else ""
+        return row_line(columns, line.row, width, state, trend)
 
     def _move(self, model: TopModel, steps: int) -> None:
         shown = self._shown(model)
@@ -220,8 +322,28 @@ class ProcessesPage(ListPage):
     def _toggle_tree(self, _model: TopModel) -> None:
         self._is_tree = not self._is_tree
 
-    def _toggle_details(self, _model: TopModel) -> None:
-        self._has_details = not self._has_details
+    def _toggle_grouping(self, _model: TopModel) -> None:
+        self._is_grouped = not self._is_grouped
+
+    def _toggle_details(self, model: TopModel) -> None:
+        shown = self._shown(model)
+        self._place(shown)
+        line = shown[self._cursor.row] if self._cursor.row < len(shown) else None
+        if isinstance(line, JobLine):
+            self._toggled ^= {line.job.key}
+        else:
+            self._has_details = not self._shows_details
+
+    def _sort_next(self, steps: int) -> Callable[[TopModel], None]:
+        def sort(_model: TopModel) -> None:
+            columns = self._shown_columns.columns or self._columns
+            at = columns.index(self.sorting.column) if self.sorting.column in columns else -steps
+            self.sorting = self.sorting.by(columns[(at + steps) % len(columns)])
+
+        return sort
+
+    def _reverse(self, _model: TopModel) -> None:
+        self.sorting = self.sorting.by(self.sorting.column)
 
     def _change_span(self, _model: TopModel) -> None:
         self._details.hour = not self._details.hour
@@ -234,7 +356,7 @@ class ProcessesPage(ListPage):
         )
 
     def _step_back(self, model: TopModel) -> None:
-        if self._has_details and self._current(model):
+        if self._shows_details and self._current(model):
             self._has_details = False
         else:
             self.filter_by("")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools.tui.top.layout import MIN_WIDTH
-from neurontools.tui.top.pages.classic import ClassicPage
 from neurontools.tui.top.pages.devices import DevicesPage
 from neurontools.tui.top.pages.events import EventsPage
 from neurontools.tui.top.pages.history import HistoryPage
+from neurontools.tui.top.pages.overview import OverviewPage
 from neurontools.tui.top.pages.processes import ProcessesPage
 from neurontools.tui.top.pages.rows import title_line
-from neurontools.tui.widgets.lines import fit, text_of
+from neurontools.tui.widgets.lines import fit, printed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,14 +33,14 @@ def make_pages(
     """
     processes = ProcessesPage(columns, readonly=readonly)
     processes.filter_by(process_filter)
-    return (ClassicPage(), HistoryPage(), processes, DevicesPage(), EventsPage())
+    return (OverviewPage(), HistoryPage(), processes, DevicesPage(), EventsPage())
 
 
 def page_text(page: Page, model: TopModel, width: int) -> str:
     """Return a whole page as text."""
     width = max(width, MIN_WIDTH)
     lines = [title_line(model, width), fit((), width), *page.all_lines(model, width)]
-    return "\n".join(text_of(line).rstrip() for line in lines).rstrip()
+    return "\n".join(map(printed, lines)).rstrip()
 
 
 def page_data(page: Page, model: TopModel) -> dict[str, Any]:

@@ -89,13 +89,14 @@ def _alerts(model: TopModel) -> str:
 def cpu_lines(model: TopModel, width: int) -> tuple[Line, ...]:
     """Return the vCPU pane: its bar, the host, and the machine's processes."""
     return (
-        section(" vCPU Utilization", width, _modelled_note(model)),
+        section(" vCPU Utilization", width, modelled_note(model)),
         _cpu_line(" System vCPU Usage", model.shown.system_cpu, width, colour=model.colour),
         _cpu_line(" Runtime vCPU Usage", model.shown.runtime_cpu, width, colour=model.colour),
     )
 
 
-def _modelled_note(model: TopModel) -> str:
+def modelled_note(model: TopModel) -> str:
+    """Return how many of the shown processes have modelled CPU use, "" if none has."""
     # Measured on this host and modelled by a scenario stand below each other, and need not agree.
     only = model.tab.key
     processes = [

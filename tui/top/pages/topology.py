@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.links import device_utilization, drawn_pairs, is_switched, links, placement
+from neurontools.tui.top.numbers import short_percent
+from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.lines import Line, Role, Span, fit, heat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from neurontools.dashboard.links import DeviceLink, Pair
     from neurontools.machine.snapshot import Snapshot
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 _NODE_WIDTH = 11
 _LINK_WIDTH = 3
 _MARGIN = 1
+_LINK_COLUMN = 30
 _NO_LINK = " " * _LINK_WIDTH
 
 
@@ -62,6 +65,36 @@ class Topology:
             *self._rest(drawn, width, switched=switched),
             *self._legend(width),
         ]
+
+    def link_rows(self, width: int, room: int) -> Iterator[Line]:
+        """Yield every link with a bar of its load: broken ones, those of the marked device, then the busiest."""
+        links = sorted(
+            self._links.values(),
+            key=lambda link: (
+                not link.is_down,
+                self._selected not in link.devices,
+                -(link.load or 0.0),
+                link.devices,
+            ),
+        )
+        columns = max(1, min(3, width // _LINK_COLUMN))
+        cells = width // columns
+        rows = -(-len(links) // columns)
+        for number in range(min(room, rows)):
+            spans: list[Span] = []
+            for link in links[number::rows]:
+                is_own = self._selected in link.devices
+                name = f" {_named(link):<11}"
+                spans.append((name, Role.ALERT if link.is_down else Role.STRONG if is_own else Role.HEAD))
+                if link.is_down:
+                    spans.append((f"{'down':<{cells - len(name)}}", Role.WARNING))
+                    continue
+                load = link.load or 0.0
+                spans += [
+                    *bar(load, cells - len(name) - 7),
+                    (f" {short_percent(load)}  ", Role.PLAIN if load else Role.DIM),
+                ]
+            yield fit(spans, width)
 
     def _rows(
         self, rows: tuple[tuple[int | None, ...], ...], number: int, *, switched: bool
@@ -114,7 +147,7 @@ class Topology:
         mark = "!" if index in self._alerts else " "
         text = f"[{mark}ND{index:<2d} {value}]"
         role = Role.ALERT if device.lost else heat(share) if share else Role.PLAIN
-        return text, Role.SELECTED if index == self._selected else role
+        return text, Role.ON_STRONG if index == self._selected else role
 
     def _across(self, link: DeviceLink | None) -> Span:
         if link is None:

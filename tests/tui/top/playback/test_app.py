@@ -30,8 +30,8 @@ def title(app: TopApp) -> str:
 
 def mean(app: TopApp) -> str:
     """What the bar above the cores says."""
-    lines = [text_of(line) for line in app.query_one("#cores", LinePane).lines]
-    return next(line for line in lines if "Avg" in line).split("Avg:")[1].split(")")[0].strip()
+    lines = [text_of(line) for line in app.query_one("#page-overview", LinePane).lines]
+    return lines[0].split("avg ")[1].split()[0]
 
 
 @asynccontextmanager

@@ -1,0 +1,282 @@
+"""Pictures of every page of the full-screen programs: three sizes, three states of a machine, SVG and, if possible, PNG.
+
+python -m tests.tui.pictures DIRECTORY [--theme NAME] [--only TEXT]
+
+The machines are made up, so the pictures are the same in every run. PNG files need the package `resvg_py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from neurontools.machine.snapshot import LATENCY_BUCKETS, HardwareCounters, MemoryUse
+from tests.tui.top.conftest import GIB, SECOND_NS, Job, process_at, snapshot_at
+from tests.tui.top.fixed_source import FixedSource
+
+if TYPE_CHECKING:
+    from neurontools.machine.snapshot import DeviceState, ProcessState
+    from neurontools.tui.top.source import TimedSnapshot
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+STATES = ("idle", "loaded", "faulty")
+PAGES = ("overview", "history", "processes", "devices", "events")
+SECONDS = 75
+
+_DEVICES, _CORES, _RANKS = 16, 4, 32
+_SLOWEST_RANK = 17
+_LOST, _LOST_AT_S = 11, 60
+_BROKEN = {5: 6, 6: 5}
+
+
+def machine_at(state: str, second: int) -> TimedSnapshot:
+    """Return the machine of a state after some seconds."""
+    from neurontools.machine.host import CpuTimes, HostSample
+    from neurontools.tui.top.source import TimedSnapshot
+
+    jobs = _jobs(state, second)
+    snapshot = snapshot_at(second, _DEVICES, _CORES, (), "trn2.48xlarge", "v3d")
+    users = {"serve": 1001, "bert-embed": 1002}
+    processes = tuple(_process(job, users.get(job.tag, 1000), second) for job in jobs)
+    load = 0.02 if state == "idle" else 0.31 + 0.05 * math.sin(second / 9)
+    cpu = HostSample(
+        capacity_s=192.0 * second,
+        host=CpuTimes(192 * load * second, 192 * load * second / 6),
+        processes=tuple(((one.pid, one.pid * 10), CpuTimes(1.4 * second, 0.2 * second)) for one in jobs),
+    )
+    devices = tuple(_device(device, state, second, processes) for device in snapshot.devices)
+    return TimedSnapshot(replace(snapshot, devices=devices, processes=processes), cpu)
+
+
+def _jobs(state: str, second: int) -> tuple[Job, ...]:
+    if state == "idle":
+        return ()
+    if state == "loaded":
+        if second < 4:
+            return ()
+        return tuple(_rank(rank) for rank in range(_RANKS))
+    serving = (Job(7001, "serve", (56, 57), (0.4, 0.3)), Job(7002, "serve", (58, 59), (0.5, 0.2)))
+    embed = (Job(8100, "bert-embed", (60,), (0.97,)),) if second < 66 else ()
+    return (*(_rank(rank) for rank in range(20)), *serving, *embed)
+
+
+def _rank(rank: int) -> Job:
+    return Job(4000 + rank, "llama", (2 * rank, 2 * rank + 1), (0.9, 0.9), flops_s=58e12)
+
+
+def _process(job: Job, uid: int, second: int) -> ProcessState:
+    process = process_at(job, second)
+    rank = job.pid - 4000 if job.tag == "llama" else None
+    slow = rank == _SLOWEST_RANK
+    cores = tuple(
+        replace(
+            use,
+            busy_ns=sum(_busy_ns(use.core, before, slow=slow, share=job.busy[0]) for before in range(second)),
+            memory=MemoryUse(tensors=(9 + use.core % 5) * GIB, model_code=GIB, constants=2 * GIB),
+        )
+        for use in process.cores
+    )
+    buckets = [0] * LATENCY_BUCKETS
+    buckets[36 if slow else 34] = 38 * second
+    buckets[40] = 2 * second
+    command = (
+        f"python -m torch.distributed.run pretrain.py --model llama3-8b --rank {rank}"
+        if rank is not None
+        else f"python {job.tag}.py --port {job.pid}"
+    )
+    failed = ((1202, second // 20),) if job.tag == "serve" and second >= 40 else ()
+    return replace(
+        process, uid=uid, command=command, cores=cores, latency_counts=tuple(buckets),
+        status_counts=((0, 40 * second), *failed),
+    )  # fmt: skip
+
+
+def _busy_ns(core: int, second: int, *, slow: bool, share: float) -> int:
+    step = 0.35 if second % 15 == 0 else 1.0  # a checkpoint
+    wave = 0.06 * math.sin(second / 3 + core)
+    return int(SECOND_NS * min(1.0, max(0.0, step * (share + wave + (0.05 if slow else 0)))))
+
+
+def _device(device: DeviceState, state: str, second: int, processes: tuple[ProcessState, ...]) -> DeviceState:
+    row, column = divmod(device.index, 4)
+    around = {(row + d) % 4 * 4 + (column + r) % 4 for d, r in ((1, 0), (-1, 0), (0, 1), (0, -1))}
+    used = sum(
+        use.memory.total_bytes for one in processes for use in one.cores if use.core in device.core_ids
+    )
+    faulty = state == "faulty"
+    down = (_BROKEN[device.index],) if faulty and second >= 30 and device.index in _BROKEN else ()
+    errors = HardwareCounters(mem_ecc_corrected=second // 5, mem_ecc_uncorrected=second // 30)
+    return replace(
+        device,
+        memory_bytes=96 * GIB,
+        memory_used_bytes=used,
+        connected_to=tuple(sorted(around - set(down))),
+        links_down=down,
+        hardware=errors if faulty and device.index == 2 else device.hardware,
+        lost=faulty and device.index == _LOST and second >= _LOST_AT_S,
+    )
+
+
+async def take_top(directory: Path, theme: str, only: str) -> None:
+    """Take the pages of neuron-top."""
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.settings import TopSettings
+
+    for state in STATES:
+        updates = [machine_at(state, second) for second in range(1, SECONDS)]
+        if not any(only in f"top-{page}-{state}" for page in PAGES):
+            continue
+        app = TopApp(FixedSource(*updates, name="sim"), settings=TopSettings(theme=theme))
+        async with app.run_test(size=SIZES[0]) as pilot:
+            await app.source_ended.wait()
+            for width, height in SIZES:
+                await pilot.resize_terminal(width, height)
+                for page in PAGES:
+                    app.action_page(page)
+                    await pilot.pause()
+                    name = f"top-{page}-{state}-{width}x{height}-{theme}"
+                    if only in name:
+                        app.save_screenshot(f"{name}.svg", str(directory))
+                    for keys, what in EXTRAS.get(page, ()):
+                        name = f"top-{page}-{what}-{state}-{width}x{height}-{theme}"
+                        if only in name:
+                            await pilot.press(*keys.split())
+                            await pilot.pause()
+                            app.save_screenshot(f"{name}.svg", str(directory))
+                            await pilot.press(
+                                *(["escape"] if what in {"help", "palette"} else reversed(keys.split()))
+                            )
+
+
+EXTRAS = {
+    "overview": (("c", "classic"), ("question_mark", "help"), ("ctrl+p", "palette")),
+    "processes": (("enter", "details"),),
+    "devices": (("t", "links"), ("enter", "one")),
+}
+
+
+DOCS = (
+    ("neuron-top", "faulty", "overview", (120, 40), "down enter down", "dark"),
+    ("neuron-top-classic", "loaded", "overview", (100, 30), "c", "dark"),
+    ("neuron-top-history", "loaded", "history", (140, 36), "down enter down", "dark"),
+    ("neuron-top-latency", "faulty", "history", (140, 36), "U end enter down down down", "dark"),
+    ("neuron-top-processes", "faulty", "processes", (160, 46), "", "dark"),
+    ("neuron-top-devices", "faulty", "devices", (120, 30), "", "dark"),
+    ("neuron-top-light", "faulty", "devices", (100, 24), "", "light"),
+    ("neuron-top-colorblind", "faulty", "devices", (100, 24), "", "colorblind"),
+    ("neuron-top-help", "loaded", "processes", (120, 44), "question_mark", "dark"),
+    ("neuron-top-links", "faulty", "devices", (120, 30), "t down down down down down", "dark"),
+    ("neuron-top-device", "faulty", "devices", (120, 32), "down down enter", "dark"),
+    ("neuron-top-events", "faulty", "events", (120, 30), "", "dark"),
+)
+
+
+async def take_docs(directory: Path) -> None:
+    """Take the pictures of neuron-top in the documentation."""
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.settings import TopSettings
+
+    updates = {
+        state: [machine_at(state, second) for second in range(1, SECONDS)] for state in ("loaded", "faulty")
+    }
+    for name, state, page, size, keys, theme in DOCS:
+        app = TopApp(FixedSource(*updates[state], name="sim"), settings=TopSettings(page=page, theme=theme))
+        async with app.run_test(size=size) as pilot:
+            await app.source_ended.wait()
+            await pilot.press(*keys.split())
+            await pilot.pause()
+            app.save_screenshot(f"{name}.svg", str(directory))
+
+
+async def take_cache(directory: Path, theme: str) -> None:
+    """Take the cache browser."""
+    from neurontools.tui.cache import actions
+    from neurontools.tui.cache.app import CacheApp
+    from tests.cache.conftest import Tree
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "compile-cache")
+        os.mkdir(root)
+        tree = Tree(root)
+        for number in range(9):
+            done = tree.done(graph=f"{number}111", unused_s=3600.0 * number)
+            (done / "extra").write_bytes(bytes(40_000 * number))
+        tree.failed(graph="4444")
+        app = CacheApp(actions.new_browser(str(root)), theme=theme)
+        async with app.run_test(size=SIZES[0]) as pilot:
+            await app.workers.wait_for_complete()
+            await pilot.press("down", "down", "space")
+            for width, height in SIZES:
+                await pilot.resize_terminal(width, height)
+                await pilot.pause()
+                app.save_screenshot(f"cache-{width}x{height}-{theme}.svg", str(directory))
+
+
+async def take_profile(directory: Path, theme: str) -> None:
+    """Take the profile viewer."""
+    from neurontools.profiler.trace import load
+    from neurontools.tui.profile.app import ProfileApp
+    from tests.profiler.conftest import Maker
+
+    with tempfile.TemporaryDirectory() as folder:
+        Maker().finished(Path(folder), ncs=(0, 1))
+        app = ProfileApp(load(folder))
+        async with app.run_test(size=SIZES[0]) as pilot:
+            for width, height in SIZES:
+                await pilot.resize_terminal(width, height)
+                for key, what in (("1", "timeline"), ("2", "summary"), ("3", "operators")):
+                    await pilot.press(key)
+                    await pilot.pause()
+                    app.save_screenshot(f"profile-{what}-{width}x{height}-{theme}.svg", str(directory))
+
+
+def rasterize(directory: Path) -> int:
+    """Make a PNG of every SVG; return how many, 0 without the package."""
+    try:
+        import resvg_py  # type: ignore[import-not-found]
+    except ImportError:
+        return 0
+    paths = sorted(directory.glob("*.svg"))
+    for path in paths:
+        image = resvg_py.svg_to_bytes(svg_path=str(path), monospace_family="DejaVu Sans Mono")
+        path.with_suffix(".png").write_bytes(bytes(image))
+    return len(paths)
+
+
+def main(arguments: list[str]) -> None:
+    """Take all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--theme", default="dark")
+    parser.add_argument("--only", default="", help="pictures with this text in their name")
+    parser.add_argument("--docs", action="store_true", help="only the pictures of the documentation")
+    parsed = parser.parse_args(arguments)
+    directory: Path = parsed.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    if parsed.docs:
+        asyncio.run(take_docs(directory))
+        return
+    if "top".startswith(parsed.only[:3]):
+        asyncio.run(take_top(directory, parsed.theme, parsed.only))
+    if "cache".startswith(parsed.only[:5]):
+        asyncio.run(take_cache(directory, parsed.theme))
+    if "profile".startswith(parsed.only[:7]):
+        asyncio.run(take_profile(directory, parsed.theme))
+    made = rasterize(directory)
+    sys.stdout.write(f"{len(list(directory.glob('*.svg')))} SVG and {made} PNG pictures in {directory}\n")
+
+
+if __name__ == "__main__":
+    os.environ.pop("NO_COLOR", None)
+    main(sys.argv[1:])
