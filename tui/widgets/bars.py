@@ -92,10 +92,17 @@ def blocks(values: Sequence[float | None], *, headroom: bool = False) -> str:
 
 def heat_cell(share: float, width: int) -> Span:
     """Return a cell of a heat map with its number, in percent, where it fits."""
-    role = CELLS[0] if share <= 0 else CELLS[1 + min(4, int(share * 5))]
+    if share <= 0:
+        return ("·" * width if width < _NARROW_CELL else "·".center(width)), CELLS[0]
+    return _heat_cell(round(100 * share), width)
+
+
+@lru_cache(maxsize=2048)
+def _heat_cell(percent: int, width: int) -> Span:
+    role = CELLS[1 + min(4, percent // 20)]
     if width < _NARROW_CELL:
-        return BLOCKS[min(7, int(share * 8))] * width if share > 0 else "·" * width, role
-    text = f"{100 * share:.0f}" if share > 0 else "·"
+        return BLOCKS[min(7, percent * 8 // 100)] * width, role
+    text = str(percent)
     if width < len(text):
         return "█" * width, role
     return text.center(width), role

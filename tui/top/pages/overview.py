@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.text import plural, printable
@@ -11,12 +12,12 @@ from neurontools.tui.top.pages.classic import ClassicPage
 from neurontools.tui.top.pages.core_bars import core_bar_grid, core_bar_heads, core_bar_rows
 from neurontools.tui.top.pages.job_rows import Trends, job_heads, job_rows
 from neurontools.tui.top.pages.overview_panes import (
+    MemoryTrend,
     cpu_rows,
     event_rows,
     history_note,
     history_rows,
     machine_minute,
-    memory_minute,
     memory_rows,
     tree_rows,
 )
@@ -36,6 +37,7 @@ _LEFT_SHARE = 0.58
 _LEAST_TREE = 3
 _MEMORY_ROWS, _CPU_ROWS = 3, 2
 _SHORT_MEMORY_ROWS = 2
+_REST_S = 10
 
 
 class OverviewLayout(NamedTuple):
@@ -53,16 +55,24 @@ class OverviewLayout(NamedTuple):
     cpu: int
 
 
+_Panes = tuple["list[Line]", "list[Line]", "list[Line]"]
+
+
 class OverviewPage(ClassicPage):
     """A dashboard that adapts to the size of the terminal; `--once` prints the classic screen."""
 
     def __init__(self) -> None:
         super().__init__()
         self._trends = Trends()
+        self._memory = MemoryTrend()
+        self._second = -1
+        self._seen: tuple[object, ...] = (None, None)
+        self._rests = False
         self._kept: dict[str, tuple[tuple[object, ...], list[Line]]] = {}
         self._tree_top = 0
         self._tree_first = 0
         self._layout: OverviewLayout | None = None
+        self._drawn: tuple[tuple[object, ...], tuple[object, ...], _Panes] | None = None
 
     def live_lines(self, model: TopModel, width: int, height: int) -> list[Line]:
         """Return the dashboard at a size."""
@@ -86,35 +96,48 @@ class OverviewPage(ClassicPage):
             model.tree.select(at)
 
     def _left(self, model: TopModel, layout: OverviewLayout) -> list[Line]:
-        width, boxed = layout.left, layout.boxed
-        inner = inner_width(width, boxed=boxed)
-        lines = _cores_pane(model, layout)
+        cores, memory, tree = self._machine(model, layout)
+        lines = list(cores)
         if layout.left == layout.width:
-            lines += self._cpu(model, width, layout)
-        short = layout.memory - chrome_lines(boxed=boxed)
-        found = list(memory_rows(model, inner))
-        lines += framed(
-            "Memory",
-            found if short >= _MEMORY_ROWS else [found[0], found[2]],
-            (width, layout.memory),
-            boxed=boxed,
+            lines += self._cpu(model, layout.left, layout)
+        lines += memory
+        self._tree_top = len(lines) + 1
+        lines += tree
+        if layout.processes and layout.height >= _TALL:
+            lines += self._processes(model, layout.left, layout)
+        return lines
+
+    def _machine(self, model: TopModel, layout: OverviewLayout) -> _Panes:
+        # A machine on which nothing happens is not drawn again: the same view and rows look the same.
+        snapshot = model.shown.snapshot
+        shown = (
+            model.shown.view,
+            model.tree.rows,
+            model.monitor.alerts,
+            model.tab,
+            snapshot.devices if snapshot else None,
         )
+        how = (layout, model.flops, model.tree.selected)
+        if self._drawn and all(map(is_, shown, self._drawn[0])) and how == self._drawn[1]:
+            return self._drawn[2]
+        panes = (_cores_pane(model, layout), _memory_pane(model, layout), self._tree_pane(model, layout))
+        self._drawn = (shown, how, panes)
+        return panes
+
+    def _tree_pane(self, model: TopModel, layout: OverviewLayout) -> list[Line]:
+        width, boxed = layout.left, layout.boxed
         room = layout.tree - chrome_lines(boxed=boxed)
         count = len(model.tree.rows)
-        first = max(0, min(model.tree.selected - room // 2, count - room))
-        self._tree_first, self._tree_top = first, len(lines) + 1
+        first = self._tree_first = max(0, min(model.tree.selected - room // 2, count - room))
         note = f"{first + 1}-{min(count, first + room)} of {count}" if count > room else ""
-        lines += framed(
+        return framed(
             "Memory Details",
-            tree_rows(model, inner, first, room),
+            tree_rows(model, inner_width(width, boxed=boxed), first, room),
             (width, layout.tree),
             note=note or "device      host",
             foot="↑↓ select  ⏎ open  x all",
             boxed=boxed,
         )
-        if layout.processes and layout.height >= _TALL:
-            lines += self._processes(model, width, layout)
-        return lines
 
     def _right(self, model: TopModel, layout: OverviewLayout) -> list[Line]:
         width = layout.width - layout.left
@@ -142,7 +165,7 @@ class OverviewPage(ClassicPage):
 
     def _memory_history(self, model: TopModel, width: int, height: int) -> list[Line]:
         def draw() -> list[Line]:
-            slots = memory_minute(model)
+            slots = self._memory.look(model)
             rows = history_rows(slots, inner_width(width, boxed=True), height - 2)
             return framed("HBM in Use", rows, (width, height), note=history_note(slots))
 
@@ -171,9 +194,15 @@ class OverviewPage(ClassicPage):
     def _each_second(
         self, name: str, model: TopModel, key: tuple[object, ...], draw: Callable[[], list[Line]]
     ) -> list[Line]:
-        # Panes about a minute need not follow ten updates a second.
+        # Panes about a minute need not follow ten updates a second, nor each second of a machine that rests.
         snapshot = model.shown.snapshot
-        now = (snapshot.taken_ns // SECOND_NS if snapshot else 0, model.position, *key)
+        second = snapshot.taken_ns // SECOND_NS if snapshot else 0
+        if second != self._second:
+            seen = (model.shown.rates, snapshot.processes if snapshot else None)
+            self._rests = all(map(is_, seen, self._seen))
+            self._second, self._seen = second, seen
+        rested = second // _REST_S if self._rests else second
+        now = (rested, self._rests, model.position, *key)
         kept = self._kept.get(name)
         if kept is None or kept[0] != now:
             kept = self._kept[name] = (now, draw())
@@ -208,6 +237,14 @@ def overview_layout(model: TopModel, width: int, height: int) -> OverviewLayout:
         else:
             processes = (height - history - cpu) // 2
     return OverviewLayout(width, height, left, boxed, core_lines, memory, tree, processes, history, cpu)
+
+
+def _memory_pane(model: TopModel, layout: OverviewLayout) -> list[Line]:
+    boxed = layout.boxed
+    found = list(memory_rows(model, inner_width(layout.left, boxed=boxed)))
+    if layout.memory - chrome_lines(boxed=boxed) < _MEMORY_ROWS:
+        found = [found[0], found[2]]
+    return framed("Memory", found, (layout.left, layout.memory), boxed=boxed)
 
 
 def _cores_pane(model: TopModel, layout: OverviewLayout) -> list[Line]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import PROBLEMS
-from neurontools.dashboard.history import HistorySlot
+from neurontools.dashboard.history import SECOND_NS, SLOTS, HistorySlot
 from neurontools.dashboard.machine_history import MACHINE
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.machine.snapshot import MemoryUse
@@ -155,8 +156,34 @@ def machine_minute(model: TopModel) -> Sequence[HistorySlot | None]:
     return model.history.minute(MACHINE)
 
 
-def memory_minute(model: TopModel) -> Sequence[HistorySlot | None]:
-    """Return the last minute of the mean memory use of all devices that are there."""
+class MemoryTrend:
+    """The last minute of the mean memory use of all devices that are there, a value for each second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._slots: deque[HistorySlot | None] = deque(maxlen=SLOTS)
+
+    def look(self, model: TopModel) -> Sequence[HistorySlot | None]:
+        """Add the current second; after a gap, what came before is taken from the history of the devices."""
+        snapshot = model.shown.snapshot
+        if snapshot is None:
+            return ()
+        second = snapshot.taken_ns // SECOND_NS
+        if second == self._second + 1:
+            used = [
+                one.memory_used_bytes / one.memory_bytes
+                for one in snapshot.devices
+                if not one.lost and one.memory_bytes
+            ]
+            mean = sum(used) / len(used) if used else 0.0
+            self._slots.append(HistorySlot(mean, max(used, default=0.0)))
+        elif second != self._second:
+            self._slots = deque(_memory_minute(model), maxlen=SLOTS)
+        self._second = second
+        return tuple(self._slots)
+
+
+def _memory_minute(model: TopModel) -> Sequence[HistorySlot | None]:
     devices = model.shown.snapshot.devices if model.shown.snapshot else ()
     series = [model.history.minute(("memory", device.index)) for device in devices if not device.lost]
     found: list[HistorySlot | None] = []
