@@ -76,7 +76,7 @@ def _big_root(folder: str) -> list[BenchmarkRow]:
 
 def make_root(root: str, entries: int) -> str:
     """Make a cache with so many finished entries and return their directory."""
-    directory = f"{root}/neuronxcc-2.16.372.0+5eed0001"
+    directory = f"{root}/neuronxcc-2.16.372.0+5eed0002"
     os.makedirs(directory)
     Path(root, "lock").touch()
     for number in range(entries):
@@ -121,7 +121,7 @@ def _graph_entry(root: str, operators: int, odd_one_out: bool) -> str:
         for number, name in enumerate(names)
     )
     graph = graph_of(*nodes, inputs=(0,))
-    entry = Path(root, "neuronxcc-2.16.372.0+5eed0001", f"MODULE_{graph.module_hash()}+e30acd3a")
+    entry = Path(root, "neuronxcc-2.16.372.0+5eed0002", f"MODULE_{graph.module_hash()}+e30acd3a")
     entry.mkdir(parents=True)
     (entry / "model.hlo_module.pb").write_bytes(graph.to_bytes())
     (entry / "compile_flags.json").write_text('["--target=trn1"]')

@@ -31,6 +31,7 @@ BENCHMARKS = (
     "customop",
     "anchors",
     "advice",
+    "neff",
 )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from neurontools.compiler.graph import Graph, Node, Slot, Symbol, View
 from neurontools.compiler.work import item_bytes, numel

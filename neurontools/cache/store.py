@@ -134,7 +134,12 @@ class CompileCache:
             validate_hash=self._validate_hash,
             wait_s=self._wait_s,
         )
-        lookup = Lookup(self._files, request)
+        try:
+            return self._run(Lookup(self._files, request))
+        finally:
+            graph.release_stored_form()
+
+    def _run(self, lookup: Lookup) -> CacheResult:
         if self._settings.no_cache:
             return lookup.compile_uncached()
         try:
@@ -154,8 +159,12 @@ class CompileCache:
             NeuronToolsError: the cache cannot be written to.
         """
         flags = self.flags_for(device, lnc)
-        with InterruptHold():  # no lock or half an entry stays after Ctrl-C
-            return extraction.extract(self.root, self._entry(graph.digest(), flags), graph, flags, libraries)
+        entry = self._entry(graph.digest(), flags)
+        try:
+            with InterruptHold():  # no lock or half an entry stays after Ctrl-C
+                return extraction.extract(self.root, entry, graph, flags, libraries)
+        finally:
+            graph.release_stored_form()
 
     def _entry(self, digest: str, flags: tuple[str, ...]) -> str:
         module = layouts.module_name(module_hash_of(digest), flags)

@@ -8,67 +8,42 @@ travel with the nodes but do not take part in the hash.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
-from neurontools.errors import NeuronToolsError
+from neurontools.compiler.graph_nodes import Arg, GraphError, Lifted, Node, Slot, Symbol, View, reads, views
+from neurontools.compiler.graph_storage import (
+    count_calls,
+    decode,
+    dump_calls,
+    dump_sources,
+    encode,
+    integers,
+    load_calls,
+    load_sources,
+)
 
-SCHEMA = 1
-_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
-_LARGEST = 2**63 - 1  # of sizes, strides and offsets
+if TYPE_CHECKING:
+    from collections import Counter
 
+__all__ = [
+    "Arg",
+    "Graph",
+    "GraphError",
+    "Lifted",
+    "Node",
+    "Slot",
+    "Symbol",
+    "View",
+    "count_stored",
+    "graph_from_bytes",
+    "module_hash_of",
+    "reads",
+    "views",
+]
 
-class GraphError(NeuronToolsError):
-    """Stored bytes are not a graph of this schema."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A device buffer of `nbytes`."""
-
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A tensor: a strided window on a slot. `strides` and `offset` count elements of `dtype` ("float32", ...)."""
-
-    slot: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """A Python number that became an input of the graph, so that its value does not force a new compile."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A named constant of torch; `kind` is dtype, layout, memory_format or device."""
-
-    kind: str
-    name: str
-
-
-Arg = View | Lifted | Symbol | None | bool | int | float | str | tuple["Arg", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One operator call. `results` are the views it returns; None where it returns no tensor."""
-
-    op: str
-    args: tuple[Arg, ...]
-    kwargs: tuple[tuple[str, Arg], ...]
-    results: tuple[View | None, ...]
-    source: str = ""
+_DAMAGE = AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError
+_LARGEST = 2**63 - 1  # bytes of a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +69,35 @@ class Graph:
     cut: str = ""
 
     _digest: str = field(default="", init=False, repr=False, compare=False)
-    _stored: bytes = field(default=b"", init=False, repr=False, compare=False)
+    _line: str = field(default="", init=False, repr=False, compare=False)
 
     def to_bytes(self) -> bytes:
-        """Return the stored form: canonical JSON, the same for equal graphs."""
-        if not self._stored:
-            self._serialize()
-        return self._stored
+        """Return the stored form, the same for equal graphs."""
+        sources = dump_sources(self.nodes, self.cut)
+        return (f"{self._stored_line()}\n{sources}" if sources else self._stored_line()).encode()
 
     def digest(self) -> str:
         """Return the sha256 (hex) that identifies the graph: everything but source lines and cut."""
         if not self._digest:
-            self._serialize()
+            object.__setattr__(self, "_digest", hashlib.sha256(self._stored_line().encode()).hexdigest())
         return self._digest
 
-    def _serialize(self) -> None:
-        """Set both forms: a compile needs both, and most of the work is the same."""
-        hashed, stored = _dump(self)
-        object.__setattr__(self, "_digest", hashlib.sha256(hashed).hexdigest())
-        object.__setattr__(self, "_stored", stored)
+    def release_stored_form(self) -> None:
+        """Free the memory of the stored form, which a compile needs several times and nothing needs later."""
+        object.__setattr__(self, "_line", "")
+
+    def _stored_line(self) -> str:
+        if not self._line:
+            fields = {
+                "slots": [slot.nbytes for slot in self.slots],
+                "inputs": self.inputs,
+                "lifted": self.lifted,
+                "outputs": self.outputs,
+                "libraries": self.libraries,
+                **dump_calls(self.nodes),
+            }
+            object.__setattr__(self, "_line", encode(fields))
+        return self._line
 
     def module_hash(self) -> str:
         """Return the decimal uint64 that names the MODULE directory."""
@@ -134,161 +119,53 @@ def graph_from_bytes(data: bytes) -> Graph:
     Raises:
         GraphError: the bytes are damaged, of another schema, or refer to slots that do not exist.
     """
+    line, _, sources = data.partition(b"\n")
     try:
-        stored = json.loads(data)
-        if stored["schema"] != SCHEMA:
-            raise GraphError(f"graph schema {stored['schema']} is not supported (supported: {SCHEMA})")
+        stored = decode(line)
+        cut, places = load_sources(sources)
+        sizes, (lifted,) = integers(stored["slots"]), integers([stored["lifted"]])
+        inputs, outputs = integers(stored["inputs"]), integers(stored["outputs"])
+        _check(sizes, (*inputs, *outputs))
         graph = Graph(
-            slots=tuple(Slot(int(nbytes)) for nbytes in stored["slots"]),
-            inputs=tuple(int(slot) for slot in stored["inputs"]),
-            lifted=int(stored["lifted"]),
-            nodes=tuple(_node(node) for node in stored["nodes"]),
-            outputs=tuple(int(slot) for slot in stored["outputs"]),
+            slots=tuple(map(Slot, sizes)),
+            inputs=inputs,
+            lifted=lifted,
+            nodes=load_calls(stored, places, len(sizes), lifted),
+            outputs=outputs,
             libraries=tuple(str(library) for library in stored["libraries"]),
-            cut=str(stored.get("cut", "")),
+            cut=cut,
         )
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (
+        KeyError,
+        IndexError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
-    _check(graph)
+    object.__setattr__(graph, "_digest", hashlib.sha256(line).hexdigest())
     return graph
 
 
-def views(arg: Arg) -> tuple[View, ...]:
-    """Return the views in an argument, lists included, in order."""
-    found: list[View] = []
-    _collect(arg, found)
-    return tuple(found)
+def count_stored(data: bytes) -> tuple[Counter[str], Counter[tuple[str, tuple[int, ...]]]]:
+    """Return how often a stored graph calls each operator, and names tensors of each data type and shape.
+
+    Raises:
+        GraphError: the bytes are damaged or of another schema.
+    """
+    try:
+        return count_calls(decode(data.partition(b"\n")[0]))
+    except _DAMAGE as error:
+        raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
 
 
-def reads(node: Node) -> tuple[View, ...]:
-    """Return every view among a node's arguments."""
-    found: list[View] = []
-    _collect(node.args, found)
-    for _, value in node.kwargs:
-        _collect(value, found)
-    return tuple(found)
-
-
-def _collect(arg: Arg, found: list[View]) -> None:
-    if arg.__class__ is View:
-        found.append(arg)
-    elif isinstance(arg, tuple):
-        for item in arg:
-            _collect(item, found)
-
-
-def _dump(graph: Graph) -> tuple[bytes, bytes]:
-    """Return canonical JSON without source lines and cut, and with them."""
-    nodes = [_encode(_store_node(node)) for node in graph.nodes]
-    # "source" comes last in the order of the keys, and "cut" first.
-    located = [
-        f'{text[:-1]},"source":{_encode(node.source)}}}' if node.source else text
-        for text, node in zip(nodes, graph.nodes, strict=True)
-    ]
-    head = _encode({"inputs": graph.inputs, "libraries": graph.libraries, "lifted": graph.lifted})[1:-1]
-    slots = _encode([slot.nbytes for slot in graph.slots])
-    tail = f'"outputs":{_encode(graph.outputs)},"schema":{SCHEMA},"slots":{slots}}}'
-    cut = f'"cut":{_encode(graph.cut)},' if graph.cut else ""
-    hashed = f'{{{head},"nodes":[{",".join(nodes)}],{tail}'
-    return hashed.encode(), f'{{{cut}{head},"nodes":[{",".join(located)}],{tail}'.encode()
-
-
-def _store_node(node: Node) -> dict[str, Any]:
-    return {
-        "op": node.op,
-        "args": [_store(arg) for arg in node.args],
-        "kwargs": [[name, _store(arg)] for name, arg in node.kwargs],
-        "results": [_store(result) for result in node.results],
-    }
-
-
-def _store(arg: Arg) -> Any:
-    match arg:
-        case View():
-            return {"view": [arg.slot, arg.dtype, list(arg.shape), list(arg.strides), arg.offset]}
-        case Lifted():
-            return {"lifted": arg.index}
-        case Symbol():
-            return {arg.kind: arg.name}
-        case tuple():
-            return [_store(item) for item in arg]
-        case float() if not math.isfinite(arg):
-            return {"float": repr(arg)}
-        case _:
-            return arg
-
-
-def _load(stored: Any) -> Arg:
-    if isinstance(stored, list):
-        return tuple(_load(item) for item in stored)
-    if not isinstance(stored, dict):
-        if stored is None or isinstance(stored, bool | int | float | str):
-            return stored
-        raise TypeError(f"unexpected {type(stored).__name__}")
-    ((kind, value),) = stored.items()
-    match kind:
-        case "view":
-            slot, dtype, shape, strides, offset = value
-            return View(
-                int(slot),
-                str(dtype),
-                tuple(map(int, shape)),
-                tuple(map(int, strides)),
-                int(offset),
-            )
-        case "lifted":
-            return Lifted(int(value))
-        case "float":
-            return float(value)
-        case "dtype" | "layout" | "memory_format" | "device":
-            return Symbol(kind, str(value))
-        case _:
-            raise ValueError(f"unknown argument kind {kind!r}")
-
-
-def _node(stored: dict[str, Any]) -> Node:
-    results: list[View | None] = []
-    for result in stored["results"]:
-        view = _load(result)
-        if view is not None and not isinstance(view, View):
-            raise TypeError("a result is a view or null")
-        results.append(view)
-    return Node(
-        op=str(stored["op"]),
-        args=tuple(_load(arg) for arg in stored["args"]),
-        kwargs=tuple((str(name), _load(arg)) for name, arg in stored["kwargs"]),
-        results=tuple(results),
-        source=str(stored.get("source", "")),
-    )
-
-
-def _check(graph: Graph) -> None:
-    count = len(graph.slots)
-    used = [*graph.inputs, *graph.outputs]
-    seen = [view for node in graph.nodes for view in reads(node)]
-    seen += [view for node in graph.nodes for view in node.results if view is not None]
-    used += [view.slot for view in seen]
-    if any(not 0 <= slot < count for slot in used):
-        raise GraphError(f"a node refers to a slot outside 0..{count - 1}")
-    if any(not 0 <= slot.nbytes <= _LARGEST for slot in graph.slots) or any(map(_is_impossible, seen)):
+def _check(sizes: tuple[int, ...], borders: tuple[int, ...]) -> None:
+    if any(not 0 <= slot < len(sizes) for slot in borders):
+        raise GraphError(f"an input or output refers to a slot outside 0..{len(sizes) - 1}")
+    if sizes and not 0 <= min(sizes) <= max(sizes) <= _LARGEST:
         raise GraphError("a size, stride or offset is out of range")
-    lifted = [index for node in graph.nodes for index in _lifted((node.args, node.kwargs))]
-    if any(not 0 <= index < graph.lifted for index in lifted):
-        raise GraphError(f"a node refers to a scalar input outside 0..{graph.lifted - 1}")
-
-
-def _is_impossible(view: View) -> bool:
-    numbers = (view.offset, *view.shape, *view.strides)
-    is_out_of_range = min(numbers) < 0 or max(numbers) > _LARGEST or math.prod(view.shape) > _LARGEST
-    return is_out_of_range or len(view.shape) != len(view.strides)
-
-
-def _lifted(arg: Any) -> tuple[int, ...]:
-    if isinstance(arg, Lifted):
-        return (arg.index,)
-    if isinstance(arg, tuple):
-        return tuple(index for item in arg for index in _lifted(item))
-    return ()
 
 
 def _line(node: Node) -> str:

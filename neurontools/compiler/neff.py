@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.engines.cost import CostError, Engine, GraphCost
+from neurontools.compiler.engines.metrics import schedule_metrics
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NativePart", "Neff", "NeffError", "NeffHeader", "pack", "parse", "read_header"]
 
-FORMAT = 1
+FORMAT = 2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENGINE_FILES = {
     Engine.TENSOR: "PE",
@@ -138,11 +139,13 @@ def parse(data: bytes, *, validate_hash: bool = False) -> Neff:
         raise NeffError("the NEFF is damaged: its data does not match its hash")
     try:
         files = unpack_files(payload, _is_read)
-        if "graph.json" not in files or "cost.bin" not in files:
+        if "graph.json" not in files:
             raise NeffError(
                 "the NEFF has no graph: it was made by another compiler", "compile the model for this machine"
             )
         manifest = _manifest(files)
+        if "cost.bin" not in files:
+            raise NeffError("the NEFF is damaged: it has no modelled schedule", "compile the model again")
         graph = graph_from_bytes(files["graph.json"])
         return Neff(
             header=header,
@@ -163,9 +166,12 @@ def _is_read(name: str) -> bool:
 
 def _manifest(files: dict[str, bytes]) -> dict[str, Any]:
     manifest = load_json(files["neff.json"], any_text=True)
-    if not isinstance(manifest, dict) or manifest["format"] != FORMAT:
-        raise NeffError(f"the NEFF's inner format is not supported (supported: {FORMAT})")
-    return manifest
+    if manifest["format"] != FORMAT:
+        raise NeffError(
+            f"the NEFF's inner format {manifest['format']!r:.20} is not supported (supported: {FORMAT})",
+            "compile the model again",
+        )
+    return dict(manifest)
 
 
 def _libraries(manifest: dict[str, Any], files: dict[str, bytes]) -> tuple[NativePart, ...]:
@@ -195,27 +201,21 @@ def _statistics(graph: Graph, cost: GraphCost) -> dict[str, Any]:
 
 
 def _metrics(cost: GraphCost) -> dict[str, Any]:
-    return {
-        "modelled": True,
-        "total_ns": cost.total_ns,
-        "engine_busy_ns": {engine.value: cost.engine_busy_ns(engine) for engine in Engine},
-    }
+    return {"modelled": True, "unknown_operators": len(cost.unknown), **asdict(schedule_metrics(cost))}
 
 
 def _subgraph(folder: str, graph: Graph, cost: GraphCost) -> dict[str, bytes]:
-    inputs, outputs = set(graph.inputs), set(graph.outputs)
+    """Return the files of a subgraph: its border, and the engines that it uses; graph and schedule say the rest."""
+    kinds = dict.fromkeys(graph.outputs, "output") | dict.fromkeys(graph.inputs, "input")
     variables = {
-        f"slot{number}": {
-            "type": "input" if number in inputs else "output" if number in outputs else "tmp-buf",
-            "size": slot.nbytes,
-            "var_id": number,
-        }
-        for number, slot in enumerate(graph.slots)
+        f"slot{number}": {"type": kind, "size": graph.slots[number].nbytes}
+        for number, kind in sorted(kinds.items())
     }
     queues = {"qSyncTransfer0": {"type": "data"}} if cost.engine_busy_ns(Engine.DMA) else {}
-    files = {f"{folder}/def.json": _json({"dma_queue": queues, "var": variables})}
+    definition = json.dumps({"dma_queue": queues, "var": variables}, separators=(",", ":"))
+    files = {f"{folder}/def.json": definition.encode()}
     for engine, stem in _ENGINE_FILES.items():
-        instructions = [number for number, op in enumerate(cost.ops) if op.engine is engine]
-        if instructions:
-            files[f"{folder}/{stem}.json"] = _json({"dma": [], "instructions": instructions})
+        count = sum(op.engine is engine for op in cost.ops)
+        if count:
+            files[f"{folder}/{stem}.json"] = _json({"dma": [], "instruction_count": count})
     return files

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neurontools.machine.instances.catalogue import DeviceType
 
 INTERFACE_VERSION = "2.16.372.0"
-REVISION = 1
+REVISION = 2
 COMMIT_PREFIX = "5eed"
 COMPILER_VERSION = f"{INTERFACE_VERSION}+{COMMIT_PREFIX}{REVISION:04x}"
 BUILD_VERSION = f"neurontools simulated compiler {COMPILER_VERSION}"

@@ -9,18 +9,21 @@ last use. It is generated from the graph alone, never from stored code, so a NEF
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
+from itertools import chain
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.xla.geometry import Geometry, layout_geometry, view_of
-from neurontools.xla.graph_values import geometry_from, load_symbol
+from neurontools.xla.geometry import layout_geometry, view_of
+from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
 from neurontools.xla.operators import Operator, find_overload, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from neurontools.xla.accelerator import Executable
     from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
@@ -116,108 +119,185 @@ def overload_of(call: Node) -> Any:
     return overload
 
 
+_LONGEST_ARGUMENT = 200  # characters of a call that is an argument of another: limits how deep they nest
+
+
 class _Writer:
+    """Writes the source text of an executable. Compiling it takes most of the time of a load, so the text is short."""
+
     def __init__(self, graph: Graph, input_layouts: Sequence[int], numerics: DeviceNumerics | None) -> None:
-        self.constants: dict[str, Any] = {"as_strided": torch.as_strided, "view_of": view_of}
+        self.constants: dict[str, Any] = {"view_of": view_of}
         self._numerics = numerics
         self._graph = graph
-        self._names: dict[View, str] = {}
-        self._bases: dict[int, tuple[str, Geometry]] = {}
         self._lines: list[str] = []
+        self._bases: dict[int, tuple[str, View]] = {}
+        self._names: dict[View, str] = {}
+        self._names_of_slot: dict[int, list[str]] = {}
+        self._unused_names: list[str] = []
+        self._dying: list[str] = []
+        self._name_count = 0
         self._constant_names: dict[Any, str] = {}
-        self._last_use = _last_uses(graph)
+        self._operators: dict[str, tuple[Operator, str]] = {}
+        self._reads = [reads(call) for call in graph.nodes]
+        self._uses = Counter(chain.from_iterable(self._reads))
+        self._last_use = _last_uses(graph, self._reads)
         for slot, layout_id in zip(graph.inputs, input_layouts, strict=True):
-            self._bases[slot] = (f"s{slot}", layout_geometry(layout_id))
+            self._bases[slot] = (f"s{slot}", view_from(slot, layout_geometry(layout_id)))
 
     def text(self) -> str:
-        inputs = "".join(f"s{slot}, " for slot in self._graph.inputs)
+        inputs = "".join(f"s{slot}," for slot in self._graph.inputs)
         if inputs:
-            self._lines.append(f"({inputs}) = hosts")
+            self._lines.append(f"({inputs})=hosts")
+        if self._graph.lifted:
+            self._lines.append(f"({''.join(f'x{number},' for number in range(self._graph.lifted))})=scalars")
+        unused: list[int] = []
         for position, call in enumerate(self._graph.nodes):
-            self._call(call)
-            self._drop(position)
-        made = [slot for slot in self._graph.outputs if slot not in set(self._graph.inputs)]
-        self._lines.append("return (" + "".join(f"{self._bases[slot][0]}, " for slot in made) + ")")
-        return "def run(hosts, scalars):\n" + "".join(f"    {line}\n" for line in self._lines)
+            unused += self._last_use.get(position, ())
+            self._dying = self._names_in(unused)
+            made = [slot for slot in unused if slot not in self._bases]
+            if self._call(call, position):
+                self._drop(self._dying + self._names_in(made))
+                unused = []
+        given = set(self._graph.inputs)
+        results = [self._bases[slot][0] for slot in self._graph.outputs if slot not in given]
+        self._lines.append("return (" + "".join(f"{name}," for name in results) + ")")
+        return "def run(hosts,scalars):\n" + "".join(f" {line}\n" for line in self._lines)
 
-    def _call(self, call: Node) -> None:
-        overload = overload_of(call)
-        operator = operator_of(overload)
+    def _call(self, call: Node, position: int) -> bool:
+        """Write a call; return whether it is written, not an argument of the next one."""
+        operator, function = self._function(call)
         arguments = [self._argument(arg) for arg in call.args]
         arguments += [f"{name}={self._argument(arg)}" for name, arg in call.kwargs]
-        function = overload._op if self._numerics is None else self._numerics.bind(operator, call)
-        expression = f"{self._constant(function)}({', '.join(arguments)})"
+        expression = f"{function}({','.join(arguments)})"
         if operator.returns_parameter >= 0 or not call.results:
             self._lines.append(expression)
-            return
+            return True
+        if operator.single and self._pass_on(call.results[0], position, expression):
+            return False
         targets = [self._result(view, position) for position, view in enumerate(call.results)]
-        self._lines.append(f"{', '.join(targets)}{'' if operator.single else ','} = {expression}")
+        self._lines.append(f"{','.join(targets)}{'' if operator.single else ','}={expression}")
+        return True
+
+    def _function(self, call: Node) -> tuple[Operator, str]:
+        """Return an operator and the name of the function that runs this call of it."""
+        known = self._operators.get(call.op)
+        if known is None:
+            overload = overload_of(call)
+            operator = operator_of(overload)
+            known = self._operators[call.op] = operator, self._constant(overload, overload._op)
+        operator, name = known
+        if self._numerics is None:
+            return known
+        function = self._numerics.bind(operator, call)
+        return operator, name if function is operator.overload._op else self._constant(function, function)
 
     def _result(self, view: View | None, position: int) -> str:
         if view is None or view.slot in self._bases:
             return f"_{position}"
-        name = f"s{view.slot}"
-        self._bases[view.slot] = (name, geometry_from(view))
+        # A result takes the name of an operand that is read for the last time: then that needs no "del".
+        name = self._dying.pop() if self._dying else self._new_name()
+        self._bases[view.slot] = (name, view)
         return name
+
+    def _pass_on(self, result: View | None, position: int, expression: str) -> bool:
+        """Let the next call have the expression as its argument if no other reads the result: that saves a name."""
+        if result is None or result.slot in self._bases or len(expression) > _LONGEST_ARGUMENT:
+            return False
+        if result.slot not in self._last_use.get(position + 1, ()):
+            return False
+        if sum(view.slot == result.slot for view in self._reads[position + 1]) != 1:
+            return False
+        self._bases[result.slot] = (expression, result)
+        return True
 
     def _argument(self, arg: Arg) -> str:
-        match arg:
-            case View():
-                return self._view(arg)
-            case Lifted():
-                return f"scalars[{arg.index}]"
-            case Symbol():
-                return self._constant(load_symbol(arg))
-            case tuple():
-                return f"[{', '.join(self._argument(item) for item in arg)}]"
-            case float():
-                return f"float({str(arg)!r})"
+        if isinstance(arg, View):
+            return self._view(arg)
+        if isinstance(arg, Lifted):
+            return f"x{arg.index}"
+        if isinstance(arg, tuple):
+            return self._list(arg)
+        if isinstance(arg, float):
+            return self._constant(("float", repr(arg)), arg)
+        if isinstance(arg, Symbol):
+            return self._constant(arg, load_symbol(arg))
         return repr(arg)
 
+    def _list(self, items: tuple[Arg, ...]) -> str:
+        if all(item is None or isinstance(item, bool | int | float | str) for item in items):
+            return self._constant(("list", repr(items)), list(items))
+        return f"[{','.join(map(self._argument, items))}]"
+
     def _view(self, view: View) -> str:
-        base, geometry = self._bases[view.slot]
-        if geometry == geometry_from(view):
+        base, whole = self._bases[view.slot]
+        if whole == view:
             return base
         name = self._names.get(view)
-        if name is None:
-            name = self._names[view] = f"v{len(self._lines)}_{view.slot}"
-            if geometry[0] == geometry_from(view)[0]:
-                made = f"as_strided({base}, {view.shape}, {view.strides}, {view.offset})"
-            else:
-                made = f"view_of({base}, {self._constant(geometry_from(view))})"
-            self._lines.append(f"{name} = {made}")
+        if name is not None:
+            return name
+        if whole.dtype == view.dtype:
+            key = view.shape, view.strides, view.offset
+            made = f"{self._constant(key, methodcaller('as_strided', *key))}({base})"
+        else:
+            geometry = geometry_from(view)
+            made = f"view_of({base},{self._constant(geometry, geometry)})"
+        if self._uses[view] == 1:
+            return made
+        name = self._names[view] = self._new_name()
+        self._names_of_slot.setdefault(view.slot, []).append(name)
+        self._lines.append(f"{name}={made}")
         return name
 
-    def _constant(self, value: Any) -> str:
-        name = self._constant_names.get(value)
+    def _constant(self, key: Any, value: Any) -> str:
+        name = self._constant_names.get(key)
         if name is None:
-            name = self._constant_names[value] = f"c{len(self._constant_names)}"
+            name = self._constant_names[key] = f"c{len(self._constant_names)}"
             self.constants[name] = value
         return name
 
-    def _drop(self, position: int) -> None:
-        slots = self._last_use.get(position, ())
-        names = [name for view, name in self._names.items() if view.slot in slots]
-        names += [self._bases[slot][0] for slot in slots if slot in self._bases]
-        for view in [view for view in self._names if view.slot in slots]:
-            del self._names[view]
+    def _names_in(self, slots: Sequence[int]) -> list[str]:
+        """Return the names of slots and of their views; an argument of a call has none."""
+        names = [name for slot in slots for name in self._names_of_slot.get(slot, ())]
+        bases = [self._bases[slot][0] for slot in slots if slot in self._bases]
+        return names + [name for name in bases if name.isalnum()]
+
+    def _drop(self, names: list[str]) -> None:
         if names:
-            self._lines.append(f"del {', '.join(names)}")
+            self._lines.append(f"del {','.join(names)}")
+            self._unused_names += names
+
+    def _new_name(self) -> str:
+        if self._unused_names:
+            return self._unused_names.pop()
+        self._name_count += 1
+        return f"t{self._name_count}"
 
 
-def last_use_of_slots(calls: Sequence[Node]) -> dict[int, list[int]]:
-    """Return the slots that calls use for the last time, by the position of the call."""
+def last_use_of_slots(
+    calls: Sequence[Node], read: Iterable[Sequence[View]] | None = None
+) -> dict[int, list[int]]:
+    """Return the slots that calls use for the last time, by the position of the call.
+
+    Args:
+        calls: the calls.
+        read: the views that each of them reads, if they are known.
+    """
     last: dict[int, int] = {}
-    for position, call in enumerate(calls):
-        made = (view for view in call.results if view is not None)
-        last.update((view.slot, position) for view in (*reads(call), *made))
+    for position, (call, arguments) in enumerate(
+        zip(calls, map(reads, calls) if read is None else read, strict=True)
+    ):
+        for view in arguments:
+            last[view.slot] = position
+        for result in call.results:
+            if result is not None:
+                last[result.slot] = position
     used: dict[int, list[int]] = {}
     for slot, position in last.items():
         used.setdefault(position, []).append(slot)
     return used
 
 
-def _last_uses(graph: Graph) -> dict[int, list[int]]:
+def _last_uses(graph: Graph, read: Iterable[Sequence[View]]) -> dict[int, list[int]]:
     kept = {*graph.outputs, *graph.inputs}
-    used = last_use_of_slots(graph.nodes).items()
+    used = last_use_of_slots(graph.nodes, read).items()
     return {position: [slot for slot in slots if slot not in kept] for position, slots in used}

@@ -116,7 +116,7 @@ def test_bash_completes_what_there_is_now(tool, home, monkeypatch):
     script = home / "completion.bash"
     script.write_text(tool("neurontools", "completion", "bash").stdout)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    (home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_123456+e30acd3a").mkdir(parents=True)
+    (home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0002" / "MODULE_123456+e30acd3a").mkdir(parents=True)
     (home / "relu.cpp").write_text("")
     tool("neurond", "start", "--name", "laboratory")
     for words, offered in (

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -451,7 +452,7 @@ def test_a_model_from_elsewhere_may_only_compute(neuronx, shims, home, monkeypat
     from neurontools.xla.accelerator import DeviceError
 
     def compile_hostile(graph, flags):
-        call = replace(graph.nodes[0], op="aten.from_file.default")
+        call = msgspec.structs.replace(graph.nodes[0], op="aten.from_file.default")
         return compile_exported(replace(graph, nodes=(call,)), flags)
 
     compile_exported = tracing.compile_exported

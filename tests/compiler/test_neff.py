@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.engine_model.training import decoder_training
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.compile import BUILD_VERSION, COMPILER_VERSION, compile_graph
 from neurontools.compiler.engines.estimate import estimate
@@ -197,10 +198,38 @@ def test_hostile_json_is_refused(content: bytes) -> None:
 
 
 def test_a_graph_that_reaches_outside_its_slots_is_refused() -> None:
-    stored = json.loads(mlp().to_bytes())
-    stored["inputs"] = [99]
-    with pytest.raises(NeffError, match="slot"):
-        parse(neff_of(members_of(SOUND) | {"graph.json": json.dumps(stored).encode()}))
+    data = mlp().to_bytes().replace(b'"inputs":[0,1]', b'"inputs":[0,99]')
+    with pytest.raises(NeffError, match=r"slot outside 0\.\.3"):
+        parse(neff_of(members_of(SOUND) | {"graph.json": data}))
+
+
+def test_another_inner_format_is_named_with_what_to_do() -> None:
+    files = members_of(SOUND)
+    manifest = json.loads(files["neff.json"]) | {"format": 1}
+    with pytest.raises(NeffError, match=r"inner format 1 is not supported \(supported: 2\)") as raised:
+        parse(neff_of(files | {"neff.json": json.dumps(manifest).encode()}))
+    assert raised.value.remedy == "compile the model again"
+
+
+def test_a_neff_takes_few_bytes_an_operator() -> None:
+    graph = decoder_training(
+        layers=8, width=64, heads=4, vocabulary=512, batch=4, length=32, optimizer="adamw"
+    )
+    neff = compile_graph(graph, TRN2, ("--target=trn2",), "gpt")
+    assert len(graph.nodes) > 1000
+    assert len(neff) / len(graph.nodes) < 20  # both subgraphs included
+
+
+def test_a_subgraph_names_its_border_and_its_engines() -> None:
+    files = members_of(SOUND)
+    variables = json.loads(files["sg00/def.json"])["var"]
+    assert {name: fields["type"] for name, fields in variables.items()} == {
+        "slot0": "input",
+        "slot1": "input",
+        "slot3": "output",
+    }
+    on_tensor = [op for op in parse(SOUND).cost.ops if op.engine == "Tensor"]
+    assert json.loads(files["sg00/PE.json"])["instruction_count"] == len(on_tensor) > 0
 
 
 def test_a_gzip_bomb_stops_at_the_limit() -> None:

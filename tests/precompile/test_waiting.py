@@ -23,7 +23,7 @@ from neurontools.cache.locks import EntryLock, is_in_use
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.precompile import worker
-from tests.compiler.graphs import mlp
+from tests.compiler.graphs import graph_of, mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,9 +178,8 @@ def test_a_cache_whose_path_has_blanks(home: Path, tool: Tool) -> None:
 
 def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> None:
     first = min(waiting(home, 2))
-    graph = json.loads((first / layouts.GRAPH).read_bytes())
-    graph["libraries"] = ["ab" * 32]
-    (first / layouts.GRAPH).write_text(json.dumps(graph))
+    graph = (first / layouts.GRAPH).read_text()
+    (first / layouts.GRAPH).write_text(graph.replace('"libraries":[]', f'"libraries":["{"ab" * 32}"]'))
     done = tool(TOOL, "--command", "compile")
     assert done.returncode == 1
     assert (
@@ -202,11 +201,9 @@ def test_a_graph_whose_library_is_gone_fails_alone(home: Path, tool: Tool) -> No
 def test_a_damaged_entry_fails_with_its_reason(
     home: Path, tool: Tool, file: str, content: str, words: str
 ) -> None:
-    entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0001" / "MODULE_1234+e30acd3a"
+    entry = home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0002" / "MODULE_1234+e30acd3a"
     entry.mkdir(parents=True)
-    (entry / layouts.GRAPH).write_text(
-        '{"schema":1,"slots":[],"inputs":[],"lifted":0,"nodes":[],"outputs":[],"libraries":[]}'
-    )
+    (entry / layouts.GRAPH).write_bytes(graph_of().to_bytes())
     (entry / layouts.FLAGS).write_text('["--target=trn1"]')
     (entry / file).write_text(content)
     done = tool(TOOL, "--command", "compile")

@@ -14,7 +14,7 @@ _OWN = "written by this program or its own child process"
 
 ALLOWED = {
     "neurontools/base/json_reader.py": "the reader itself",
-    "neurontools/compiler/graph.py": "checks its numbers itself, in the time of a cache hit",
+    "neurontools/compiler/graph_storage.py": "checks its numbers itself, in the time of a cache hit",
     "neurontools/config/reader.py": "checks the syntax only: numbers stay text until the schema reads them",
     "neurontools/machine/instances/catalogue.py": "this user's own rebuildable file, read when a machine starts",
     "neurontools/machine/launch.py": _OWN,

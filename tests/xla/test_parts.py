@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from datetime import timedelta
@@ -75,14 +76,89 @@ def test_an_executable_sees_inputs_through_the_views_of_the_graph() -> None:
     assert torch.equal(result, torch.arange(4.0).view(2, 2).t())
 
 
+def calls(*steps: tuple[str, tuple[int, ...], int]) -> Graph:
+    """Return a graph of operators on vectors: their names, slots of operands and slot of the result; 0 is the input."""
+    nodes = [
+        Node(op, tuple(vector(slot, 4) for slot in given), (), (vector(made, 4),))
+        for op, given, made in steps
+    ]
+    last = steps[-1][2]
+    return Graph((Slot(16),) * (last + 1), (0,), 0, tuple(nodes), (last,))
+
+
 def test_an_executable_drops_buffers_after_their_last_use() -> None:
-    run = generate(chain(), [form(4), form(4)])
-    names = run.__code__.co_varnames  # type: ignore[attr-defined]
-    assert {"s2", "s3"} <= set(names)
+    graph = calls(
+        ("aten.exp.default", (0,), 1),
+        ("aten.neg.default", (0,), 2),
+        ("aten.add.Tensor", (1, 2), 3),
+        ("aten.sin.default", (3,), 4),
+        ("aten.mul.Tensor", (3, 4), 5),
+        ("aten.cos.default", (0,), 6),
+        ("aten.sub.Tensor", (5, 6), 7),
+    )
+    run = generate(graph, [form(4)])
     import dis
 
-    deleted = [step.argval for step in dis.get_instructions(run) if step.opname == "DELETE_FAST"]
-    assert deleted == ["s2", "s3"]
+    names = set(run.__code__.co_varnames)  # type: ignore[attr-defined]
+    assert len(names) == len(["hosts", "scalars", "input", "1, 3, 5 and 7 in turn"])
+    assert "DELETE_FAST" not in {step.opname for step in dis.get_instructions(run)}
+    x = torch.arange(4.0)
+    total = x.exp() + x.neg()
+    (result,) = run([x], [])
+    assert torch.equal(result, total * total.sin() - x.cos())
+
+
+def test_an_executable_deletes_what_no_result_replaces() -> None:
+    graph = calls(
+        ("aten.exp.default", (0,), 1),
+        ("aten.neg.default", (0,), 2),
+        ("aten.add.Tensor", (1, 2), 3),
+        ("aten.mul.Tensor", (1, 2), 4),
+        ("aten.sub.Tensor", (3, 4), 5),
+        ("aten.mul.Tensor", (5, 5), 6),
+    )
+    run = generate(graph, [form(4)])
+    import dis
+
+    assert [step.opname for step in dis.get_instructions(run)].count("DELETE_FAST") == 2
+    x = torch.arange(4.0)
+    (result,) = run([x], [])
+    assert torch.equal(result, (x.exp() - x - x.exp() * -x) ** 2)
+
+
+def test_an_executable_keeps_what_a_nested_call_still_reads() -> None:
+    graph = calls(
+        ("aten.exp.default", (0,), 1),
+        ("aten.relu_.default", (1,), 1),
+        ("aten.neg.default", (1,), 2),
+        ("aten.sin.default", (2,), 3),
+        ("aten.add.Tensor", (3, 0), 4),
+        ("aten.mul.Tensor", (4, 4), 5),
+    )
+    x = torch.arange(4.0)
+    total = x.exp().relu_().neg().sin() + x
+    (result,) = generate(graph, [form(4)])([x], [])
+    assert torch.equal(result, total * total)
+
+
+def test_an_executable_nests_calls_to_a_limited_depth() -> None:
+    graph = calls(*(("aten.neg.default", (slot,), slot + 1) for slot in range(2001)))
+    (result,) = generate(graph, [form(4)])([torch.arange(4.0)], [])
+    assert torch.equal(result, -torch.arange(4.0))
+
+
+@pytest.mark.parametrize("value", [0.1, -0.0, math.inf, math.nan, 1e300, 5, True])
+def test_an_executable_has_constants_as_they_are(value: float) -> None:
+    node = Node(
+        "aten.full.default",
+        ((2,), value),
+        (("dtype", Symbol("dtype", "float64")),),
+        (View(0, "float64", (2,), (1,), 0),),
+    )
+    (result,) = generate(Graph((Slot(16),), (), 0, (node,), (0,)), [])([], [])
+    assert torch.equal(
+        result.view(torch.int64), torch.full((2,), value, dtype=torch.float64).view(torch.int64)
+    )
 
 
 def test_an_operator_that_does_not_exist_here_is_named() -> None:

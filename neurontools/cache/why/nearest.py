@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.base.text import plural
+from neurontools.cache.graph_facts import TensorType
 from neurontools.cache.graph_reader import MAX_GRAPH_BYTES
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.walk import walk
 from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_facts
+from neurontools.compiler.graph import GraphError, count_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,6 @@ T = TypeVar("T")
 _MAX_CANDIDATES = 96
 _MAX_READ = 3
 _MAX_TOTAL_BYTES = 64 << 20
-_OPERATOR = re.compile(r'"op":"([^"]+)"')
-_VIEW = re.compile(r'"view":\[\d+,"(\w+)",\[([\d,]*)\]')
 _MIN_LIKENESS = 0.35
 _MIN_CONTAINED = 0.9
 _MIN_OPERATORS = 3
@@ -171,9 +170,7 @@ class Neighbourhood:
             path = find_graph_file(self._tree, place.path)
             start = self._tree.read_start(path, MAX_GRAPH_BYTES) if path else b""
             if start.startswith(b"{"):
-                text = start.decode("utf-8", "replace")
-                tensors = Counter(f"{dtype}[{shape}]" for dtype, shape in _VIEW.findall(text))
-                self._sketches[place.path] = _Sketch(Counter(_OPERATOR.findall(text)), tensors)
+                self._sketches[place.path] = _sketch_stored(start)
             else:
                 facts = self.facts(place)
                 graph = facts.graph if facts is not None else None
@@ -204,6 +201,15 @@ def likeness(old: EntryFacts, new: EntryFacts) -> float:
 def _sketch_graph(graph: GraphFacts) -> _Sketch:
     tensors = (str(tensor) for operation in graph.operations for tensor in operation.tensors)
     return _Sketch(Counter(graph.names), Counter(tensors))
+
+
+def _sketch_stored(data: bytes) -> _Sketch:
+    """Return the sketch of a canonical graph from its tables alone."""
+    try:
+        names, tensors = count_stored(data)
+    except GraphError:
+        return _Sketch()
+    return _Sketch(names, Counter({str(TensorType(*tensor)): count for tensor, count in tensors.items()}))
 
 
 def _potential(own: _Sketch, candidate: _Sketch) -> float:

@@ -20,7 +20,7 @@ from neurontools.cache.why.compare import EntryFacts, Subject, compare
 from neurontools.cache.why.explain import CompileJournal, RunExplanation
 from neurontools.cache.why.report import ReportStyle, format_run
 from neurontools.commands.cache import main
-from neurontools.compiler.graph import Lifted, Node
+from neurontools.compiler.graph import Lifted, Node, Slot
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache import hlo_modules
 from tests.cache.entries import an_entry
@@ -133,7 +133,7 @@ def test_a_constant_in_the_place_of_an_input_is_reported() -> None:
 
 def test_buffers_behind_equal_tensors_are_reported() -> None:
     plain = step("relu")
-    bigger = replace(plain, slots=(replace(plain.slots[0], nbytes=4096), *plain.slots[1:]))
+    bigger = replace(plain, slots=(Slot(4096), *plain.slots[1:]))
     (cause,) = told(plain, bigger)
     assert cause.name is CauseName.CODE
 

@@ -384,7 +384,7 @@ TARGETS = (
     Target("cache/neff", Format.BINARY, lambda: _file_seeds("model.neff"), _check_neff),
     Target(
         "cache/neff-graph",
-        Format.JSON,
+        Format.JSON_LINES,
         lambda: [_neff_files()["graph.json"]],
         lambda data: _check_part("graph.json", data),
     ),

@@ -80,7 +80,7 @@ def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
         assert "group: compiler > network" in lines[1]
         assert "sort: size" in lines[1]
         assert [re.split(r"  +", line.strip("▌ "))[0] for line in lines[3:12]] == [
-            "▾ 2.16.372.0+5eed0001",
+            "▾ 2.16.372.0+5eed0002",
             "▾ mlp",
             "MODULE_2222+e30acd3a",
             "MODULE_1111+e30acd3a",
