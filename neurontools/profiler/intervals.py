@@ -36,6 +36,25 @@ def busy_ns(start: Int64s, duration: Int64s) -> int:
     return int((ends - starts).sum())
 
 
+def active_ns(start: Int64s, duration: Int64s, worked: Int64s) -> int:
+    """Return how long anything works, nanoseconds.
+
+    Args:
+        start: starts of intervals.
+        duration: their lengths.
+        worked: work within each of them, spread evenly over it: what waits lets others work meanwhile.
+    """
+    if np.array_equal(duration, worked):
+        return busy_ns(start, duration)
+    real = duration > 0
+    start, duration, worked = start[real], duration[real], worked[real]
+    edges = np.concatenate((start, start + duration))
+    shares = worked / duration
+    order = np.argsort(edges, kind="stable")
+    level = np.cumsum(np.concatenate((shares, -shares))[order])[:-1]
+    return round(float((np.minimum(level, 1.0) * np.diff(edges[order])).sum()))
+
+
 class BusyIndex:
     """Answers how busy any stretch of time was, from prefix sums over the union: O(log n) a stretch."""
 

@@ -1,6 +1,7 @@
 """The vendor's summary metrics of one NeuronCore (AWS Neuron documentation, neuron-profile user guide), from modelled device records.
 
-Times are unions of intervals unless the name says `instruction_time` or `transfer_time` (sums, overlaps added).
+Times are unions of intervals unless the name says `instruction_time` or `transfer_time` (sums, overlaps added). An
+engine that waits between the tiles of an operator is not active.
 `total_time` adds up the executions, idle engines included and the host between executions excluded. What the cost
 model does not know is left out, not guessed.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.capture_format import ENGINES, Track
-from neurontools.profiler.intervals import busy_ns
+from neurontools.profiler.intervals import active_ns, busy_ns
 
 if TYPE_CHECKING:
     from neurontools.profiler.capture_format import Peaks
@@ -35,6 +36,7 @@ SETUP_OPCODES = frozenset(
     ]
 )
 
+SPILL_SAVE_OPCODE, SPILL_RELOAD_OPCODE = "DMA_SPILL_SAVE", "DMA_SPILL_RELOAD"
 COLLECTIVE_OPCODE = "PSEUDO_TRIGGER_COLLECTIVE"
 
 
@@ -49,9 +51,10 @@ class ProfileMetric:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the events of one row add up to."""
+    """What the events of one row add up to: events, instructions, times, operations and bytes of HBM."""
 
     count: int
+    instructions: int
     sum_ns: int
     busy_ns: int
     flops: int
@@ -69,6 +72,7 @@ class _CoreTracks:
         self._flops = np.array([action.flops for action in actions], dtype=np.int64)
         self._read = np.array([action.read_bytes for action in actions], dtype=np.int64)
         self._write = np.array([action.write_bytes for action in actions], dtype=np.int64)
+        self._tiles = np.array([action.tiles for action in actions], dtype=np.int64)
         self._works: dict[tuple[Track, str | None], _Work] = {}
         self._opcode = np.array([action.opcode for action in actions], dtype=object)
 
@@ -81,29 +85,30 @@ class _CoreTracks:
     def _work(self, track: Track, opcode: str | None) -> _Work:
         row = self.rows.get(track)
         if row is None:
-            return _Work(0, 0, 0, 0, 0, 0)
-        action = self.trace.action[row.span]
+            return _Work(0, 0, 0, 0, 0, 0, 0)
+        action, worked = self.trace.action[row.span], worked_ns(self.trace, row.span)
         start, duration = self.trace.start[row.span], self.trace.duration[row.span]
         if opcode is not None:
             wanted = (self._opcode == opcode)[action]
-            action, start, duration = action[wanted], start[wanted], duration[wanted]
+            action, start, duration, worked = (column[wanted] for column in (action, start, duration, worked))
         return _Work(
             count=len(action),
-            sum_ns=int(duration.sum()),
-            busy_ns=busy_ns(start, duration),
+            instructions=int(self._tiles[action].sum()),
+            sum_ns=int(worked.sum()),
+            busy_ns=busy_ns(start, duration) - int((duration - worked).sum()),
             flops=int(self._flops[action].sum()),
             read_bytes=int(self._read[action].sum()),
             write_bytes=int(self._write[action].sum()),
         )
 
     def active_ns(self) -> int:
-        """Return the union over all engines and DMA."""
-        start, duration, _ = self._instructions()
-        return busy_ns(start, duration)
+        """Return how long any engine or DMA works."""
+        start, duration, _, worked = self._instructions()
+        return active_ns(start, duration, worked)
 
     def exec_ns(self) -> int:
         """Return the sum over executions of the time from first to last instruction, setup excluded."""
-        start, duration, action = self._instructions()
+        start, duration, action, _ = self._instructions()
         setup = np.array([name in SETUP_OPCODES for name in self._opcode], dtype=bool)
         real = ~setup[action]
         start, end = start[real], (start + duration)[real]
@@ -118,14 +123,21 @@ class _CoreTracks:
         np.maximum.at(last, execution, end)
         return int(np.maximum(last - first, 0).sum())
 
-    def _instructions(self) -> tuple[Int64s, Int64s, Int64s]:
+    def _instructions(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         spans = [self.rows[track].span for track in (*ENGINES, Track.DMA) if track in self.rows]
         if not spans:
             empty: Int64s = np.zeros(0, dtype=np.int64)
-            return empty, empty, empty
+            return empty, empty, empty, empty
         columns = (self.trace.start, self.trace.duration, self.trace.action)
         start, duration, action = (np.concatenate([column[span] for span in spans]) for column in columns)
-        return start, duration, action
+        return start, duration, action, np.concatenate([worked_ns(self.trace, span) for span in spans])
+
+
+def worked_ns(trace: Trace, span: slice) -> Int64s:
+    """Return how long the engine works within each event of a row; never longer than the event."""
+    busy = np.array([action.busy_ns for action in trace.actions], dtype=np.int64)[trace.action[span]]
+    duration = trace.duration[span]
+    return np.where(busy > 0, np.minimum(busy, duration), duration)
 
 
 def core_metrics(trace: Trace, rows: tuple[TraceRow, ...], peaks: Peaks) -> tuple[ProfileMetric, ...]:
@@ -169,15 +181,9 @@ def _time(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]
 
 
 def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
-    hardware = core.work(Track.TENSOR).flops
-    transpose = core.work(Track.TENSOR, "TRANSPOSE").flops
-    useful = hardware - transpose
+    useful = core.work(Track.TENSOR).flops
     read, write = _hbm_bytes(core)
-    found = [
-        ProfileMetric("model_flops", useful, "flops"),
-        ProfileMetric("hardware_flops", hardware, "flops"),
-        ProfileMetric("transpose_flops", transpose, "flops"),
-    ]
+    found = [ProfileMetric("model_flops", useful, "flops")]
     intensity = useful / (read + write) if read + write else 0.0
     found.append(ProfileMetric("mm_arithmetic_intensity", intensity, ""))
     if peaks.tensor_flops_s and peaks.hbm_bytes_s:
@@ -186,7 +192,14 @@ def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric
     if peaks.tensor_flops_s:
         possible = peaks.tensor_flops_s * total_ns / 1e9
         used = _percent(useful, possible)
+        # What the engine could have computed while it worked: padding, transposes and passes of float32 included.
+        hardware, transpose = (
+            round(peaks.tensor_flops_s * core.work(Track.TENSOR, opcode).busy_ns / 1e9)
+            for opcode in (None, "TRANSPOSE")
+        )
         found += [
+            ProfileMetric("hardware_flops", hardware, "flops"),
+            ProfileMetric("transpose_flops", transpose, "flops"),
             ProfileMetric("mfu_estimated_percent", used, "%"),
             ProfileMetric("mfu_hlo_estimated_percent", used, "%"),
             ProfileMetric("mfu_inst_estimated_percent", used, "%"),
@@ -206,14 +219,14 @@ def _engines(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
             _seconds(f"{name}_active_time", work.busy_ns),
             ProfileMetric(f"{name}_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
             _seconds(f"{name}_instruction_time", work.sum_ns),
-            ProfileMetric(f"{name}_instruction_count", work.count, "#"),
+            ProfileMetric(f"{name}_instruction_count", work.instructions, "#"),
         ]
     activate = core.work(Track.SCALAR, "ACTIVATE")
     return [
         *found,
-        ProfileMetric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").count, "#"),
+        ProfileMetric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").instructions, "#"),
         _seconds("activate_instruction_time", activate.sum_ns),
-        ProfileMetric("activate_instruction_count", activate.count, "#"),
+        ProfileMetric("activate_instruction_count", activate.instructions, "#"),
     ]
 
 
@@ -246,7 +259,12 @@ def _memory(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetri
     if peaks.hbm_bytes_s:
         possible = peaks.hbm_bytes_s * total_ns / 1e9
         found.append(ProfileMetric("mbu_estimated_percent", _percent(read + write, possible), "%"))
-    return found
+    saved, reloaded = (core.work(Track.DMA, opcode) for opcode in (SPILL_SAVE_OPCODE, SPILL_RELOAD_OPCODE))
+    return [
+        *found,
+        ProfileMetric("spill_save_bytes", saved.write_bytes, "B"),
+        ProfileMetric("spill_reload_bytes", reloaded.read_bytes, "B"),
+    ]
 
 
 def _hbm_bytes(core: _CoreTracks) -> tuple[int, int]:

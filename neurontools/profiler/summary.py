@@ -10,7 +10,7 @@ import numpy as np
 from neurontools.base import units
 from neurontools.profiler.capture_format import CLOCKS, ENGINES, NC_EXEC_RUNNING, NRT_EXECUTE, Track
 from neurontools.profiler.intervals import busy_ns
-from neurontools.profiler.metrics import ProfileMetric, core_metrics
+from neurontools.profiler.metrics import ProfileMetric, core_metrics, worked_ns
 
 if TYPE_CHECKING:
     from neurontools.profiler.capture_format import Meta
@@ -217,7 +217,7 @@ class OperatorTotal:
 
 @dataclass(frozen=True, slots=True)
 class EngineTotal:
-    """One engine over all NeuronCores. `busy_ns` is the union per core, added up; times are modelled."""
+    """One engine over all NeuronCores. `busy_ns` is the union per core, added up; times are modelled, without waiting."""
 
     engine: str
     count: int
@@ -233,7 +233,7 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
     for row in rows:
         action = trace.action[row.span]
         count += np.bincount(action, minlength=len(count))
-        np.add.at(total, action, trace.duration[row.span])
+        np.add.at(total, action, worked_ns(trace, row.span))
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number in np.flatnonzero(count):
         action = trace.actions[number]
@@ -265,12 +265,15 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     for track in (*ENGINES, Track.DMA):
         rows = trace.rows_of(track)
         if rows:
+            worked = [int(worked_ns(trace, row.span).sum()) for row in rows]
+            duration = [int(trace.duration[row.span].sum()) for row in rows]
+            covered = [busy_ns(trace.start[row.span], trace.duration[row.span]) for row in rows]
             found.append(
                 EngineTotal(
                     engine=track.label,
                     count=sum(row.last - row.first for row in rows),
-                    total_ns=sum(int(trace.duration[row.span].sum()) for row in rows),
-                    busy_ns=sum(busy_ns(trace.start[row.span], trace.duration[row.span]) for row in rows),
+                    total_ns=sum(worked),
+                    busy_ns=sum(covered) - sum(duration) + sum(worked),
                 )
             )
     return tuple(found)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceAction:
-    """What an event does: an operation of a program, a system event, or a whole model."""
+    """What an event does: an operation of a program, a system event, or a whole model.
+
+    An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions.
+    """
 
     name: str
     opcode: str
@@ -35,6 +38,8 @@ class TraceAction:
     write_bytes: int = 0
     shape: str = ""
     source: str = ""
+    busy_ns: int = 0
+    tiles: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,8 @@ class _Table:
                     operation.write_bytes,
                     operation.shape,
                     operation.source,
+                    operation.busy_ns,
+                    operation.count,
                 )
                 for operation in capture.programs[neff_hash].operations
             ]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.profiler.intervals import BusyIndex, busy_ns, lanes, union
+from neurontools.profiler.intervals import BusyIndex, active_ns, busy_ns, lanes, union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40)), max_size=40)
 
@@ -50,6 +50,18 @@ def test_events_of_one_lane_never_overlap_and_lanes_are_few(intervals: list[tupl
         assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(mine))
     deepest = max((sum(s <= ns < s + d for s, d in intervals) for ns in covered(intervals)), default=0)
     assert len(set(found)) <= max(deepest, 1) + sum(d == 0 for _, d in intervals)
+
+
+def test_what_waits_lets_others_be_active() -> None:
+    def active(*rows: tuple[int, int, int]) -> int:
+        return active_ns(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+
+    assert active((0, 10, 10), (5, 10, 10)) == 15
+    assert active((0, 10, 5)) == 5
+    assert active((0, 10, 5), (0, 10, 5)) == 10  # they take turns
+    assert active((0, 10, 8), (0, 10, 8)) == 10
+    assert active((0, 10, 5), (20, 10, 10)) == 15
+    assert active((0, 0, 0), (3, 4, 1)) == 1
 
 
 def test_times_beyond_the_precision_of_floats_stay_exact() -> None:
