@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.commands import console
+from neurontools.commands import console, profile_what_if
 from neurontools.commands.parsing import add_json, add_limit, add_old_spelling, add_verb
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ EXAMPLES = """examples:
   neuron-profile top prof --limit 20 --skip-warmup        operators by modelled time
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
+  neuron-profile what-if prof --dtype bf16 --batch 8=16
+  neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
 exit codes: 0 success, 1 no profile there, or the file is not writable, 2 usage error, 130 interrupted; inspect: the
 exit code of the program
@@ -69,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # -n is the NEFF, as in the real tool
     add_old_spelling(top, limit, "-k")
     add_json(top, "print JSON (base units)")
+    profile_what_if.add(verbs)
     purpose = "run a program with profiling, like neuron-run --profile"
     inspect = add_verb(verbs, "inspect", purpose, _inspect)
     inspect.add_argument(

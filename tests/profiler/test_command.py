@@ -190,3 +190,111 @@ def test_what_no_terminal_should_send_does_not_end_the_viewer(viewer: Terminal) 
     viewer.read_until("Profile of a simulated")
     viewer.press("q")
     assert viewer.exit_code() == 0
+
+
+@pytest.fixture
+def neff(home: Path) -> Path:
+    """A NEFF of two products, in the directory of a profile."""
+    from neurontools.compiler.compile import compile_graph
+    from neurontools.machine.instances.catalogue import instance_type
+    from tests.compiler.graphs import mlp
+
+    path = home / "prof" / "i-0_pid_1" / "neff_1.neff"
+    path.parent.mkdir(parents=True)
+    device = instance_type("trn1.2xlarge").device
+    path.write_bytes(compile_graph(mlp(512, 1024), device, ("--target=trn1",), "mlp"))
+    (path.parent / "neff_2.neff").write_bytes(compile_graph(mlp(), device, ("--target=trn1",), "x"))
+    return path
+
+
+def test_what_if_prints_times_of_instance_types(tool: Tool, neff: Path, home: Path) -> None:
+    (home / "prices.yaml").write_text("trn1.2xlarge: 1.34\n")
+    words = ("--batch", "512=1024", "--dtype", "bf16", "--instance", "trn1.2xlarge,trn2.48xlarge")
+    done = tool("neuron-profile", "what-if", str(neff), *words, "--prices", str(home / "prices.yaml"))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        f"NEFF       {neff}",
+        "graph      mlp, 3 operators",
+        "change     bf16, batch 512 to 1024",
+    ]
+    assert lines[4].split() == [
+        *(
+            "instance",
+            "LNC",
+            "cores",
+            "step",
+            "changed",
+            "ratio",
+            "a",
+            "sample",
+            "price",
+            "of",
+            "1M",
+            "steps",
+        ),
+    ]
+    assert [line.split()[:3] for line in lines[5:7]] == [
+        ["trn1.2xlarge", "1", "2"],
+        ["trn2.48xlarge", "2", "64"],
+    ]
+    assert lines[6].split()[-1] == "-"
+    assert lines[-2] == "Times are modelled, for one step of one logical core."
+
+
+def test_what_if_of_a_profile_uses_its_largest_neff(tool: Tool, neff: Path, home: Path) -> None:
+    done = tool("neuron-profile", "what-if", str(home / "prof"), "--json")
+    shown = json.loads(done.stdout)
+    (forecast,) = shown["forecasts"]
+    assert (shown["neff"], shown["operators"], shown["is_simulation"]) == (str(neff), 3, True)
+    assert forecast["before_ns"] == forecast["after_ns"] > 0
+    assert (forecast["ratio"], forecast["problem"]) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--batch", "7=8"), 1, "the graph has no data of batch 7"),
+        (("--batch", "many"), 2, "'many' is neither OLD=NEW nor a factor such as x2"),
+        (("--shape", "8"), 2, "'8' is not OLD=NEW, two sizes such as 260=256"),
+        (("--attention", "fused"), 1, "no attention that is written out"),
+        (("--dtype", "int3"), 1, "unknown data type 'int3'"),
+        (("--instance-type", "trn9"), 2, "unknown instance type 'trn9'"),
+        (("--prices", "/nowhere"), 1, "cannot read /nowhere"),
+    ],
+)
+def test_what_if_says_in_one_line_what_cannot_be(
+    tool: Tool, neff: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    done = tool("neuron-profile", "what-if", str(neff), *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_what_if_finds_nothing_where_nothing_is(tool: Tool, home: Path) -> None:
+    (home / "empty").mkdir()
+    (home / "text.neff").write_text("no")
+    for source, said in (
+        (str(home / "empty"), "has no NEFF"),
+        (str(home / "gone"), "does not exist"),
+        (str(home / "text.neff"), "not a NEFF"),
+        ("MODULE_1", "compile cache"),
+    ):
+        done = tool("neuron-profile", "what-if", source)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_what_if_takes_an_entry_of_the_cache(tool: Tool, home: Path) -> None:
+    from neurontools.cache.store import CompileCache
+    from neurontools.machine.instances.catalogue import instance_type
+    from tests.compiler.graphs import mlp
+
+    cache = CompileCache.open()
+    made = cache.get_or_compile(mlp(), instance_type("trn1.2xlarge").device, "mlp")
+    cache.close()
+    done = tool("neuron-profile", "what-if", Path(made.entry).name, "--dtype", "bf16")
+    assert done.returncode == 0, done.stderr
+    assert f"NEFF       {made.entry}/model.neff" in done.stdout
