@@ -18,7 +18,7 @@ from neurontools.tui.widgets.lines import Role, text_of
 from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from textual.pilot import Pilot
 
@@ -168,3 +168,26 @@ async def test_without_colour_the_same_characters_are_drawn(training: Ticks) -> 
         coloured = shown(app)
     async with opened(*training, colour=False) as (app, _):
         assert shown(app) == coloured
+
+
+async def test_a_large_processes_page_opens_jobs_by_itself_and_enter_closes_them(
+    ticks: Callable[..., Ticks], job: type
+) -> None:
+    jobs = tuple(job(100 + rank, "llama", (rank,), (0.5,)) for rank in range(8))
+    app = TopApp(FixedSource(*ticks(4, 2, jobs=jobs)), settings=TopSettings(page="processes"))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await app.source_ended.wait()
+        await pilot.pause()
+
+        def rows() -> int:
+            lines = app.query_one("#page-processes", LinePane).lines
+            return sum("python train.py" in text_of(line) for line in lines[:12])
+
+        assert rows() == 8
+        await pilot.press("home", "enter")
+        assert rows() == 0
+        assert "llama x8" in "".join(
+            text_of(line) for line in app.query_one("#page-processes", LinePane).lines
+        )
+        await pilot.press("g")
+        assert rows() == 8

@@ -101,10 +101,14 @@ def job_rows(model: TopModel, trends: Trends, width: int, room: int) -> Iterator
     trends.look(model)
     found = sorted(find_jobs(model.shown.processes), key=lambda one: -len(_rows(one)))
     alerts = model.monitor.alerts_of_pid
-    with_ranks = len(model.shown.processes) + len(found) <= room
+    spare = room - len(found)
     shown: list[ProcessJob | ProcessRow] = []
     for one in found:
-        shown += [one, *(one.rows if with_ranks and isinstance(one, ProcessJob) else ())]
+        shown.append(one)
+        if isinstance(one, ProcessJob) and spare > 0:
+            slowest_first = sorted(one.rows, key=lambda row: -(row.latency_s(50) or 0.0))
+            shown += slowest_first[:spare]
+            spare -= len(one.rows)
     ranks = {id(row) for one in found if isinstance(one, ProcessJob) for row in one.rows}
     for one in shown[:room]:
         rows = _rows(one)

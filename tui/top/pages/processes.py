@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _LEAST_DETAILS = 6
 _LEAST_FOR_BOTH = 45
+_LEAST_FREE = 14
 _HEADS = 4
 _FOOT = "⏎ details  / filter  s sort  g group  t tree"
 _NO_PROCESS = Notice("no process is selected")
@@ -97,6 +98,7 @@ class ProcessesPage(ListPage):
         self._is_tree = False
         self._has_details: bool | None = None
         """Whether details are shown; None shows them where there is plenty of room."""
+        self._shows_details = False
         self._room = 0
         self._shown_columns = ProcessColumns((), 0)
         self._trends = Trends()
@@ -146,7 +148,10 @@ class ProcessesPage(ListPage):
         *,
         boxed: bool | None = None,
     ) -> list[Line]:
-        has_details = height > _LEAST_FOR_BOTH if self._has_details is None else self._has_details
+        self._place(shown)
+        has_room = height > _LEAST_FOR_BOTH and height - len(shown) - _HEADS >= _LEAST_FREE
+        has_details = has_room if self._has_details is None else self._has_details
+        has_details = self._shows_details = has_details and self._row(shown) is not None
         below = max(_LEAST_DETAILS, height // 2) if has_details and height >= 2 * _LEAST_DETAILS else 0
         if shown and below:
             below = max(below, min(height - len(shown) - 3, 2 * height // 3))
@@ -226,13 +231,9 @@ class ProcessesPage(ListPage):
                 ]
         return tuple(lines)
 
-    @property
-    def _shows_details(self) -> bool:
-        return self._room > _LEAST_FOR_BOTH - 4 if self._has_details is None else self._has_details
-
     def _is_open(self, job: ProcessJob, rows: Sequence[ProcessRow]) -> bool:
         # Ranks are listed without being asked for where there is room for all processes.
-        room = self._room // 2 if self._shows_details else self._room
+        room = self._room // 2 if self._has_details else self._room
         return (len(rows) + _HEADS < room) != (job.key in self._toggled)
 
     def _processes(self, model: TopModel) -> tuple[TreeLine, ...]:
