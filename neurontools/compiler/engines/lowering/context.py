@@ -214,16 +214,21 @@ class Lowering:
         factor = self.machine.tensor_scalar_factor("float32", from_psum=True)
         self.emit(Engine.VECTOR, "COPY", elements, factor, (source,), (target,), may_use_scalar=True)
 
-    def transpose(self, dtype: str, rows: int, columns: int, *, batch: int = 1, share: float = 1.0) -> None:
-        """Transpose a matrix in tiles of 128 x 128 on the Tensor engine, among the tiles of the next product."""
+    def transpose_work(self, dtype: str, rows: int, columns: int, batch: int = 1) -> tuple[int, float, int]:
+        """Return tiles, cycles and elements to copy from PSUM of the transposes of a batch of matrices."""
         parts, costs = self.costs.partitions, self.costs
         tiles = batch * -(-rows // parts) * -(-columns // parts)
         is_wide = item_bytes(dtype) > 2 and self.machine.matmul_dtype is None
         passes = costs.transpose_fp32_passes if is_wide else 1.0
         moving = min(rows, columns, parts)
         cycles = tiles * (max(costs.matmul_shortest_columns, moving) * passes + costs.matmul_init_cycles)
+        return tiles, cycles, tiles * moving
+
+    def transpose(self, dtype: str, rows: int, columns: int, *, batch: int = 1, share: float = 1.0) -> None:
+        """Transpose a matrix in tiles of 128 x 128 on the Tensor engine, among the tiles of the next product."""
+        tiles, cycles, moved = self.transpose_work(dtype, rows, columns, batch)
         count, spent, evicted = self._turning
-        self._turning = count + tiles, spent + cycles * share, evicted + int(tiles * moving * share)
+        self._turning = count + tiles, spent + cycles * share, evicted + int(moved * share)
 
     def transpose_alone(self, view: View, source: int, target: int) -> None:
         """Transpose a tensor for its own sake."""

@@ -110,7 +110,7 @@ def emit_product(
         PartitionLayout.ROW: tile_cycles(machine, product, dtype, weights_move=True),
         PartitionLayout.COLUMN: tile_cycles(machine, product, dtype, weights_move=False),
     }
-    layout = choose_layout(low, product, choices, call.wanted)
+    layout = choose_layout(low, product, dtype, choices, call.wanted)
     count, cycles = choices[layout]
     done = low.local()
     parts = machine.costs.partitions
@@ -152,13 +152,14 @@ def placed_tiles(machine: ModelledCore, batch: int, rows: int) -> int:
 def choose_layout(
     low: Lowering,
     product: MatMul,
+    dtype: str,
     choices: dict[PartitionLayout, tuple[int, float]],
     wanted: PartitionLayout | None,
 ) -> PartitionLayout:
     """Return the orientation that takes least time together with the transpose that the consumer would need."""
-    costs = low.costs
-    tiles = product.batch * -(-product.m // costs.partitions) * -(-product.n // costs.partitions)
-    transposing = tiles * (costs.partitions + costs.matmul_init_cycles)
+    _, cycles, moved = low.transpose_work(dtype, product.m, product.n, product.batch)
+    cycle_ns = low.machine.cycle_ns
+    transposing = cycles + moved * cycle_ns[Engine.VECTOR] / cycle_ns[Engine.TENSOR]
     spent = {
         layout: cycles + (transposing if wanted not in {None, layout} else 0.0)
         for layout, (_, cycles) in choices.items()
