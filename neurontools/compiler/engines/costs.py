@@ -29,6 +29,7 @@ class EngineCosts:
     load_stationary_cycles: float
     row_tiles: int
     psum_columns: int
+    psum_banks: int
     transpose_fp32_passes: float
     shortest_cycles: float
     access_cycles: float

@@ -49,6 +49,7 @@ class Instruction:
         write_bytes: bytes written to HBM, of transfers.
         turning: how many of the tiles transpose operands, between the others.
         turning_ns: time of those together.
+        psum_elements: float32 numbers a partition that it leaves in PSUM.
     """
 
     engine: Engine
@@ -64,6 +65,7 @@ class Instruction:
     write_bytes: int = 0
     turning: int = 0
     turning_ns: float = 0.0
+    psum_elements: float = 0
 
 
 @dataclass(slots=True)

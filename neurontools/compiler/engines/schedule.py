@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.compiler.engines import dma, sbuf
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, Engine
+from neurontools.compiler.engines.psum import PsumBanks, PsumValue
 
 if TYPE_CHECKING:
     from neurontools.compiler.engines.instructions import CoreProgram, Instruction
@@ -43,17 +44,21 @@ class Scheduled(NamedTuple):
 
 
 class Schedule:
-    """The groups of a program in the order in which they were placed, and the use of SBUF.
+    """The groups of a program in the order in which they were placed, and the use of SBUF and PSUM.
 
     Args:
         groups: what runs.
         residency: transfers and use of SBUF by step.
+        psum: results in PSUM.
         program: whose steps they are.
     """
 
-    def __init__(self, groups: list[Scheduled], residency: sbuf.Residency, program: CoreProgram) -> None:
+    def __init__(
+        self, groups: list[Scheduled], residency: sbuf.Residency, psum: PsumBanks, program: CoreProgram
+    ) -> None:
         self.groups = groups
         self.residency = residency
+        self.psum = psum
         self.operators = [step.operator for step in program.steps]
         self.unknown = tuple(step.operator for step in program.steps if not step.is_known)
         self.end_ns = max((group.end_ns for group in groups), default=0.0)
@@ -85,6 +90,10 @@ class Schedule:
         used = zip(self.operators, self.residency.used_bytes, strict=True)
         return sorted((starts[operator], nbytes) for operator, nbytes in used if operator in starts)
 
+    def psum_use(self) -> list[tuple[float, int]]:
+        """Return the banks of PSUM in use (2 KiB a partition each) from each time on, in order of time."""
+        return self.psum.use()
+
 
 def schedule(program: CoreProgram, machine: ModelledCore) -> Schedule:
     """Return when the instructions of a program run on a core."""
@@ -99,6 +108,7 @@ class _Scheduler:
         self.free: dict[Engine, float] = dict.fromkeys(Engine, 0.0)
         self.last: dict[Engine, int] = dict.fromkeys(Engine, _NOTHING)
         self.collective_free = 0.0
+        self.psum = PsumBanks(machine.costs.psum_banks * machine.lnc)
         self.writer: dict[int, int] = {}
         self.readers: dict[int, list[int]] = {}
         self.step_ends: list[tuple[float, int]] = []
@@ -125,7 +135,8 @@ class _Scheduler:
                 )
             previous = self.step_ends[-1] if self.step_ends else (0.0, _NOTHING)
             self.step_ends.append(max((end, last), previous))
-        return Schedule(self.groups, residency, self.program)
+        self._complete(self.last[Engine.TENSOR], _FOREVER)
+        return Schedule(self.groups, residency, self.psum, self.program)
 
     def _ready(self, instruction: Instruction, busy: float) -> tuple[float, float, int]:
         """Return when the first piece may start, when the last may end, and which group decides."""
@@ -172,6 +183,8 @@ class _Scheduler:
             self._place(instruction, engine, start, max(start, end), 0, after)
             return
         before = after
+        if engine is Engine.TENSOR:
+            start, before = self._bank(start, before)
         queued = self.free[engine]
         if queued > start:
             start, before = queued, self.last[engine]
@@ -180,6 +193,46 @@ class _Scheduler:
             end, after = start + busy, before
         self.free[engine] = self._place(instruction, engine, start, end, busy, after)
         self.last[engine] = len(self.groups) - 1
+
+    def _bank(self, start: float, after: int) -> tuple[float, int]:
+        """Return when a product finds a bank of PSUM, and which group decides; complete the product before it."""
+        free, evictor = self.psum.free(self.operator)
+        if evictor >= 0:
+            self.waits.append((evictor, free, -_FOREVER))
+        if free > start:
+            start, after = free, evictor
+        last = self.last[Engine.TENSOR]
+        if last >= 0 and self.groups[last].operator != self.operator:
+            self._complete(last, start)
+        return start, after
+
+    def _complete(self, number: int, limit: float) -> None:
+        """Let the last product of an operator end when all its results found a bank."""
+        value = self.psum.of_group.get(number)
+        if value is None:
+            return
+        end = min(self.psum.complete_ns(value), limit)
+        if end > value.end_ns:
+            value.end_ns = end
+            self.groups[number] = self.groups[number]._replace(end_ns=end)
+            self.free[Engine.TENSOR] = max(self.free[Engine.TENSOR], end)
+
+    def _note_psum(
+        self, number: int, instruction: Instruction, engine: Engine, start: float, end: float
+    ) -> None:
+        """Follow results of products: who makes them, reads them, or only gives them another name."""
+        if engine is Engine.TENSOR:
+            banks = -(-instruction.psum_elements // self.machine.costs.psum_columns)
+            if banks:
+                self.psum.make(number, PsumValue(self.operator, int(banks), start, end))
+            return
+        for buffer in instruction.reads:
+            made = self.writer.get(buffer, _NOTHING)
+            if made in self.psum.of_group:
+                if instruction.count:
+                    self.psum.read(number, made, self.operator, start, end)
+                else:
+                    self.psum.of_group[number] = self.psum.of_group[made]
 
     def _choose(self, instruction: Instruction) -> tuple[Engine, float]:
         """Return the engine that finishes first, and how long it works."""
@@ -247,6 +300,8 @@ class _Scheduler:
         self.groups.append(
             Scheduled(instruction, engine, self.operator, start, end, busy, after, tuple(waits))
         )
+        if engine is not Engine.DMA:
+            self._note_psum(number, instruction, engine, start, end)
         for buffer in instruction.reads:
             self.readers.setdefault(buffer, []).append(number)
         for buffer in instruction.writes:
@@ -255,5 +310,6 @@ class _Scheduler:
         return end
 
 
+_FOREVER = float("inf")
 _GAPS = 32
 _SHORTEST_GAP_NS = 1.0

@@ -50,7 +50,17 @@ def _product(
     choices = [tile_cycles(low.machine, product, dtype, weights_move=move) for move in (True, False)]
     count, cycles = min(choices, key=lambda choice: choice[1])
     pieces = product.batch * -(-product.m // low.costs.partitions)
-    low.tensor("MATMUL", count, cycles * share, reads, (target,), pieces=pieces, flops=product.flops)
+    elements = _score_elements(low, product, share)
+    low.tensor(
+        "MATMUL",
+        count,
+        cycles * share,
+        reads,
+        (target,),
+        elements=elements,
+        pieces=pieces,
+        flops=product.flops,
+    )
 
 
 def _score_elements(low: Lowering, scores: MatMul, share: float) -> float:

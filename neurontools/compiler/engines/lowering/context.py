@@ -194,10 +194,11 @@ class Lowering:
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         *,
+        elements: float,
         pieces: int,
         flops: int = 0,
     ) -> None:
-        """Add `count` instructions of the Tensor engine that take `cycles` together."""
+        """Add `count` instructions of the Tensor engine that take `cycles` together and leave `elements` in PSUM."""
         turning, self._turning = self._turning, (0, 0.0, 0)
         cycle_ns = self.machine.cycle_ns[Engine.TENSOR]
         turning_ns = turning[1] * cycle_ns
@@ -205,6 +206,7 @@ class Lowering:
         tile_ns = (cycles * cycle_ns + turning_ns) / tiles
         made = Instruction(Engine.TENSOR, opcode, tiles, tile_ns, reads, writes, max(1, pieces), flops)
         made.turning, made.turning_ns = turning[0], turning_ns
+        made.psum_elements = elements + turning[2]
         self.step.instructions.append(made)
         if turning[2]:
             self.evict(turning[2], writes[0], self.local())
@@ -236,7 +238,7 @@ class Lowering:
         self.transpose(view.dtype, numel(view) // columns, columns)
         (count, cycles, evicted), self._turning = self._turning, (0, 0.0, 0)
         done = self.local()
-        self.tensor("TRANSPOSE", count, cycles, (source,), (done,), pieces=count)
+        self.tensor("TRANSPOSE", count, cycles, (source,), (done,), elements=evicted, pieces=count)
         self.evict(evicted, done, target)
 
     def bring(self, view: View, layout: PartitionLayout) -> int:

@@ -55,11 +55,9 @@ def tile_cycles(
     batch = -(-product.batch // _packed(machine, product.k, product.batch))
     columns = max(moving, tiles_m * min(costs.matmul_shortest_columns, stationary))
     cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
-    loads = -(-tiles_m // _BANKS) * costs.load_stationary_cycles
+    # One stationary matrix serves as many results as PSUM holds.
+    loads = -(-tiles_m // costs.psum_banks) * costs.load_stationary_cycles
     return batch * tiles_k * tiles_s * tiles_m, batch * tiles_k * tiles_s * (cycles + loads)
-
-
-_BANKS = 8  # results that PSUM holds at once, for which one stationary matrix serves
 
 
 def _packed(machine: ModelledCore, depth: int, batch: int) -> int:
@@ -120,7 +118,9 @@ def emit_product(
     pieces = STREAM_PIECES
     fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and addend is None
     target = result.slot if fuses else done
-    low.tensor("MATMUL", count, cycles, factors, (target,), pieces=pieces, flops=product.flops)
+    low.tensor(
+        "MATMUL", count, cycles, factors, (target,), elements=elements, pieces=pieces, flops=product.flops
+    )
     low.write(result, layout)
     if layout is PartitionLayout.ROW and product.batch > 1:
         low.fill[result.slot] = share * stationary / (-(-stationary // parts) * parts)
@@ -222,9 +222,12 @@ def lower_convolution(low: Lowering, call: LoweredCall) -> None:
             )
         else:
             count, cycles = _convolution_cycles(low.machine, product, offsets, dtype)
-        elements += product.batch * -(-product.n // low.costs.partitions) * product.m
+        made = product.batch * -(-product.n // low.costs.partitions) * product.m
+        elements += made
         pieces = STREAM_PIECES
-        low.tensor("MATMUL", count, cycles, sources, (done,), pieces=pieces, flops=product.flops)
+        low.tensor(
+            "MATMUL", count, cycles, sources, (done,), elements=made, pieces=pieces, flops=product.flops
+        )
     fuses = call.next_kind in _FUSES and call.distance <= _FUSING_DISTANCE and len(call.results) == 1
     if not fuses and call.results:
         low.evict(elements, done, call.results[0].slot)
@@ -260,5 +263,5 @@ def _convolution_cycles(
     )
     columns = max(product.m, tiles_m * min(costs.matmul_shortest_columns, product.n))
     cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
-    cycles += -(-tiles_m // _BANKS) * costs.load_stationary_cycles
+    cycles += -(-tiles_m // costs.psum_banks) * costs.load_stationary_cycles
     return groups * tiles_k * tiles_s * tiles_m, groups * tiles_k * tiles_s * cycles

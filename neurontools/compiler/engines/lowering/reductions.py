@@ -253,7 +253,9 @@ def sum_rows(low: Lowering, main: View, sources: tuple[int, ...], target: int, t
     tiles = -(-(numel(main) // max(1, columns)) // costs.partitions)
     parts = -(-columns // costs.matmul_moving_columns)
     cycles = tiles * (columns * low.machine.matmul_passes(main.dtype) + parts * costs.matmul_init_cycles)
-    low.tensor("MATMUL", tiles * parts * times, cycles * times, sources, (target,), pieces=tiles)
+    low.tensor(
+        "MATMUL", tiles * parts * times, cycles * times, sources, (target,), elements=columns, pieces=tiles
+    )
 
 
 def reduced_dims(call: LoweredCall, main: View) -> frozenset[int]:
