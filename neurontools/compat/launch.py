@@ -139,12 +139,22 @@ def find_program(name: str, path: str) -> str:
 
 def _check_profile_directory(path: str) -> None:
     # Checked before the program starts: otherwise it would fail at its first use of the device, perhaps after minutes.
+    # What is made for it goes again: the capture makes its directory, and a program that never gets there leaves none.
     import tempfile
+    from contextlib import suppress
 
+    made: list[str] = []
+    missing = os.path.abspath(path)
+    while not os.path.lexists(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
     try:
         os.makedirs(path, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
+        with suppress(OSError):  # another run may use it by now
+            for directory in made:
+                os.rmdir(directory)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot write a profile to {path}: {error.strerror}", "choose another directory with --profile"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import attrgetter, eq, sub
 from typing import TYPE_CHECKING
 
 from neurontools.base.procfs import read_stat
@@ -66,6 +67,7 @@ class ProcessRow:
         self._interval_ns = interval_ns
         # Snapshots share what did not change between them, so a process that rests costs nothing to judge.
         self._rests = before is after
+        self._latencies_s: dict[float, float | None] = {}
 
     @property
     def is_modelled(self) -> bool:
@@ -83,8 +85,9 @@ class ProcessRow:
         cores = self.process.cores
         if not cores or self._rests or self._interval_ns <= 0:
             return 0.0
-        shares = [min(1.0, max(0, done) / self._interval_ns) for done in self._per_core(_busy_ns)]
-        return sum(shares) / len(cores)
+        whole = self._interval_ns
+        busy_ns = [0 if done < 0 else min(done, whole) for done in self._per_core(_busy_ns)]
+        return sum(busy_ns) / whole / len(cores)
 
     @cached_property
     def executions_s(self) -> float:
@@ -113,7 +116,7 @@ class ProcessRow:
     @cached_property
     def failed_share(self) -> float:
         """The share (0..1) of the interval's executions that did not succeed."""
-        if self._rests:
+        if self._rests or not self.failed_executions:
             return 0.0
         done = sum(max(0, executions) for executions in self._per_core(_executions))
         return min(1.0, self.failed_executions / done) if done else 0.0
@@ -122,8 +125,10 @@ class ProcessRow:
         """Return a percentile (0..100) of the wall time of executions in the interval; None without any."""
         if self._rests:
             return None
-        counts = self._latency_counts
-        return quantile_s(counts, percent) if any(counts) else None
+        if percent not in self._latencies_s:
+            counts = self._latency_counts
+            self._latencies_s[percent] = quantile_s(counts, percent) if any(counts) else None
+        return self._latencies_s[percent]
 
     @cached_property
     def _latency_counts(self) -> Sequence[int]:
@@ -135,8 +140,11 @@ class ProcessRow:
         ]
 
     def _per_core(self, value: _Value) -> list[int]:
-        earlier = {use.core: value(use) for use in self._before.cores} if self._before else {}
-        return [value(use) - earlier.get(use.core, 0) for use in self.process.cores]
+        cores, former = self.process.cores, self._before.cores if self._before else ()
+        if len(cores) == len(former) and all(map(eq, map(_core, cores), map(_core, former))):
+            return list(map(sub, map(value, cores), map(value, former)))
+        earlier = {use.core: value(use) for use in former}
+        return [value(use) - earlier.get(use.core, 0) for use in cores]
 
 
 def process_rows(
@@ -168,16 +176,7 @@ def _oldest_first(process: ProcessState) -> tuple[int, int]:
     return process.registered_ns, process.pid
 
 
-def _busy_ns(use: CoreUse) -> int:
-    return use.busy_ns
-
-
-def _gpsimd_ns(use: CoreUse) -> int:
-    return use.gpsimd_ns
-
-
-def _executions(use: CoreUse) -> int:
-    return use.executions
+_core, _busy_ns, _gpsimd_ns, _executions = map(attrgetter, ("core", "busy_ns", "gpsimd_ns", "executions"))
 
 
 def job_of(process: ProcessState) -> Job:

@@ -65,6 +65,15 @@ def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, ho
     assert run.stderr.startswith(f"error: cannot write a profile to {home}/file: File exists\nhint: ")
 
 
+def test_a_run_that_never_uses_the_device_leaves_no_profile_directory(tool, home):
+    (home / "old").mkdir()
+    for directory in (home / "new" / "prof", home / "old"):
+        run = tool("neuron-run", "--profile", str(directory), "--", "python", "no-such-script.py")
+        assert run.returncode == 2
+    assert not (home / "new").exists()
+    assert (home / "old").exists()
+
+
 @pytest.mark.torch
 def test_the_traceback_of_a_script_ends_with_the_remedy(tool, home):
     code = "import torch, torch_xla.core.xla_model as xm; torch.ones(1).to(xm.xla_device())"

@@ -180,3 +180,12 @@ def test_compile_commands_are_there_while_a_source_does_not_compile(
     assert "\x1b[1;31merror:\x1b[0m" in capsys.readouterr().err
     assert main(["build", "--color", "never"]) == 1
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_build_of_missing_sources_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", "relu", "--compute", "relu.cpp", "--shape", "shape.cpp"]) == 1
+    assert "relu.cpp does not exist" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

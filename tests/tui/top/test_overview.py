@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.pages.job_rows import Trends
 from neurontools.tui.top.pages.overview import OverviewPage
+from neurontools.tui.top.pages.overview_panes import MemoryTrend
 from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.widgets.line_pane import LinePane
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.source import TimedSnapshot
 
 Ticks = tuple["TimedSnapshot", "TimedSnapshot"]
@@ -52,6 +55,10 @@ def model_of(*ticks: TimedSnapshot) -> TopModel:
     for tick in ticks:
         model.update(tick)
     return model
+
+
+def replace_snapshot(tick: TimedSnapshot, snapshot: Snapshot) -> TimedSnapshot:
+    return type(tick)(snapshot, tick.cpu)
 
 
 def test_a_small_terminal_has_the_real_tools_four_panes_and_a_large_one_more(training: Ticks) -> None:
@@ -191,3 +198,22 @@ async def test_a_large_processes_page_opens_jobs_by_itself_and_enter_closes_them
         )
         await pilot.press("g")
         assert rows() == 8
+
+
+def test_trends_fill_seconds_at_rest_and_read_the_history_after_other_pages(training: Ticks) -> None:
+    model, trends, memory = model_of(*training), Trends(), MemoryTrend()
+    trends.look(model)
+    before = list(memory.look(model))
+    last = training[1].snapshot
+    row = model.shown.processes[0]
+    values = list(trends.of(row))
+    model.update(replace_snapshot(training[1], replace(last, taken_ns=last.taken_ns + 3 * 1_000_000_000)))
+    trends.look(model)
+    assert list(trends.of(row)) == [*values[3:], values[-1], values[-1], 0.0]
+    assert list(memory.look(model))[:-3] == before[3:]
+    trends.forget()
+    memory.forget()
+    model.update(replace_snapshot(training[1], replace(last, taken_ns=last.taken_ns + 9 * 1_000_000_000)))
+    trends.look(model)
+    assert trends.of(row)[-1] == 0.0
+    assert len(trends.of(row)) == len(memory.look(model)) == len(values)

@@ -34,10 +34,14 @@ def user_role(uid: int) -> Role:
 
 
 class Trends:
-    """The utilization of each process in the last minute, second by second, recorded while it is looked at."""
+    """The utilization of each process in the last minute, second by second, recorded while it is looked at.
+
+    Seconds without a look repeat the value before them, unless `forget` says that they were not watched.
+    """
 
     def __init__(self) -> None:
         self._second = -1
+        self._is_watched = False
         self._values: dict[ProcessKey, deque[float | None]] = {}
 
     def look(self, model: TopModel) -> None:
@@ -45,8 +49,10 @@ class Trends:
         snapshot = model.shown.snapshot
         if snapshot is None or snapshot.taken_ns // SECOND_NS == self._second:
             return
-        follows = snapshot.taken_ns // SECOND_NS == self._second + 1
-        self._second = snapshot.taken_ns // SECOND_NS
+        second = snapshot.taken_ns // SECOND_NS
+        skipped = second - self._second - 1
+        follows = skipped == 0 or (self._is_watched and 0 < skipped <= SLOTS)
+        self._second, self._is_watched = second, True
         former, self._values = self._values, {}
         for row in model.shown.processes:
             key = process_key(row.process)
@@ -54,8 +60,13 @@ class Trends:
             if values is None:
                 values = deque(_from_cores(model, row), maxlen=SLOTS)
             else:
+                values.extend([values[-1] if values else None] * skipped)
                 values.append(row.utilization)
             self._values[key] = values
+
+    def forget(self) -> None:
+        """Take what comes before the next look from the history of the cores."""
+        self._is_watched = False
 
     def of(self, row: ProcessRow) -> Sequence[float | None]:
         """Return the last minute of a process."""

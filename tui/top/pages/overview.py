@@ -200,6 +200,9 @@ class OverviewPage(ClassicPage):
         if second != self._second:
             seen = (model.shown.rates, snapshot.processes if snapshot else None)
             self._rests = all(map(is_, seen, self._seen))
+            if second != self._second + 1:  # while another page was shown, or in recordings
+                self._trends.forget()
+                self._memory.forget()
             self._second, self._seen = second, seen
         rested = second // _REST_S if self._rests else second
         now = (rested, self._rests, model.position, *key)

@@ -157,19 +157,25 @@ def machine_minute(model: TopModel) -> Sequence[HistorySlot | None]:
 
 
 class MemoryTrend:
-    """The last minute of the mean memory use of all devices that are there, a value for each second."""
+    """The last minute of the mean memory use of all devices that are there, a value for each second.
+
+    Seconds without a look repeat the value before them, unless `forget` says that they were not watched.
+    """
 
     def __init__(self) -> None:
         self._second = -1
+        self._is_watched = False
         self._slots: deque[HistorySlot | None] = deque(maxlen=SLOTS)
 
     def look(self, model: TopModel) -> Sequence[HistorySlot | None]:
-        """Add the current second; after a gap, what came before is taken from the history of the devices."""
+        """Add the current second; what came before is taken from the history of the devices."""
         snapshot = model.shown.snapshot
         if snapshot is None:
             return ()
         second = snapshot.taken_ns // SECOND_NS
-        if second == self._second + 1:
+        skipped = second - self._second - 1
+        if skipped == 0 or (self._is_watched and 0 < skipped <= SLOTS):
+            self._slots.extend([self._slots[-1] if self._slots else None] * skipped)
             used = [
                 one.memory_used_bytes / one.memory_bytes
                 for one in snapshot.devices
@@ -179,8 +185,12 @@ class MemoryTrend:
             self._slots.append(HistorySlot(mean, max(used, default=0.0)))
         elif second != self._second:
             self._slots = deque(_memory_minute(model), maxlen=SLOTS)
-        self._second = second
+        self._second, self._is_watched = second, True
         return tuple(self._slots)
+
+    def forget(self) -> None:
+        """Take what comes before the next look from the history of the devices."""
+        self._is_watched = False
 
 
 def _memory_minute(model: TopModel) -> Sequence[HistorySlot | None]:
