@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from neurontools.compiler.graph import Graph
+    from neurontools.compiler.neff import Neff
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
@@ -107,8 +108,8 @@ class Accelerator(Protocol):
     def numerics_for(self, flags: Sequence[str]) -> NumericsSettings | None:
         """Return how results of a NEFF are rounded that was compiled with other flags."""
 
-    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
-        """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""
+    def load_neff(self, index: int, neff: Neff, data: bytes, constant_bytes: int) -> LoadedGraph:
+        """Load a parsed NEFF on a core; `data` are its bytes, `constant_bytes` is the device memory of its weights."""
 
     def unload(self, loaded: LoadedGraph) -> None:
         """Take a graph off its core."""

@@ -21,6 +21,7 @@ from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Sym
 from neurontools.xla.geometry import layout_geometry, view_of
 from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
 from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.shared_code import SharedCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -119,6 +120,7 @@ def overload_of(call: Node) -> Any:
     return overload
 
 
+_FEWEST_CALLS_THAT_SHARE = 500  # a smaller graph is compiled in no time, and its steps are short
 _LONGEST_ARGUMENT = 200  # characters of a call that is an argument of another: limits how deep they nest
 
 
@@ -129,7 +131,7 @@ class _Writer:
         self.constants: dict[str, Any] = {"view_of": view_of}
         self._numerics = numerics
         self._graph = graph
-        self._lines: list[str] = []
+        self._code = SharedCode(shares=len(graph.nodes) >= _FEWEST_CALLS_THAT_SHARE)
         self._bases: dict[int, tuple[str, View]] = {}
         self._names: dict[View, str] = {}
         self._names_of_slot: dict[int, list[str]] = {}
@@ -142,40 +144,48 @@ class _Writer:
         self._uses = Counter(chain.from_iterable(self._reads))
         self._last_use = _last_uses(graph, self._reads)
         for slot, layout_id in zip(graph.inputs, input_layouts, strict=True):
-            self._bases[slot] = (f"s{slot}", view_from(slot, layout_geometry(layout_id)))
+            self._bases[slot] = (f"$s{slot}", view_from(slot, layout_geometry(layout_id)))
 
     def text(self) -> str:
-        inputs = "".join(f"s{slot}," for slot in self._graph.inputs)
-        if inputs:
-            self._lines.append(f"({inputs})=hosts")
-        if self._graph.lifted:
-            self._lines.append(f"({''.join(f'x{number},' for number in range(self._graph.lifted))})=scalars")
+        inputs = [f"$s{slot}" for slot in self._graph.inputs]
+        scalars = [f"$x{number}" for number in range(self._graph.lifted)]
+        self._code.bind(inputs)
         unused: list[int] = []
         for position, call in enumerate(self._graph.nodes):
             unused += self._last_use.get(position, ())
-            self._dying = self._names_in(unused)
+            self._dying = self._names_in(unused) if unused else []
             made = [slot for slot in unused if slot not in self._bases]
             if self._call(call, position):
-                self._drop(self._dying + self._names_in(made))
+                dropped = self._dying + self._names_in(made) if made else self._dying
+                self._unused_names += dropped
+                self._code.finish_call(dropped)
                 unused = []
         given = set(self._graph.inputs)
         results = [self._bases[slot][0] for slot in self._graph.outputs if slot not in given]
-        self._lines.append("return (" + "".join(f"{name}," for name in results) + ")")
-        return "def run(hosts,scalars):\n" + "".join(f" {line}\n" for line in self._lines)
+        head = [
+            f"({''.join(f'{name},' for name in names)})={source}"
+            for names, source in ((inputs, "hosts"), (scalars, "scalars"))
+            if names
+        ]
+        returned = f"({''.join(f'{name},' for name in results)})"
+        return self._code.text("run", "hosts,scalars", head, returned)
 
     def _call(self, call: Node, position: int) -> bool:
         """Write a call; return whether it is written, not an argument of the next one."""
         operator, function = self._function(call)
-        arguments = [self._argument(arg) for arg in call.args]
-        arguments += [f"{name}={self._argument(arg)}" for name, arg in call.kwargs]
+        write = self._argument
+        arguments = [write(arg) for arg in call.args]
+        if call.kwargs:
+            arguments += [f"{name}={write(arg)}" for name, arg in call.kwargs]
         expression = f"{function}({','.join(arguments)})"
         if operator.returns_parameter >= 0 or not call.results:
-            self._lines.append(expression)
+            self._code.write(expression)
             return True
         if operator.single and self._pass_on(call.results[0], position, expression):
             return False
         targets = [self._result(view, position) for position, view in enumerate(call.results)]
-        self._lines.append(f"{','.join(targets)}{'' if operator.single else ','}={expression}")
+        line = f"{','.join(targets)}{'' if operator.single else ','}={expression}"
+        self._code.write(line, [name for name in targets if name[0] == "$"])
         return True
 
     def _function(self, call: Node) -> tuple[Operator, str]:
@@ -214,13 +224,15 @@ class _Writer:
         if isinstance(arg, View):
             return self._view(arg)
         if isinstance(arg, Lifted):
-            return f"x{arg.index}"
+            return f"$x{arg.index}"
         if isinstance(arg, tuple):
             return self._list(arg)
         if isinstance(arg, float):
             return self._constant(("float", repr(arg)), arg)
         if isinstance(arg, Symbol):
             return self._constant(arg, load_symbol(arg))
+        if isinstance(arg, str):
+            return self._constant(("text", arg), arg)
         return repr(arg)
 
     def _list(self, items: tuple[Arg, ...]) -> str:
@@ -245,7 +257,7 @@ class _Writer:
             return made
         name = self._names[view] = self._new_name()
         self._names_of_slot.setdefault(view.slot, []).append(name)
-        self._lines.append(f"{name}={made}")
+        self._code.write(f"{name}={made}", (name,))
         return name
 
     def _constant(self, key: Any, value: Any) -> str:
@@ -259,18 +271,13 @@ class _Writer:
         """Return the names of slots and of their views; an argument of a call has none."""
         names = [name for slot in slots for name in self._names_of_slot.get(slot, ())]
         bases = [self._bases[slot][0] for slot in slots if slot in self._bases]
-        return names + [name for name in bases if name.isalnum()]
-
-    def _drop(self, names: list[str]) -> None:
-        if names:
-            self._lines.append(f"del {','.join(names)}")
-            self._unused_names += names
+        return names + [name for name in bases if name[1:].isalnum()]
 
     def _new_name(self) -> str:
         if self._unused_names:
             return self._unused_names.pop()
         self._name_count += 1
-        return f"t{self._name_count}"
+        return f"$t{self._name_count}"
 
 
 def last_use_of_slots(

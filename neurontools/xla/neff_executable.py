@@ -51,9 +51,9 @@ class NeffExecutable:
         constant_bytes: int = 0,
         name: str = "the NEFF",
     ) -> None:
-        self._neff = neff
+        self._data = neff
         self._constant_bytes = constant_bytes
-        parsed = parse(neff, validate_hash=True)
+        self._neff = parsed = parse(neff, validate_hash=True)
         self._graph = parsed.graph
         self._numerics = numerics_of(api.engine().accelerator.numerics_for(parsed.flags))
         _check(self._graph, inputs, scalars, results)
@@ -79,7 +79,7 @@ class NeffExecutable:
         Raises:
             NrtError: the core's memory is full.
         """
-        return api.engine().accelerator.load_neff(index, self._neff, self._constant_bytes)
+        return api.engine().accelerator.load_neff(index, self._neff, self._data, self._constant_bytes)
 
     def execute(self, loaded: LoadedGraph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Execute it and return its results; `tensors` are CPU tensors for its input slots, which stay as they are."""

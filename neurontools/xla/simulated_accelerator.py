@@ -14,7 +14,7 @@ from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
-from neurontools.compiler.neff import network_name, parse
+from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
 from neurontools.profiler.capture import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
@@ -115,12 +115,11 @@ class SimulatedAccelerator:
         numerics = self.numerics
         return None if numerics is None else numerics.with_flags(flags, self.runtime.instance.device)
 
-    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
-        """Load a NEFF on a core; `constant_bytes` is the device memory of its weights."""
-        parsed = parse(neff)
-        check_target(parsed.flags, self.runtime.instance.device)
-        model = self._load(index, parsed, neff, network_name(parsed.graph), constant_bytes)
-        return LoadedGraph(parsed.graph, parsed.graph.digest(), hit=True, compile_s=0.0, handle=model)
+    def load_neff(self, index: int, neff: Neff, data: bytes, constant_bytes: int) -> LoadedGraph:
+        """Load a parsed NEFF on a core; `data` are its bytes, `constant_bytes` is the device memory of its weights."""
+        check_target(neff.flags, self.runtime.instance.device)
+        model = self._load(index, neff, data, network_name(neff.graph), constant_bytes)
+        return LoadedGraph(neff.graph, neff.graph.digest(), hit=True, compile_s=0.0, handle=model)
 
     def unload(self, loaded: LoadedGraph) -> None:
         """Take a graph off its core."""
@@ -138,7 +137,7 @@ class SimulatedAccelerator:
             modelled_ns=neff.cost.total_ns,
             flops=neff.cost.flops,
             gpsimd_ns=neff.cost.gpsimd_ns,
-            collective=any(op.opcode == COLLECTIVE_OPCODE for op in neff.cost.ops),
+            collective=any(row.opcode == COLLECTIVE_OPCODE for row in neff.cost.rows),
         )
 
     def execute(self, loaded: LoadedGraph, run: Callable[[], T], inputs: Sequence[Any] = ()) -> T:

@@ -18,6 +18,7 @@ from neurontools.xla.accelerator import LoadedGraph
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.compiler.neff import Neff
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 
@@ -71,8 +72,9 @@ class InMemoryAccelerator:
         device = instance_type("trn1.2xlarge").device
         return None if self.numerics is None else self.numerics.with_flags(flags, device)
 
-    def load_neff(self, index: int, neff: bytes, constant_bytes: int) -> LoadedGraph:
-        graph = parse(neff).graph
+    def load_neff(self, index: int, neff: Neff, data: bytes, constant_bytes: int) -> LoadedGraph:
+        graph = parse(data).graph
+        assert graph == neff.graph
         self.loads.append((index, constant_bytes))
         return LoadedGraph(graph, graph.digest(), hit=True, compile_s=0.0, handle=index)
 
