@@ -78,6 +78,7 @@ class Track(IntEnum):
     GPSIMD = 6
     SYNC = 7
     DMA = 8
+    CC = 9
 
     @property
     def label(self) -> str:
@@ -90,8 +91,20 @@ class Track(IntEnum):
         return self <= Track.HARDWARE
 
 
-_LABELS = ("neuron_rt", "neuron_hw", "Model", "Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA")
+_LABELS = (
+    "neuron_rt",
+    "neuron_hw",
+    "Model",
+    "Tensor",
+    "Vector",
+    "Scalar",
+    "GpSimd",
+    "Sync",
+    "DMA",
+    "CC-cores",
+)
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
+DEVICE_TRACKS = (*ENGINES, Track.DMA, Track.CC)
 TRACK_OF_LABEL = {track.label: track for track in Track}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.profiler.capture_format import ENGINES, Track
+from neurontools.profiler.capture_format import DEVICE_TRACKS, ENGINES, Track
 from neurontools.profiler.intervals import active_ns, busy_ns
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _CoreTracks:
         return int(np.maximum(last - first, 0).sum())
 
     def _instructions(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        spans = [self.rows[track].span for track in (*ENGINES, Track.DMA) if track in self.rows]
+        spans = [self.rows[track].span for track in DEVICE_TRACKS if track in self.rows]
         if not spans:
             empty: Int64s = np.zeros(0, dtype=np.int64)
             return empty, empty, empty, empty
@@ -244,7 +244,9 @@ def _dma(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
 
 
 def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
-    work = core.work(Track.DMA, COLLECTIVE_OPCODE)
+    # Captures of earlier versions have collectives among the DMA transfers.
+    track = Track.CC if Track.CC in core.rows else Track.DMA
+    work = core.work(track, COLLECTIVE_OPCODE)
     return [
         _seconds("cc_op_time", work.sum_ns),
         _seconds("cc_op_active_time", work.busy_ns),
@@ -268,5 +270,5 @@ def _memory(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetri
 
 
 def _hbm_bytes(core: _CoreTracks) -> tuple[int, int]:
-    works = [core.work(track) for track in (*ENGINES, Track.DMA)]
+    works = [core.work(track) for track in DEVICE_TRACKS]
     return sum(work.read_bytes for work in works), sum(work.write_bytes for work in works)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base import units
-from neurontools.profiler.capture_format import CLOCKS, ENGINES, NC_EXEC_RUNNING, NRT_EXECUTE, Track
+from neurontools.profiler.capture_format import CLOCKS, DEVICE_TRACKS, NC_EXEC_RUNNING, NRT_EXECUTE, Track
 from neurontools.profiler.intervals import busy_ns
 from neurontools.profiler.metrics import ProfileMetric, core_metrics, worked_ns
 
@@ -227,7 +227,7 @@ class EngineTotal:
 
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
     """Return the operators with the largest total time first, at most `limit` of them."""
-    rows = trace.rows_of(*ENGINES, Track.DMA)
+    rows = trace.rows_of(*DEVICE_TRACKS)
     count: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
     total: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
     for row in rows:
@@ -262,7 +262,7 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
 def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     """Return the time of every engine that did something."""
     found = []
-    for track in (*ENGINES, Track.DMA):
+    for track in DEVICE_TRACKS:
         rows = trace.rows_of(track)
         if rows:
             worked = [int(worked_ns(trace, row.span).sum()) for row in rows]

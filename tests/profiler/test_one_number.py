@@ -131,7 +131,8 @@ def test_every_tool_shows_the_numbers_of_the_neff(home: Path, neff: bytes, call_
     for name in ("hbm_read_bytes", "hbm_write_bytes", "dma_transfer_count", "spill_save_bytes"):
         assert metrics[name] == EXECUTIONS * getattr(once, name)
     for engine, busy_ns in once.engine_active_ns.items():
-        name = "dma_active_time" if engine == "DMA" else f"{engine.lower()}_engine_active_time"
+        other = {"DMA": "dma_active_time", "CC-cores": "cc_op_active_time"}
+        name = other.get(engine, f"{engine.lower()}_engine_active_time")
         assert metrics[name] == EXECUTIONS * busy_ns / 1e9
     assert metrics["total_active_time"] == pytest.approx(EXECUTIONS * once.total_active_ns / 1e9, abs=1e-8)
     assert metrics["mfu_estimated_percent"] == pytest.approx(once.mfu_percent(TRN1, 1), rel=1e-12)

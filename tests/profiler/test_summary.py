@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.profiler.capture_format import ENGINES, Peaks, ProfileError, Track
+from neurontools.profiler.export_timeline import layout
 from neurontools.profiler.metrics import core_metrics
 from neurontools.profiler.summary import engine_totals, summarise, top_operators
 from neurontools.profiler.summary_text import report, to_json, to_text
@@ -188,3 +189,27 @@ def test_active_time_of_any_schedule_equals_brute_force(
     assert round(metrics["total_active_time"] * 1e9) == steps * covered({engine for engine, _, _ in drawn})
     last = max(start + length for _, start, length in drawn)
     assert round(metrics["total_exec_time"] * 1e9) == steps * (last - min(start for _, start, _ in drawn))
+
+
+@pytest.mark.parametrize("engine", ["CC-cores", "DMA"])
+def test_collectives_are_counted_on_their_own_track_and_among_the_transfers_of_older_captures(
+    home: Path, maker: Maker, engine: str
+) -> None:
+    class WithExchange(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (
+                self.operation("aten.mm", "Tensor", 0, 4_000),
+                self.operation("exchange", engine, 4_000, 6_000, opcode="PSEUDO_TRIGGER_COLLECTIVE"),
+                self.operation("aten.copy_", "DMA", 5_000, 1_000),
+            )
+
+    WithExchange().finished(home / "p", steps=2)
+    trace = load(str(home / "p"))
+    metrics = metrics_of(trace)
+    assert metrics["cc_op_count"] == 2
+    assert metrics["cc_op_time"] == metrics["cc_op_active_time"] == pytest.approx(2 * 6_000e-9)
+    assert metrics["total_active_time"] == pytest.approx(2 * 10_000e-9)
+    assert metrics["dma_transfer_count"] == (2 if engine == "CC-cores" else 4)
+    assert {total.engine for total in engine_totals(trace)} == {"Tensor", "DMA", engine}
+    lines = {line.name for line in layout(trace)[1]}
+    assert ("DMA 2" in lines) is (engine == "DMA")

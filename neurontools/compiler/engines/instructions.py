@@ -79,6 +79,7 @@ class Step:
         writes: what it makes.
         streams: whether it works tile by tile, so that neighbours pass values on without keeping them whole.
         is_known: False where a fallback described the operator.
+        in_hbm: whether it reads and writes HBM itself, so that operands are stored before it and results are there.
     """
 
     operator: int
@@ -87,6 +88,7 @@ class Step:
     writes: list[StepOperand] = field(default_factory=list)
     streams: bool = False
     is_known: bool = True
+    in_hbm: bool = False
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from functools import cache
 
 
 class Engine(StrEnum):
-    """An engine of a NeuronCore, or the DMA engines that serve it."""
+    """An engine of a NeuronCore, or the DMA engines and the CC-cores that serve it."""
 
     TENSOR = "Tensor"
     VECTOR = "Vector"
@@ -15,6 +15,7 @@ class Engine(StrEnum):
     GPSIMD = "GpSimd"
     SYNC = "Sync"
     DMA = "DMA"
+    CC = "CC-cores"
 
 
 CUSTOM_OPCODE = "CUSTOM_OP"

@@ -84,6 +84,9 @@ class _Placing:
                 self.seen.clear()
             stores: list[OperandTransfer] = []
             self.found.stores.append(stores)
+            if step.in_hbm:
+                self._store_before(number, step)
+                continue
             self.found.loads.append(self._load(number, step))
             self.found.used_bytes.append(self.used)
             self._write(number, step, stores)
@@ -115,6 +118,22 @@ class _Placing:
                 room = self._room(number, sum(operand.nbytes for operand in operands))
                 found.append(OperandTransfer(tuple(operands), is_spill, room))
         return found
+
+    def _store_before(self, number: int, step: Step) -> None:
+        """Bring the operands of a step that works on HBM there; its results are there too."""
+        for operand in step.reads:
+            slot = operand.buffer
+            if slot in self.dirty and number:
+                self.found.stores[number - 1].append(OperandTransfer((operand,), False, number))
+                self.dirty.discard(slot)
+        for operand in step.writes:
+            self._drop(operand.buffer)
+            self.spilled.discard(operand.buffer)
+            self.seen.discard(operand.buffer)
+            self.rows[operand.buffer] = operand.row_bytes
+        self.found.loads.append([])
+        self.found.used_bytes.append(self.used)
+        self._release(number, step)
 
     def _room(self, number: int, nbytes: int) -> int:
         """Return the first step from which on there is room for a load, and hold that room."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.compiler.engines import dma, sbuf
-from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, Engine
+from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.psum import PsumBanks, PsumValue
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Scheduler:
         self.groups: list[Scheduled] = []
         self.free: dict[Engine, float] = dict.fromkeys(Engine, 0.0)
         self.last: dict[Engine, int] = dict.fromkeys(Engine, _NOTHING)
-        self.collective_free = 0.0
+        self.stored: dict[int, int] = {}  # the last store of a buffer
         self.psum = PsumBanks(machine.costs.psum_banks * machine.lnc)
         self.writer: dict[int, int] = {}
         self.readers: dict[int, list[int]] = {}
@@ -133,6 +133,8 @@ class _Scheduler:
                 self._transfer(
                     dma.store(self.machine, transfer.operands, is_spill=transfer.is_spill), (0.0, _NOTHING)
                 )
+                for operand in transfer.operands:
+                    self.stored[operand.buffer] = len(self.groups) - 1
             previous = self.step_ends[-1] if self.step_ends else (0.0, _NOTHING)
             self.step_ends.append(max((end, last), previous))
         self._complete(self.last[Engine.TENSOR], _FOREVER)
@@ -176,6 +178,9 @@ class _Scheduler:
     def _add(self, instruction: Instruction) -> None:
         if instruction.engine is Engine.DMA:
             self._transfer(instruction, (0.0, _NOTHING))
+            return
+        if instruction.engine is Engine.CC:
+            self._exchange(instruction)
             return
         engine, busy = self._choose(instruction)
         start, end, after = self._ready(instruction, busy)
@@ -260,15 +265,28 @@ class _Scheduler:
         start = max(start, end - busy)
         if room[0] > start:
             start, after = room
-        if instruction.opcode == COLLECTIVE_OPCODE:
-            start = max(start, self.collective_free)
-            self.collective_free = self._place(instruction, Engine.DMA, start, start + busy, busy, after)
-            return
         at = self._slot(start, busy)
         self._place(
             instruction, Engine.DMA, at, at + busy, busy, after if at <= start else self.last[Engine.DMA]
         )
         self.last[Engine.DMA] = len(self.groups) - 1
+
+    def _exchange(self, instruction: Instruction) -> None:
+        """Add a collective: it reads HBM, so it waits until its operands are stored."""
+        busy = instruction.count * instruction.tile_ns
+        start, end, after = self._ready(instruction, busy)
+        start = max(start, end - busy)
+        for buffer in instruction.reads:
+            number = self.stored.get(buffer, _NOTHING)
+            if number >= 0:
+                stored_ns = self.groups[number].end_ns
+                self.waits.append((number, stored_ns, stored_ns + busy))
+                if stored_ns > start:
+                    start, after = stored_ns, number
+        if self.free[Engine.CC] > start:
+            start, after = self.free[Engine.CC], self.last[Engine.CC]
+        self.free[Engine.CC] = self._place(instruction, Engine.CC, start, start + busy, busy, after)
+        self.last[Engine.CC] = len(self.groups) - 1
 
     def _slot(self, ready: float, length: float) -> float:
         """Return when a transfer of a length may start, in a gap between others or after them, and take that time."""
@@ -300,7 +318,7 @@ class _Scheduler:
         self.groups.append(
             Scheduled(instruction, engine, self.operator, start, end, busy, after, tuple(waits))
         )
-        if engine is not Engine.DMA:
+        if engine is not Engine.DMA and engine is not Engine.CC:
             self._note_psum(number, instruction, engine, start, end)
         for buffer in instruction.reads:
             self.readers.setdefault(buffer, []).append(number)

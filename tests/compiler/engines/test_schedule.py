@@ -156,7 +156,7 @@ def test_neighbours_that_stream_pass_large_values_on() -> None:
 
 
 def test_collectives_run_beside_other_transfers() -> None:
-    exchange = Instruction(Engine.DMA, "PSEUDO_TRIGGER_COLLECTIVE", 1, 1_000_000, (500,), (500,))
+    exchange = Instruction(Engine.CC, "PSEUDO_TRIGGER_COLLECTIVE", 1, 1_000_000, (500,), (500,))
     done = run(step(0, exchange), loading(1, MIB, ns=10_000))
     assert done.groups[1].start_ns == 0
     assert done.end_ns == 1_000_000

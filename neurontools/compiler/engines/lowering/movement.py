@@ -230,9 +230,11 @@ def lower_collective(low: Lowering, call: LoweredCall) -> None:
     known_ns = collective_ns(call.node, machine.device, machine.lnc)
     if known_ns is None:
         known_ns = round(UNKNOWN_COLLECTIVE_NS + max(moved) / machine.dma_bytes_ns)
+    low.step.in_hbm = True
+    low.read_all(call)
     low.step.instructions.append(
         Instruction(
-            Engine.DMA,
+            Engine.CC,
             COLLECTIVE_OPCODE,
             1,
             float(known_ns),
@@ -244,7 +246,7 @@ def lower_collective(low: Lowering, call: LoweredCall) -> None:
         )
     )
     for view in call.results or call.operands:
-        low.layouts.pop(view.slot, None)
+        low.write(view)
 
 
 UNKNOWN_COLLECTIVE_NS = 15_000
