@@ -66,6 +66,7 @@ docs: $(VENV)/dependencies-docs
 screenshots: $(VENV)/installed-dev
 	$(BIN)/python -m tests.tui.pictures .screenshots
 	$(BIN)/python -m tests.tui.pictures docs/images --docs
+	$(BIN)/python -m docs.schedule_picture
 
 dist: $(VENV)/installed-dev
 	rm -rf build dist
