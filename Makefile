@@ -67,6 +67,8 @@ screenshots: $(VENV)/installed-dev
 	$(BIN)/python -m tests.tui.pictures .screenshots
 	$(BIN)/python -m tests.tui.pictures docs/images --docs
 	$(BIN)/python -m docs.schedule_picture
+	$(BIN)/python -m docs.screenshot_cache docs/images
+	$(BIN)/python -m docs.screenshot_profile docs/images
 
 dist: $(VENV)/installed-dev
 	rm -rf build dist

@@ -1,6 +1,6 @@
-"""Make the picture of the cache browser for the docs, from a cache that real runs have filled.
+"""Make the pictures of the cache browser for the docs, from a cache that real runs have filled.
 
-python docs/screenshot_cache.py [DIRECTORY]     (default: docs/images)
+python -m docs.screenshot_cache [DIRECTORY]     (default: docs/images)
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.tui.svg import slim
 
 PROGRAM = """
 import sys, torch, torch_xla.core.xla_model as xm
@@ -28,21 +30,21 @@ if width == 128:
 """
 
 
-async def take(root: str, path: Path) -> None:
-    """Browse a root, mark some entries and save the screen."""
+async def take(root: str, theme: str) -> str:
+    """Browse a root, mark some entries and return the screen."""
     from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
 
-    app = CacheApp(actions.new_browser(root), theme="dark")
+    app = CacheApp(actions.new_browser(root), theme=theme)
     async with app.run_test(size=(120, 30)) as pilot:
         await app.workers.wait_for_complete()
         await pilot.press("down", "down", "space", "space", "down", "down")
         await pilot.pause(1)
-        app.save_screenshot(path.name, str(path.parent))
+        return slim(app.export_screenshot())
 
 
 def main(directory: Path) -> None:
-    """Fill a cache, take the picture, remove the cache."""
+    """Fill a cache, take the pictures, remove the cache."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="nt-") as home:
         os.environ |= {"NEURONTOOLS_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
@@ -62,7 +64,9 @@ def main(directory: Path) -> None:
             ]
             subprocess.run([*command, str(width)], stderr=subprocess.DEVNULL, check=False)
         os.chdir(home)
-        asyncio.run(take("cache", directory / "neuron-cache-tui.svg"))
+        for folder, theme in ((directory, "dark"), (directory / "light", "light")):
+            folder.mkdir(exist_ok=True)
+            (folder / "neuron-cache-tui.svg").write_text(asyncio.run(take("cache", theme)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Make the picture of the profile viewer for the docs, from a real capture of the demo's training.
+"""Make the pictures of the profile viewer for the docs, from a real capture of the demo's training.
 
-python docs/screenshot_profile.py [DIRECTORY]     (default: docs/images)
+python -m docs.screenshot_profile [DIRECTORY]     (default: docs/images)
 """
 
 from __future__ import annotations
@@ -12,30 +12,38 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.tui.svg import slim
+
 ZOOM = ("down", "down", "down", "down", "tab", *["w"] * 12)
 
 
-async def take(capture: Path, path: Path) -> None:
-    """Open a capture, zoom in on the first executions and save what the viewer shows."""
+async def take(capture: Path, theme: str) -> dict[str, str]:
+    """Open a capture, zoom in on the first executions and return what the viewer shows, then its other pages."""
     from neurontools.profiler.trace import load
     from neurontools.tui.profile.app import ProfileApp
 
-    app = ProfileApp(load(str(capture)))
-    async with app.run_test(size=(120, 20)) as pilot:
+    pictures = {}
+    app = ProfileApp(load(str(capture)), theme=theme)
+    async with app.run_test(size=(120, 24)) as pilot:
         await pilot.pause(1)
-        await pilot.press(*ZOOM)
-        await pilot.pause(1)
-        app.save_screenshot(path.name, str(path.parent))
+        for name, keys in (("", ZOOM), ("-summary", ("2",)), ("-operators", ("3",))):
+            await pilot.press(*keys)
+            await pilot.pause(1)
+            pictures[f"neuron-profile{name}.svg"] = slim(app.export_screenshot())
+    return pictures
 
 
 def main(directory: Path) -> None:
-    """Run the demo, take the picture, remove what the demo kept."""
+    """Run the demo, take the pictures, remove what the demo kept."""
     directory.mkdir(parents=True, exist_ok=True)
     command = [str(Path(sys.executable).parent / "neurontools"), "demo", "--epochs", "2", "--keep"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kept = Path(next(line for line in done.stdout.splitlines() if line.startswith("kept: "))[6:])
     try:
-        asyncio.run(take(kept / "work" / "prof", directory / "neuron-profile.svg"))
+        for folder, theme in ((directory, "dark"), (directory / "light", "light")):
+            folder.mkdir(exist_ok=True)
+            for name, picture in asyncio.run(take(kept / "work" / "prof", theme)).items():
+                (folder / name).write_text(picture)
     finally:
         shutil.rmtree(kept)
 

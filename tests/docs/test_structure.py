@@ -86,6 +86,15 @@ def test_every_link_leads_somewhere():
     assert broken == []
 
 
+def test_the_gallery_shows_every_screen_in_dark_and_light():
+    gallery = (ROOT / "docs" / "reference" / "gallery.md").read_text()
+    shown = re.findall(r"\]\(\.\./images/([^)]+)\)", gallery)
+    light = {f"light/{path.name}" for path in (ROOT / "docs" / "images" / "light").glob("*.svg")}
+    assert light <= set(shown)
+    assert {name.removeprefix("light/") for name in light} <= set(shown)
+    assert all((ROOT / "docs" / "images" / name).is_file() for name in shown)
+
+
 def test_every_page_is_reached_from_the_readme():
     seen, wait = set[Path](), [ROOT / "README.md"]
     while wait:

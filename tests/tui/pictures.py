@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import math
 import os
+import pwd
 import sys
 import tempfile
 import time
@@ -20,10 +21,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from neurontools.machine.snapshot import LATENCY_BUCKETS, HardwareCounters, MemoryUse
+from tests.tui.svg import animated, slim
 from tests.tui.top.conftest import GIB, SECOND_NS, Job, process_at, snapshot_at
 from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.machine.snapshot import DeviceState, ProcessState
     from neurontools.tui.top.source import TimedSnapshot
 
@@ -34,6 +38,7 @@ SECONDS = 75
 
 _DEVICES, _CORES, _RANKS = 16, 4, 32
 _SLOWEST_RANK = 17
+_USERS = {1000: "ana", 1001: "kim", 1002: "lee"}
 _LOST, _LOST_AT_S = 11, 60
 _BROKEN = {5: 6, 6: 5}
 
@@ -180,21 +185,74 @@ DOCS = (
 )
 
 
+TOUR_SIZE = (110, 32)
+TOUR = (("", 1.0), ("", 1.0), ("", 1.0), ("", 1.0), ("f2", 3.0), ("f3", 3.0), ("f4", 3.0), ("f5", 3.0))
+"""The keys before each frame of the animated picture, and the seconds for which it is shown."""
+
+
 async def take_docs(directory: Path) -> None:
-    """Take the pictures of neuron-top in the documentation."""
+    """Take the pictures of neuron-top in the documentation, and those of its gallery in the light theme."""
     from neurontools.tui.top.app import TopApp
     from neurontools.tui.top.settings import TopSettings
 
+    light = directory / "light"
+    light.mkdir(exist_ok=True)
     updates = {
         state: [machine_at(state, second) for second in range(1, SECONDS)] for state in ("loaded", "faulty")
     }
     for name, state, page, size, keys, theme in DOCS:
-        app = TopApp(FixedSource(*updates[state], name="sim"), settings=TopSettings(page=page, theme=theme))
-        async with app.run_test(size=size) as pilot:
-            await app.source_ended.wait()
-            await pilot.press(*keys.split())
+        for folder, shown in ((directory, theme), *(((light, "light"),) if theme == "dark" else ())):
+            app = TopApp(
+                FixedSource(*updates[state], name="sim"), settings=TopSettings(page=page, theme=shown)
+            )
+            async with app.run_test(size=size) as pilot:
+                await app.source_ended.wait()
+                await pilot.press(*keys.split())
+                await pilot.pause()
+                (folder / f"{name}.svg").write_text(slim(app.export_screenshot()))
+    for folder, theme in ((directory, "dark"), (light, "light")):
+        (folder / "neuron-top-machines.svg").write_text(await _machines(theme))
+    (directory / "neuron-top-tour.svg").write_text(await _tour(updates["faulty"]))
+
+
+async def _machines(theme: str) -> str:
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.settings import TopSettings
+    from neurontools.tui.top.source import MachineUpdate
+
+    names, states = ("train-1", "train-2", "spare", "serve"), ("loaded", "loaded", "idle", "faulty")
+    updates = [
+        MachineUpdate(index, machine_at(state, second))
+        for second in range(1, SECONDS)
+        for index, state in enumerate(states)
+    ]
+    app = TopApp(
+        FixedSource(*updates),  # type: ignore[arg-type]
+        settings=TopSettings(theme=theme),
+        machines=[(name, f"sim:{name}") for name in names],
+    )
+    async with app.run_test(size=(120, 24)) as pilot:
+        await app.source_ended.wait()
+        await pilot.press("down")
+        await pilot.pause()
+        return slim(app.export_screenshot())
+
+
+async def _tour(updates: Sequence[TimedSnapshot]) -> str:
+    from neurontools.tui.top.app import TopApp
+    from neurontools.tui.top.settings import TopSettings
+
+    pictures = []
+    first = SECONDS - 1 - len(TOUR)
+    app = TopApp(FixedSource(*updates[:first], name="sim"), settings=TopSettings(theme="dark"))
+    async with app.run_test(size=TOUR_SIZE) as pilot:
+        await app.source_ended.wait()
+        for number, (key, _) in enumerate(TOUR):
+            app.take(updates[first + number])
+            await pilot.press(*key.split())
             await pilot.pause()
-            app.save_screenshot(f"{name}.svg", str(directory))
+            pictures.append(slim(app.export_screenshot()))
+    return animated(pictures, [seconds for _, seconds in TOUR])
 
 
 async def take_cache(directory: Path, theme: str) -> None:
@@ -239,6 +297,11 @@ async def take_profile(directory: Path, theme: str) -> None:
                     app.save_screenshot(f"profile-{what}-{width}x{height}-{theme}.svg", str(directory))
 
 
+def _made_up_user(uid: int) -> pwd.struct_passwd:
+    # Users of the computer that draws are of no interest.
+    return pwd.struct_passwd((_USERS[uid], "x", uid, uid, "", "/", "/bin/sh"))
+
+
 def rasterize(directory: Path) -> int:
     """Make a PNG of every SVG; return how many, 0 without the package."""
     try:
@@ -264,6 +327,7 @@ def main(arguments: list[str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     os.environ["TZ"] = "UTC"
     time.tzset()
+    pwd.getpwuid = _made_up_user
     if parsed.docs:
         asyncio.run(take_docs(directory))
         return

@@ -107,8 +107,8 @@ class ProfileApp(App[int]):
         border-subtitle-color: $foreground 60%; }
     #summary { height: 1fr; }
     #summary Static { width: auto; height: auto; padding: 0 1; }
-    DataTable { height: 1fr; background: $background; }
-    DataTable > .datatable--header { background: $background; color: $foreground 60%; }
+    DataTable { height: 1fr; background: transparent; }
+    DataTable > .datatable--header { background: transparent; color: $foreground 60%; }
     DataTable > .datatable--cursor { background: $foreground 12%; color: $foreground; text-style: bold; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -315,7 +315,8 @@ class TimelineView(Widget, can_focus=True):
             segments = [Segment(printable(text)[:width], PLAIN)]
         else:
             segments = self._body(y - _AXIS_LINES + self._scroll)
-        return Strip(segments).adjust_cell_length(width, PLAIN)
+        # The terminal's own colour of text may be that of the theme's background.
+        return Strip(segments).adjust_cell_length(width, PLAIN).apply_style(self.rich_style)
 
     def _body(self, line: int) -> list[Segment]:
         if line >= len(self._lines):
