@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import json
 import os
 import runpy
@@ -136,7 +137,8 @@ def execute(arguments: list[str]) -> None:
     words = iter(arguments)
     for word in words:
         if word == "-u":
-            sys.stdout.reconfigure(write_through=True)
+            # Not reconfigure: it would leave the buffer below the text layer.
+            sys.stdout = io.TextIOWrapper(open(1, "wb", 0, closefd=False), write_through=True)  # noqa: SIM115
         elif word == "-W":
             warnings.simplefilter(next(words))  # type: ignore[arg-type]
         elif word == "-m":

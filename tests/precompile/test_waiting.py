@@ -158,6 +158,8 @@ def test_a_second_signal_does_not_interrupt_the_exit(home: Path, monkeypatch: py
         assert callable(signal.getsignal(signal.SIGTERM))
         signal.raise_signal(signal.SIGTERM)  # while Python ends
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # children would inherit the mask
         signal.signal(signal.SIGTERM, before)
     assert (exited.value.code, cleaned) == (128 + signal.SIGTERM, [True])
 

@@ -315,7 +315,7 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
         (["here", "here"], 2, "the same cache, or one contains the other"),
         (["here", "here/inner"], 2, "the same cache, or one contains the other"),
         (["nowhere", "there"], 1, "no compile cache at"),
-        (["here", "there", "--jobs", "0"], 2, "0 jobs"),
+        (["here", "there", "--jobs", "0"], 2, "'0' is not a number above 0"),
         (["here", "there", "--grace", "1d"], 2, "--grace needs --delete"),
         (["here", "there", "--dry-run", "-y"], 2, "exclude each other"),
         (["here", "there", "--filter", "size>"], 2, "size>"),
