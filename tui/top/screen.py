@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import is_
 from typing import TYPE_CHECKING
 
@@ -85,12 +86,18 @@ def page_names(pages: Sequence[Page], current: Page, model: TopModel, width: int
 
 def page_keys(pages: Sequence[Page], current: Page, keys: Mapping[str, str], width: int) -> ChromeLine:
     """Return the last line of a page: the function keys of the pages, and the keys that work everywhere."""
+    own = keys.get("help", "question_mark"), keys.get("quit", "q")
+    return _page_keys(tuple([page.title for page in pages]), pages.index(current), *own, width)
+
+
+@lru_cache(maxsize=16)
+def _page_keys(titles: tuple[str, ...], current: int, help_key: str, quit_key: str, width: int) -> ChromeLine:
     hints = [
-        (_shown(keys.get("help", "question_mark")), "help"),
+        (_shown(help_key), "help"),
         ("^p", "palette" if width >= _LONG_STATE else "cmds"),
-        (_shown(keys.get("quit", "q")), "quit"),
+        (_shown(quit_key), "quit"),
     ]
-    return pages_line([page.title for page in pages], pages.index(current), hints, width)
+    return pages_line(titles, current, hints, width)
 
 
 def keys_bar(page: Page, keys: Mapping[str, str], width: int) -> Line:

@@ -152,7 +152,8 @@ class LinePane(Widget):
             self._segments = Segments(self._role_styles())
             self._strips.clear()
             self._strips_width = width
-        rows = [self._strip(y, width) for y in crop.line_range]
+        known = self._strips
+        rows = [known[y] if y in known else self._strip(y, width) for y in crop.line_range]
         if crop.x == 0 and crop.width == width:
             return rows
         return [row.crop(crop.x, crop.right) for row in rows]
