@@ -16,6 +16,7 @@ from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
 from neurontools.compiler.engines.cost import CostError, Engine, GraphCost
 from neurontools.compiler.engines.metrics import schedule_metrics
+from neurontools.compiler.engines.queues import queues_of
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,
@@ -211,7 +212,8 @@ def _subgraph(folder: str, graph: Graph, cost: GraphCost) -> dict[str, bytes]:
         f"slot{number}": {"type": kind, "size": graph.slots[number].nbytes}
         for number, kind in sorted(kinds.items())
     }
-    queues = {"qSyncTransfer0": {"type": "data"}} if cost.engine_busy_ns(Engine.DMA) else {}
+    transfers = {(row.opcode, row.write_bytes) for row in cost.rows if row.engine is Engine.DMA}
+    queues = {queue.name: {"type": queue.kind} for queue in queues_of(transfers)}
     definition = json.dumps({"dma_queue": queues, "var": variables}, separators=(",", ":"))
     files = {f"{folder}/def.json": definition.encode()}
     for engine, stem in _ENGINE_FILES.items():

@@ -131,6 +131,7 @@ def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
         "label": row.track.label,
         "hlo_name": action.name,
         "opcode": action.opcode,
+        **({"queue_name": action.queue_name} if action.queue_name else {}),
         "operands": action.shape,
         "flops": action.flops,
         "read_bytes": action.read_bytes,

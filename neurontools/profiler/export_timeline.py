@@ -43,7 +43,7 @@ _BEGIN, _END = 1, 2
 _GROUP_UUID = 1 << 32
 _EXECUTION = "execution"
 _NUMBERS = ("flops", "read_bytes", "write_bytes")
-_TEXTS = ("opcode", "shape", "source")
+_TEXTS = ("opcode", "queue", "shape", "source")
 _ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
 _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 
@@ -134,6 +134,7 @@ def _static(action: TraceAction, place: str) -> tuple[str, str]:
     head = f'{{"ph":"X","name":{dump_compact(action.name)},"cat":"{category}",{place}'
     fields: dict[str, Any] = {
         "opcode": action.opcode,
+        "queue": action.queue_name,
         "flops": action.flops,
         "read_bytes": action.read_bytes,
         "write_bytes": action.write_bytes,
@@ -243,7 +244,7 @@ def _tail(*event: bytes) -> bytes:
 
 def _annotations(action: TraceAction, execution: int) -> bytes:
     numbers = (action.flops, action.read_bytes, action.write_bytes)
-    texts = (action.opcode, action.shape, action.source)
+    texts = (action.opcode, action.queue_name, action.shape, action.source)
     found = [
         _annotation(name, encode_number(4, value))
         for name, value in zip(_NUMBERS, numbers, strict=True)

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
+from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE, DescriptorMode
 from neurontools.profiler.capture_format import DEVICE_TRACKS, ENGINES, Track
 from neurontools.profiler.intervals import active_ns, busy_ns
 
 if TYPE_CHECKING:
+    from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture_format import Peaks
     from neurontools.profiler.intervals import Int64s
     from neurontools.profiler.trace import Trace, TraceRow
@@ -35,9 +38,6 @@ SETUP_OPCODES = frozenset(
         "MODIFY_POOL_CONFIG",
     ]
 )
-
-SPILL_SAVE_OPCODE, SPILL_RELOAD_OPCODE = "DMA_SPILL_SAVE", "DMA_SPILL_RELOAD"
-COLLECTIVE_OPCODE = "PSEUDO_TRIGGER_COLLECTIVE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,14 @@ class _CoreTracks:
         row = self.rows.get(track)
         if row is None:
             return _Work(0, 0, 0, 0, 0, 0, 0)
+        return self._sum(row, None if opcode is None else np.flatnonzero(self._opcode == opcode).tolist())
+
+    def _sum(self, row: TraceRow, actions: list[int] | None) -> _Work:
+        """Return the totals of a row, of some actions or of all."""
         action, worked = self.trace.action[row.span], worked_ns(self.trace, row.span)
         start, duration = self.trace.start[row.span], self.trace.duration[row.span]
-        if opcode is not None:
-            wanted = (self._opcode == opcode)[action]
+        if actions is not None:
+            wanted = np.isin(action, actions)
             action, start, duration, worked = (column[wanted] for column in (action, start, duration, worked))
         return _Work(
             count=len(action),
@@ -100,6 +104,18 @@ class _CoreTracks:
             read_bytes=int(self._read[action].sum()),
             write_bytes=int(self._write[action].sum()),
         )
+
+    def transfers(self) -> list[tuple[DmaQueue, _Work]]:
+        """Return the totals of the DMA row by queue."""
+        row = self.rows.get(Track.DMA)
+        if row is None:
+            return []
+        by_queue: dict[DmaQueue, list[int]] = {}
+        for number in np.unique(self.trace.action[row.span]).tolist():
+            queue = self.trace.actions[number].queue
+            if queue is not None:
+                by_queue.setdefault(queue, []).append(number)
+        return [(queue, self._sum(row, numbers)) for queue, numbers in by_queue.items()]
 
     def active_ns(self) -> int:
         """Return how long any engine or DMA works."""
@@ -240,7 +256,25 @@ def _dma(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
         ProfileMetric("dma_transfer_count", work.count, "#"),
         ProfileMetric("dma_transfer_total_bytes", moved, "B"),
         ProfileMetric("dma_transfer_average_bytes", moved / work.count if work.count else 0.0, "B"),
+        *_dma_modes(core, total_ns, moved),
     ]
+
+
+def _dma_modes(core: _CoreTracks, total_ns: int, moved: int) -> list[ProfileMetric]:
+    """Return time and bytes by who makes the descriptors, and the number of queues."""
+    found: list[ProfileMetric] = []
+    transfers = core.transfers()
+    for mode in DescriptorMode:
+        kinds = [work for queue, work in transfers if queue.mode is mode]
+        busy = sum(work.busy_ns for work in kinds)
+        nbytes = sum(work.read_bytes + work.write_bytes for work in kinds)
+        found += [
+            _seconds(f"{mode}_dma_active_time", busy),
+            ProfileMetric(f"{mode}_dma_active_time_percent", _percent(busy, total_ns), "%"),
+            ProfileMetric(f"{mode}_dma_size", nbytes, "B"),
+            ProfileMetric(f"{mode}_dma_size_percent", _percent(nbytes, moved), "%"),
+        ]
+    return [ProfileMetric("dma_queue_count", len(transfers), "#"), *found]
 
 
 def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
@@ -261,7 +295,7 @@ def _memory(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetri
     if peaks.hbm_bytes_s:
         possible = peaks.hbm_bytes_s * total_ns / 1e9
         found.append(ProfileMetric("mbu_estimated_percent", _percent(read + write, possible), "%"))
-    saved, reloaded = (core.work(Track.DMA, opcode) for opcode in (SPILL_SAVE_OPCODE, SPILL_RELOAD_OPCODE))
+    saved, reloaded = (core.work(Track.DMA, opcode) for opcode in (SPILL_OPCODE, RELOAD_OPCODE))
     return [
         *found,
         ProfileMetric("spill_save_bytes", saved.write_bytes, "B"),

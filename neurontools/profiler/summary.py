@@ -294,6 +294,7 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("start", f"{units.format_ns(start)} ({start} ns after the first event)"),
         ("duration", f"{units.format_ns(duration)} ({duration} ns)"),
         ("clock", CLOCKS["wall" if row.track.measured else "device"]),
+        ("queue", action.queue_name),
         ("shape", action.shape),
         ("source", action.source),
         ("flops", _rate(action.flops, seconds, "flop/s")),

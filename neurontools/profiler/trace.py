@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
+from neurontools.compiler.engines.queues import queue_of
 from neurontools.profiler.capture_format import (
     NRT_LOAD,
     SYSTEM_EVENTS,
@@ -19,6 +21,7 @@ from neurontools.profiler.capture_format import (
 from neurontools.profiler.reader import ProcessCapture, open_captures
 
 if TYPE_CHECKING:
+    from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture_format import LoadedModel, Meta
     from neurontools.profiler.intervals import Codes, Int64s, Mask
 
@@ -40,6 +43,18 @@ class TraceAction:
     source: str = ""
     busy_ns: int = 0
     tiles: int = 1
+
+    @property
+    def queue(self) -> DmaQueue | None:
+        """The DMA queue of a transfer; captures of earlier versions have collectives among the transfers."""
+        if self.track is not Track.DMA or self.opcode == COLLECTIVE_OPCODE:
+            return None
+        return queue_of(self.opcode, self.write_bytes)
+
+    @property
+    def queue_name(self) -> str:
+        """Its name, empty for anything but transfers."""
+        return self.queue.name if self.queue else ""
 
 
 @dataclass(frozen=True, slots=True)

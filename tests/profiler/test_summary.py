@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.profiler.capture_format import ENGINES, Peaks, ProfileError, Track
-from neurontools.profiler.export_timeline import layout
+from neurontools.profiler.export_timeline import layout, write_chrome
 from neurontools.profiler.metrics import core_metrics
-from neurontools.profiler.summary import engine_totals, summarise, top_operators
+from neurontools.profiler.summary import engine_totals, event_details, summarise, top_operators
 from neurontools.profiler.summary_text import report, to_json, to_text
 from neurontools.profiler.trace import Selection, load, select
 
@@ -213,3 +214,35 @@ def test_collectives_are_counted_on_their_own_track_and_among_the_transfers_of_o
     assert {total.engine for total in engine_totals(trace)} == {"Tensor", "DMA", engine}
     lines = {line.name for line in layout(trace)[1]}
     assert ("DMA 2" in lines) is (engine == "DMA")
+
+
+def test_transfers_have_a_queue_and_are_counted_by_who_makes_their_descriptors(
+    home: Path, maker: Maker
+) -> None:
+    def moved(start_ns: int, opcode: str, read: int, write: int) -> object:
+        numbers = {"read_bytes": read, "write_bytes": write}
+        return maker.operation("aten.copy_", "DMA", start_ns, 1_000, opcode=opcode, **numbers)
+
+    class WithTransfers(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (
+                moved(0, "DMA_DIRECT2D", 300, 0),
+                moved(2_000, "DMA_INDIRECT", 100, 0),
+                moved(4_000, "DMA_TRANSPOSE", 200, 0),
+                moved(6_000, "DMA_DIRECT2D", 0, 400),
+            )
+
+    WithTransfers().finished(home / "p", steps=1)
+    trace = load(str(home / "p"))
+    metrics = metrics_of(trace)
+    assert metrics["dma_queue_count"] == 4
+    for mode, times, size in (("static", 2, 700), ("software_dynamic", 1, 100), ("hardware_dynamic", 1, 200)):
+        assert metrics[f"{mode}_dma_active_time"] == pytest.approx(times * 1_000e-9)
+        assert metrics[f"{mode}_dma_size"] == size
+        assert metrics[f"{mode}_dma_size_percent"] == pytest.approx(size / 10)
+    (row,) = (row for row in trace.rows_of(Track.DMA) if row.nc == 0)
+    queues = [dict(event_details(trace, event))["queue"] for event in range(row.first, row.last)]
+    assert queues == ["qSyncIO0", "qGpSimdDynamicSW", "qSyncDynamicHW", "qScalarIO0"]
+    exported = io.StringIO()
+    write_chrome(trace, exported)
+    assert all(f'"queue":"{queue}"' in exported.getvalue() for queue in queues)

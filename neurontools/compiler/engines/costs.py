@@ -56,7 +56,10 @@ class EngineCosts:
     dma_latency_ns: float
     dma_transpose_share: float
     dma_accumulate_share: float
-    descriptor_ns: float
+    dma_transpose_sbuf_share: float
+    software_dge_ns: float
+    hardware_dge_ns: float
+    hardware_dge_engines: int
     didt_ns: float
     didt_share: float
     sbuf_usable: float

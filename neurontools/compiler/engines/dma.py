@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
 from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.engines.queues import PLAIN_OPCODE, RELOAD_OPCODE, SPILL_OPCODE, TRANSPOSE_OPCODE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from neurontools.compiler.engines.instructions import StepOperand
     from neurontools.compiler.engines.modelled_core import ModelledCore
 
-OPCODE = "DMA_DIRECT2D"
-SPILL_OPCODE = "DMA_SPILL_SAVE"
-RELOAD_OPCODE = "DMA_SPILL_RELOAD"
 _PIECE_BYTES = 128 * 2048  # a tile of 128 partitions whose descriptors nearly reach the plateau
 _LARGEST_DESCRIPTOR = 1 << 16
 _STREAM_BYTES = 4096
@@ -46,27 +44,38 @@ def bandwidth_share(machine: ModelledCore, partition_bytes: int) -> float:
     return nbytes / machine.dma_bytes_ns / transfer_ns(machine, nbytes, partition_bytes)
 
 
-def load(machine: ModelledCore, operands: Sequence[StepOperand], *, is_reload: bool = False) -> Instruction:
+def transposed_ns(machine: ModelledCore, nbytes: int, row_bytes: int, *, from_hbm: bool = True) -> float:
+    """Return the time of a transfer that transposes: slower, and each instruction makes its descriptors (v3, v4)."""
+    costs = machine.costs
+    share = costs.dma_transpose_share if from_hbm else costs.dma_transpose_sbuf_share
+    making_ns = _pieces(nbytes) * costs.hardware_dge_ns / (costs.hardware_dge_engines * machine.lnc)
+    return max(transfer_ns(machine, nbytes, row_bytes) / share, making_ns)
+
+
+def load(
+    machine: ModelledCore,
+    operands: Sequence[StepOperand],
+    *,
+    is_reload: bool = False,
+    is_transposed: bool = False,
+) -> Instruction:
     """Return the transfer of operands from HBM to SBUF."""
-    return _transfer(machine, operands, RELOAD_OPCODE if is_reload else OPCODE, is_load=True)
+    opcode = RELOAD_OPCODE if is_reload else TRANSPOSE_OPCODE if is_transposed else PLAIN_OPCODE
+    return _transfer(machine, operands, opcode, is_load=True)
 
 
 def store(machine: ModelledCore, operands: Sequence[StepOperand], *, is_spill: bool = False) -> Instruction:
     """Return the transfer of operands from SBUF to HBM."""
-    return _transfer(machine, operands, SPILL_OPCODE if is_spill else OPCODE, is_load=False)
-
-
-def queue_of(opcode: str) -> str:
-    """Return the name of the DMA queue of a transfer."""
-    return "qSpillReload0" if opcode in {SPILL_OPCODE, RELOAD_OPCODE} else "qSyncIO0"
+    return _transfer(machine, operands, SPILL_OPCODE if is_spill else PLAIN_OPCODE, is_load=False)
 
 
 def _transfer(
     machine: ModelledCore, operands: Sequence[StepOperand], opcode: str, *, is_load: bool
 ) -> Instruction:
     nbytes = sum(operand.nbytes for operand in operands)
-    time_ns = sum(transfer_ns(machine, operand.nbytes, operand.row_bytes) for operand in operands)
-    count = max(1, -(-nbytes // _PIECE_BYTES))
+    spent = transposed_ns if opcode == TRANSPOSE_OPCODE else transfer_ns
+    time_ns = sum(spent(machine, operand.nbytes, operand.row_bytes) for operand in operands)
+    count = _pieces(nbytes)
     buffers = tuple(operand.buffer for operand in operands)
     return Instruction(
         Engine.DMA,
@@ -79,3 +88,8 @@ def _transfer(
         read_bytes=nbytes if is_load else 0,
         write_bytes=0 if is_load else nbytes,
     )
+
+
+def _pieces(nbytes: int) -> int:
+    """Return the instructions of a transfer."""
+    return max(1, -(-nbytes // _PIECE_BYTES))

@@ -24,11 +24,13 @@ class StepOperand(NamedTuple):
         buffer: its number.
         nbytes: bytes that are moved where the buffer is not in SBUF.
         row_bytes: contiguous bytes of one DMA descriptor.
+        is_transposed: whether the transfer to SBUF transposes it.
     """
 
     buffer: int
     nbytes: int
     row_bytes: int
+    is_transposed: bool = False
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.dma import RELOAD_OPCODE, SPILL_OPCODE
 from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,11 +29,13 @@ class OperandTransfer(NamedTuple):
         operands: what is moved.
         is_spill: whether it returns to, or comes from, the spill area.
         earliest: the first step during which there is room for it; for stores the step itself.
+        is_transposed: whether the transfer transposes them.
     """
 
     operands: tuple[StepOperand, ...]
     is_spill: bool
     earliest: int
+    is_transposed: bool = False
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ class _Placing:
 
     def _load(self, number: int, step: Step) -> list[OperandTransfer]:
         plain: list[StepOperand] = []
+        turned: list[StepOperand] = []
         reloads: list[StepOperand] = []
         touched = {operand.buffer for operand in step.reads} | {operand.buffer for operand in step.writes}
         for operand in step.reads:
@@ -108,15 +111,15 @@ class _Placing:
                 reloads.append(_as_stored(operand._replace(row_bytes=self.rows.get(slot, 1))))
                 self.found.spill_reload_bytes += operand.nbytes
             else:
-                plain.append(operand)
+                (turned if operand.is_transposed else plain).append(operand)
             self.seen.add(slot)
             if operand.nbytes <= self.capacity // 2:
                 self._keep(number, slot, operand.nbytes, touched)
         found = []
-        for operands, is_spill in ((plain, False), (reloads, True)):
+        for operands, is_spill in ((plain, False), (turned, False), (reloads, True)):
             if operands:
                 room = self._room(number, sum(operand.nbytes for operand in operands))
-                found.append(OperandTransfer(tuple(operands), is_spill, room))
+                found.append(OperandTransfer(tuple(operands), is_spill, room, operands is turned))
         return found
 
     def _store_before(self, number: int, step: Step) -> None:

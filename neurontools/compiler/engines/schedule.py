@@ -123,7 +123,12 @@ class _Scheduler:
             end, last = 0.0, _NOTHING
             for transfer in residency.loads[number]:
                 room = self.step_ends[transfer.earliest - 1] if transfer.earliest else (0.0, _NOTHING)
-                moved = dma.load(self.machine, transfer.operands, is_reload=transfer.is_spill)
+                moved = dma.load(
+                    self.machine,
+                    transfer.operands,
+                    is_reload=transfer.is_spill,
+                    is_transposed=transfer.is_transposed,
+                )
                 self._transfer(moved, room)
             for instruction in step.instructions:
                 self._add(instruction)

@@ -9,6 +9,7 @@ from neurontools.compiler.engines.cost import Engine
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step, StepOperand
 from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.queues import SPILL_OPCODE
 from neurontools.compiler.engines.schedule import Schedule, schedule
 from neurontools.compiler.graph import Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -68,7 +69,7 @@ def test_a_result_that_is_an_output_is_not_stored_again() -> None:
 
 def test_what_did_not_fit_was_spilled_and_is_there() -> None:
     done = run(making(0, 0, 1000, nbytes=30 * MIB), exchanging(1, 0, 0, 5000, nbytes=30 * MIB))
-    assert [group.instruction.opcode for group in done.groups] == ["WORK", dma.SPILL_OPCODE, "EXCHANGE"]
+    assert [group.instruction.opcode for group in done.groups] == ["WORK", SPILL_OPCODE, "EXCHANGE"]
     assert done.groups[2].start_ns == done.groups[1].end_ns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction, Step, StepOperand
 from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.placement import Engine
@@ -44,6 +45,8 @@ class Lowering:
             slot: frozenset({PartitionLayout.ROW}) for slot in inputs if slot not in constants
         }
         self.in_psum: set[int] = set()
+        self.unread = set(inputs - constants)  # still in HBM alone
+        self.turned: set[int] = set()  # inputs that are transposed on their way to SBUF
         self.fill: dict[int, float] = {}  # share of the partitions that a value uses, where it is not all
         self.folded: set[int] = set()
         self.step = Step(0)
@@ -69,7 +72,8 @@ class Lowering:
     def read(self, view: View, nbytes: int | None = None, row: int | None = None) -> None:
         """Note that the step needs a tensor in SBUF."""
         size = self.stored_bytes(view) if nbytes is None else nbytes
-        self.step.reads.append(StepOperand(view.slot, size, row or row_bytes(view)))
+        self.unread.discard(view.slot)
+        self.step.reads.append(StepOperand(view.slot, size, row or row_bytes(view), view.slot in self.turned))
 
     def stored_bytes(self, view: View) -> int:
         """Return the bytes of a tensor; what only products read is stored in the type that they run in."""
@@ -84,6 +88,8 @@ class Lowering:
         row = nbytes // self.costs.partitions if layout is PartitionLayout.CHANNEL else row_bytes(view)
         self.step.writes.append(StepOperand(view.slot, nbytes, max(1, row)))
         self.fill.pop(view.slot, None)
+        self.unread.discard(view.slot)
+        self.turned.discard(view.slot)
         if layout is None:
             self.layouts.pop(view.slot, None)
         else:
@@ -241,11 +247,28 @@ class Lowering:
         self.tensor("TRANSPOSE", count, cycles, (source,), (done,), elements=evicted, pieces=count)
         self.evict(evicted, done, target)
 
-    def bring(self, view: View, layout: PartitionLayout) -> int:
+    def bring(self, view: View, layout: PartitionLayout, *, may_turn: bool = False) -> int:
         """Return the buffer of a tensor that a product needs in a layout, and transpose it where it lies otherwise."""
         known = self.layouts.get(view.slot)
         if known is not None and layout not in known and len(view.shape) >= 2 and numel(view):
+            if may_turn and self._turns_on_the_way(view):
+                self.turned.add(view.slot)
+                self.layouts[view.slot] = frozenset({layout})
+                return view.slot
             columns = view.shape[-1]
             self.transpose(view.dtype, numel(view) // columns, columns)
             self.layouts[view.slot] = known | {layout}
         return view.slot
+
+    def _turns_on_the_way(self, view: View) -> bool:
+        """Return whether DMA transposes an operand while it loads it, where that is faster (v3 and v4, 16 bits)."""
+        if not self.costs.hardware_dge_ns or view.slot not in self.unread or item_bytes(view.dtype) != 2:
+            return False
+        columns, parts = view.shape[-1], self.costs.partitions
+        rows = numel(view) // columns
+        if min(rows, columns) < parts:
+            return False  # less than a tile
+        stored = self.stored_bytes(view), row_bytes(view)
+        added_ns = dma.transposed_ns(self.machine, *stored) - dma.transfer_ns(self.machine, *stored)
+        cycles = self.transpose_work(view.dtype, rows, columns)[1]
+        return added_ns < cycles * self.machine.cycle_ns[Engine.TENSOR]

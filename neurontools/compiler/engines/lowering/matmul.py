@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from neurontools.compiler.engines import dma
 from neurontools.compiler.engines.instructions import STREAM_PIECES
 from neurontools.compiler.engines.lowering.calls import (
     PartitionLayout,
@@ -79,14 +80,26 @@ def lower_matmul(low: Lowering, call: LoweredCall) -> None:
             low.write(view)
         return
     product = found[0]
-    a = low.bring(left, contraction_layout(left, is_left=True))
-    b = low.bring(right, contraction_layout(right, is_left=False))
+    may_turn = low.costs.hardware_dge_ns > 0 and _is_bound_by_tensor(low, product, left, right)
+    a = low.bring(left, contraction_layout(left, is_left=True), may_turn=may_turn)
+    b = low.bring(right, contraction_layout(right, is_left=False), may_turn=may_turn)
     read_factors(low, product, left, right)
     addends = [view for view in call.operands if view is not left and view is not right]
     for view in addends:
         low.read(view)
     result = call.results[0]
     emit_product(low, product, (a, b), result, call, addend=addends[0].slot if addends else None)
+
+
+def _is_bound_by_tensor(low: Lowering, product: MatMul, left: View, right: View) -> bool:
+    """Return whether a product computes longer than its factors are loaded, so that slower loads cost nothing."""
+    choices = (tile_cycles(low.machine, product, left.dtype, weights_move=move) for move in (True, False))
+    computing_ns = min(cycles for _, cycles in choices) * low.machine.cycle_ns[Engine.TENSOR]
+    share = low.costs.dma_transpose_share
+    loading_ns = sum(
+        dma.transfer_ns(low.machine, low.stored_bytes(view), row_bytes(view)) for view in (left, right)
+    )
+    return computing_ns * share > loading_ns
 
 
 def emit_product(

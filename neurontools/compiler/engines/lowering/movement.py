@@ -10,6 +10,7 @@ from neurontools.compiler.engines.instructions import STREAM_PIECES, Instruction
 from neurontools.compiler.engines.lowering.calls import PartitionLayout, numel, row_bytes
 from neurontools.compiler.engines.lowering.families import plain_name
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE, CUSTOM_OPCODE, Engine
+from neurontools.compiler.engines.queues import INDIRECT_OPCODE, PLAIN_OPCODE
 from neurontools.compiler.work import flops, item_bytes, read_bytes, touched_bytes, write_bytes
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def lower_scatter(low: Lowering, call: LoweredCall) -> None:
     if made.slot not in {view.slot for view in call.operands}:
         filled = dma.transfer_ns(low.machine, touched_bytes(made), 4096)
         low.step.instructions.append(
-            Instruction(Engine.DMA, dma.OPCODE, 1, filled, (), (made.slot,), write_bytes=touched_bytes(made))
+            Instruction(
+                Engine.DMA, PLAIN_OPCODE, 1, filled, (), (made.slot,), write_bytes=touched_bytes(made)
+            )
         )
     _descriptors(low, call, nbytes, row, is_load=False)
     _write_rows(low, call, home=True)
@@ -96,7 +99,7 @@ def _descriptors(low: Lowering, call: LoweredCall, nbytes: int, row: int, *, is_
             engine,
             opcode,
             count,
-            costs.descriptor_ns / machine.lnc,
+            costs.software_dge_ns / machine.lnc,
             indices,
             (ready,),
             count,
@@ -111,7 +114,7 @@ def _descriptors(low: Lowering, call: LoweredCall, nbytes: int, row: int, *, is_
     low.step.instructions.append(
         Instruction(
             Engine.DMA,
-            "DMA_INDIRECT",
+            INDIRECT_OPCODE,
             count,
             spent / count,
             reads,
