@@ -168,8 +168,8 @@ class _Placing:
                     is_kept = operand.nbytes <= self.capacity // 2
             else:
                 is_kept = operand.nbytes <= self.capacity // 2
-            if is_kept:
-                self._keep(number, slot, max(operand.nbytes, self.resident.get(slot, 0)), touched)
+            nbytes = max(operand.nbytes, self.resident.get(slot, 0))
+            if is_kept and self._keep(number, slot, nbytes, touched):
                 if slot not in self.outputs or not is_last:
                     self.dirty.add(slot)
             elif (number, slot) in self.rewritten:
@@ -183,14 +183,16 @@ class _Placing:
         self.found.spill_save_bytes += operand.nbytes
         self.spilled.add(operand.buffer)
 
-    def _keep(self, number: int, slot: int, nbytes: int, touched: set[int]) -> None:
+    def _keep(self, number: int, slot: int, nbytes: int, touched: set[int]) -> bool:
+        """Keep bytes of a buffer from a step on; return whether there is room beside what the step touches."""
         grown = nbytes - self.resident.get(slot, 0)
         if self.used + grown > self.capacity:
             self._make_room(number, self.used + grown - self.capacity, touched | {slot})
         if self.used + grown > self.capacity:
-            return
+            return False
         self.resident[slot] = nbytes
         self.used += grown
+        return True
 
     def _make_room(self, number: int, nbytes: int, needed: set[int]) -> None:
         candidates = [slot for slot in self.resident if slot not in needed]

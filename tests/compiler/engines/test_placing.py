@@ -7,7 +7,9 @@ import pytest
 from benchmarks.engine_model.builder import GraphBuilder
 from benchmarks.engine_model.convolutional import batch_norm, convolve, relu
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.instructions import CoreProgram, Step, StepOperand
 from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.engines.sbuf import place
 from neurontools.machine.instances.catalogue import DeviceType, instance_type
 
 TRN1, TRN2 = (instance_type(name).device for name in ("trn1.2xlarge", "trn2.48xlarge"))
@@ -64,3 +66,17 @@ def test_a_folded_batch_norm_moves_nothing() -> None:
     graph = b.finish(relu(b, batch_norm(b, convolve(b, b.input(1, 64, 28, 28), 64, 3))))
     moved = [op for op in estimate(graph, TRN1).ops if "batch_norm" in op.name and op.engine is Engine.DMA]
     assert moved == []
+
+
+def test_a_value_for_which_there_is_no_room_beside_the_operands_is_spilled() -> None:
+    size, capacity = 10 << 20, 24 << 20
+    operands = [StepOperand(number, size, 4096) for number in range(4)]
+    steps = [
+        Step(0, reads=[operands[0]], writes=[operands[1]]),
+        Step(1, reads=[operands[0], operands[1]], writes=[operands[2]]),
+        Step(2, reads=[operands[1], operands[2]], writes=[operands[3]]),
+    ]
+    found = place(CoreProgram(steps, frozenset({0}), frozenset({3})), capacity)
+    assert found.spill_save_bytes == found.spill_reload_bytes == size
+    assert max(found.used_bytes) <= capacity
+    assert [transfer.is_spill for transfer in found.loads[2]] == [True]

