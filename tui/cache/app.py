@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -12,18 +11,13 @@ from neurontools.tui.cache import actions
 from neurontools.tui.cache.frame import CacheFrame, ReadScreen
 from neurontools.tui.cache.lines import HEAD_LINES, rows_shown
 from neurontools.tui.names import shown_key
-from neurontools.tui.widgets.commands import key_commands, theme_commands
 from neurontools.tui.widgets.requests import Choose, Prompt
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
-from neurontools.tui.widgets.terminal_driver import hinted_dark
-from neurontools.tui.widgets.theme import THEMES, theme_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from textual import events
-    from textual.app import SystemCommand
-    from textual.screen import Screen
 
     from neurontools.cache.browser import Refusal
     from neurontools.cache.entries import Entry
@@ -247,23 +241,6 @@ class CacheApp(CacheFrame):
         self.show()
 
     # The screen
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
-        """Yield what the command palette offers."""
-        yield from key_commands(self, self.BINDINGS)
-        yield from theme_commands(self.use_theme)
-
-    def use_theme(self, name: str) -> None:
-        """Switch to a theme by name."""
-        if self.colour:
-            self.look = theme_for(name, dark=hinted_dark(os.environ))
-            self.paint_theme()
-
-    def action_next_theme(self) -> None:
-        """Switch to the next theme."""
-        names = list(THEMES)
-        at = names.index(self.look.name) if self.look.name in names else -1
-        self.use_theme(names[(at + 1) % len(names)])
 
     def action_save_svg(self) -> None:
         """Save the screen as an SVG file in this directory."""

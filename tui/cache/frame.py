@@ -20,6 +20,7 @@ from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
+from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ class ReadScreen(TextScreen):
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
-class CacheFrame(KeyQueue):
+class CacheFrame(ThemedApp, KeyQueue):
     """Runs reads in threads and paints the `Browser`.
 
     Args:
@@ -74,7 +75,6 @@ class CacheFrame(KeyQueue):
         super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
         self.browser = browser
         self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
-        self.colour = colour
         self.first = 0
         self._message = ""
         self._reading = False
@@ -88,7 +88,7 @@ class CacheFrame(KeyQueue):
 
     def on_mount(self) -> None:
         """Start reading, and watch for changes."""
-        self.paint_theme()
+        self.apply_theme(self.look)
         self.show()
         self.action_read()
         self.set_interval(REFRESH_S, self._look_for_changes)
@@ -156,13 +156,6 @@ class CacheFrame(KeyQueue):
         """Show a message in the bottom line."""
         self._message = message
         self.show()
-
-    def paint_theme(self) -> None:
-        """Apply the theme."""
-        self.screen_stack[0].query(LinePane).first().restyle(self.look.styles)
-        if self.colour:
-            self.theme = self.look.textual or ("textual-dark" if self.look.dark else "textual-light")
-            self.screen_stack[0].styles.background = self.look.background
 
     def show(self) -> None:
         """Paint all changed lines."""

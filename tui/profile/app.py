@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
@@ -20,18 +19,17 @@ from neurontools.profiler.summary_text import report, to_text
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.chrome import head_line, pages_line
-from neurontools.tui.widgets.commands import key_commands, theme_commands
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
-from neurontools.tui.widgets.theme import MONOCHROME, THEMES, theme_for
+from neurontools.tui.widgets.theme import MONOCHROME, theme_for
+from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from textual import events
-    from textual.app import ComposeResult, SystemCommand
-    from textual.screen import Screen
+    from textual.app import ComposeResult
 
     from neurontools.profiler.trace import Trace
     from neurontools.tui.widgets.chrome import ChromeLine
@@ -97,7 +95,7 @@ def _cell(text: str) -> Text:
     return Text(printable(text))
 
 
-class ProfileApp(App[int]):
+class ProfileApp(ThemedApp):
     """Views of one trace; the library does all computing."""
 
     TITLE = "neuron-profile"
@@ -142,7 +140,7 @@ class ProfileApp(App[int]):
 
     def on_mount(self) -> None:
         """Fill the table and start in the timeline."""
-        self._apply_theme()
+        self.apply_theme(self.look)
         table = self.query_one(DataTable)
         table.add_columns("operator", "opcode", "engine", "count", "total", "share", "flops", "bytes")
         table.add_rows(
@@ -180,30 +178,6 @@ class ProfileApp(App[int]):
         frame.border_subtitle = _FEET[name]
         self.screen_stack[0].query_one(f"#{name}").focus()
         self._paint()
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
-        """Yield what the command palette offers."""
-        yield from key_commands(self, self.BINDINGS)
-        yield from theme_commands(self.use_theme)
-
-    def use_theme(self, name: str) -> None:
-        """Switch to a theme by name."""
-        if self.look is not MONOCHROME:
-            self.look = theme_for(name, dark=hinted_dark(os.environ))
-            self._apply_theme()
-
-    def action_next_theme(self) -> None:
-        """Switch to the next theme."""
-        names = list(THEMES)
-        at = names.index(self.look.name) if self.look.name in names else -1
-        self.use_theme(names[(at + 1) % len(names)])
-
-    def _apply_theme(self) -> None:
-        if self.look is not MONOCHROME:
-            self.theme = self.look.textual or ("textual-dark" if self.look.dark else "textual-light")
-            self.screen_stack[0].styles.background = self.look.background
-        for pane in self.screen_stack[0].query(LinePane):
-            pane.restyle(self.look.styles)
 
     def _head(self) -> ChromeLine:
         names = [name.capitalize() for name in VIEWS]

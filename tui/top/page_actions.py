@@ -7,7 +7,6 @@ import os
 from asyncio.subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
-from textual.app import App
 from textual.binding import Binding, BindingsMap
 
 from neurontools.tui.names import AUTO, THEME_NAMES
@@ -19,6 +18,7 @@ from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 from neurontools.tui.widgets.terminal_driver import QUESTION, AdaptiveApp, may_be_asked
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
+from neurontools.tui.widgets.themed_app import ThemedApp, next_theme
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from neurontools.tui.top.settings import TopSettings
     from neurontools.tui.widgets.lines import Line, Role
     from neurontools.tui.widgets.requests import Request
-    from neurontools.tui.widgets.theme import Theme
 
 # With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
 _WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
@@ -77,13 +76,12 @@ async def copy_into_tmux(text: str) -> bool:
     return False
 
 
-class PageActions(AdaptiveApp, App[int]):
+class PageActions(AdaptiveApp, ThemedApp):
     """Actions of pages; `paint` shows the changed model."""
 
     model: TopModel
     pages: tuple[Page, ...]
     page: Page
-    look: Theme
     settings: TopSettings
     theme_name = AUTO
     """The theme chosen by the user."""
@@ -133,15 +131,6 @@ class PageActions(AdaptiveApp, App[int]):
                 screen.set_focus(pane)
         self.paint()
 
-    def apply_theme(self, theme: Theme) -> None:
-        """Change the colours."""
-        self.look = theme
-        if theme is not MONOCHROME:
-            self.theme = theme.textual or ("textual-dark" if theme.dark else "textual-light")
-            self.screen_stack[0].styles.background = theme.background
-        for pane in self.screen_stack[0].query(LinePane):
-            pane.restyle(theme.styles)
-
     def carry_out(self, request: Request | None) -> None:
         """Carry out the request of a page."""
         match request:
@@ -170,8 +159,7 @@ class PageActions(AdaptiveApp, App[int]):
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
-        at = THEME_NAMES.index(self.theme_name) if self.theme_name in THEME_NAMES else -1
-        self.use_theme(THEME_NAMES[(at + 1) % len(THEME_NAMES)])
+        self.use_theme(next_theme(self.theme_name, THEME_NAMES))
 
     def set_background(self, dark: bool) -> None:
         """Apply the variant for the terminal's background, if the theme is adaptive."""

@@ -1,0 +1,88 @@
+"""What full-screen programs share of themes and of the command palette. A mixin for apps, and its commands."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+
+from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES, shown_key
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.terminal_driver import hinted_dark
+from neurontools.tui.widgets.theme import DEFAULT_THEME, MONOCHROME, THEMES, meaning_of, theme_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from textual.binding import BindingType
+    from textual.screen import Screen
+
+    from neurontools.tui.widgets.theme import Theme
+
+_LEFT_OUT = frozenset({"command_palette", "suspend_process"})
+
+
+class ThemedApp(App[int]):
+    """Draws its panes in one of our themes; its command palette offers every key and every theme."""
+
+    look: Theme = DEFAULT_THEME
+    """The theme; the monochrome one stays, as the user wants no colours."""
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
+        """Yield what the command palette offers."""
+        yield from key_commands(self, self.BINDINGS)
+        yield from theme_commands(self.use_theme)
+
+    def use_theme(self, name: str) -> None:
+        """Switch to a theme by name."""
+        if self.look is not MONOCHROME:
+            self.apply_theme(theme_for(name, dark=hinted_dark(os.environ)))
+
+    def action_next_theme(self) -> None:
+        """Switch to the next theme."""
+        self.use_theme(next_theme(self.look.name, tuple(THEMES)))
+
+    def apply_theme(self, theme: Theme) -> None:
+        """Change the colours of the first screen and its panes."""
+        self.look = theme
+        screen = self.screen_stack[0]
+        if theme is not MONOCHROME:
+            self.theme = theme.textual or ("textual-dark" if theme.dark else "textual-light")
+            screen.styles.background = theme.background
+        for pane in screen.query(LinePane):
+            pane.restyle(theme.styles)
+
+
+def next_theme(name: str, names: Sequence[str]) -> str:
+    """Return the name after one, around the end; the first after a name that is not among them."""
+    at = names.index(name) if name in names else -1
+    return names[(at + 1) % len(names)]
+
+
+def key_commands(app: App[int], *groups: Sequence[BindingType]) -> Iterator[SystemCommand]:
+    """Yield a command for every key that has a description.
+
+    Args:
+        app: runs the actions.
+        groups: the bindings.
+    """
+    for group in groups:
+        for binding in group:
+            if isinstance(binding, Binding) and binding.description and binding.action not in _LEFT_OUT:
+                key = shown_key(binding.key.partition(",")[0])
+                yield SystemCommand(
+                    binding.description, f"key {key}", partial(app.run_action, binding.action)
+                )
+
+
+def theme_commands(use: Callable[[str], None]) -> Iterator[SystemCommand]:
+    """Yield a command for every theme.
+
+    Args:
+        use: shows a theme by its name.
+    """
+    for name in (*THEME_NAMES, *TEXTUAL_THEMES):
+        yield SystemCommand(f"theme: {name}", meaning_of(name), partial(use, name))
