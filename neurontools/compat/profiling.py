@@ -9,8 +9,8 @@ import os
 import threading
 from typing import Self
 
-from neurontools.profiler.capture import Capture, describe_run
-from neurontools.profiler.settings import CaptureOptions, DeviceProfile
+from neurontools.profiler.capture.observer import Capture, describe_run
+from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.xla import api
 
 _lock = threading.Lock()

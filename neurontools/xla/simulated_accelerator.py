@@ -16,7 +16,7 @@ from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
-from neurontools.profiler.capture import capture_from_environ
+from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import LoadedGraph

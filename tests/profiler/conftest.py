@@ -12,10 +12,10 @@ import pytest
 from neurontools import __version__
 from neurontools.base.procfs import read_boot_id
 from neurontools.compiler.engines.cost import Engine, OpCost
-from neurontools.profiler.capture import Capture
-from neurontools.profiler.capture_format import Meta, NeffProgram, Peaks, pairing_hash
-from neurontools.profiler.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.trace import Trace, load
+from neurontools.profiler.capture.format import Meta, NeffProgram, Peaks, pairing_hash
+from neurontools.profiler.capture.observer import Capture
+from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
+from neurontools.profiler.trace.trace import Trace, load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,23 +14,23 @@ import numpy as np
 import pytest
 
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.profiler import capture_format
-from neurontools.profiler.capture import _report_profile
-from neurontools.profiler.capture_format import ProfileError, Track
-from neurontools.profiler.reader import open_captures
-from neurontools.profiler.settings import (
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.capture import format as capture_format
+from neurontools.profiler.capture.format import ProfileError, Track
+from neurontools.profiler.capture.observer import _report_profile
+from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,
     options_from_environ,
     output_directory,
 )
-from neurontools.profiler.summary import summarise
-from neurontools.profiler.trace import load
+from neurontools.profiler.trace.reader import open_captures
+from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from conftest import Maker
 
-    from neurontools.profiler.capture_format import NeffProgram
+    from neurontools.profiler.capture.format import NeffProgram
 
 INSPECT = "NEURON_RT_INSPECT_"
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.profiler.capture_format import ProfileError
-from neurontools.profiler.export import TraceFormat, export, write_json
-from neurontools.profiler.export_timeline import write_chrome, write_perfetto
-from neurontools.profiler.summary import engine_totals, top_operators
-from neurontools.profiler.summary_text import report, to_json
+from neurontools.profiler.analysis.summary import engine_totals, top_operators
+from neurontools.profiler.analysis.summary_text import report, to_json
+from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.exchange.export import TraceFormat, export, write_json
+from neurontools.profiler.exchange.export_timeline import write_chrome, write_perfetto
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Maker
 
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.trace.trace import Trace
 
 Fields = dict[int, list[Any]]
 
@@ -183,7 +183,7 @@ def test_chrome_json_is_one_event_a_line_and_survives_a_cut(trace: Trace) -> Non
 
 
 def test_names_with_control_characters_and_quotes_are_escaped(home: Path, maker: Maker) -> None:
-    from neurontools.profiler.trace import load
+    from neurontools.profiler.trace.trace import load
 
     name = 'a"b\\\x01\n\u2028 é \ud800'
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.profiler.intervals import BusyIndex, active_ns, busy_ns, lanes, union
+from neurontools.profiler.trace.intervals import BusyIndex, active_ns, busy_ns, lanes, union
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40)), max_size=40)
 

@@ -10,11 +10,11 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler.capture import describe_run
-from neurontools.profiler.capture_format import Track, program_of_neff
-from neurontools.profiler.settings import CaptureOptions
-from neurontools.profiler.summary import summarise
-from neurontools.profiler.trace import load
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.capture.format import Track, program_of_neff
+from neurontools.profiler.capture.observer import describe_run
+from neurontools.profiler.capture.settings import CaptureOptions
+from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from neurontools.compiler.what_if import Change, what_if
 from neurontools.customop.cost import analytic_ns
 from neurontools.customop.package import Access
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler.summary import summarise
-from neurontools.profiler.trace import load
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.trace.trace import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ from neurontools import machine
 from neurontools.compiler.neff import parse
 from neurontools.dashboard.process_rows import ProcessRow
 from neurontools.monitor.processes import CoreFrame, ProcessChange
-from neurontools.profiler.capture import capture_from_environ
+from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import Runtime
 
 runtime = Runtime.open()

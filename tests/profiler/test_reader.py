@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler import capture_format
-from neurontools.profiler.capture import describe_run
-from neurontools.profiler.capture_format import ProfileError, read_meta
-from neurontools.profiler.export_timeline import layout
-from neurontools.profiler.reader import open_captures
-from neurontools.profiler.settings import CaptureOptions
-from neurontools.profiler.summary import event_details
-from neurontools.profiler.summary_text import report, to_json, to_text
-from neurontools.profiler.trace import load
+from neurontools.profiler.analysis.summary import event_details
+from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.capture import format as capture_format
+from neurontools.profiler.capture.format import ProfileError, read_meta
+from neurontools.profiler.capture.observer import describe_run
+from neurontools.profiler.capture.settings import CaptureOptions
+from neurontools.profiler.exchange.export_timeline import layout
+from neurontools.profiler.trace.reader import open_captures
+from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from pathlib import Path

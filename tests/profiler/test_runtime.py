@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.profiler.capture_format import Track
-from neurontools.profiler.summary import summarise
-from neurontools.profiler.trace import load
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.capture.format import Track
+from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ import os, signal, sys, time
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
-from neurontools.profiler.capture import capture_from_environ
+from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import Runtime
 
 runtime = Runtime.open()

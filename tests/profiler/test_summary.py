@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.profiler.capture_format import ENGINES, Peaks, ProfileError, Track
-from neurontools.profiler.export_timeline import layout, write_chrome
-from neurontools.profiler.metrics import core_metrics
-from neurontools.profiler.summary import engine_totals, event_details, summarise, top_operators
-from neurontools.profiler.summary_text import report, to_json, to_text
-from neurontools.profiler.trace import Selection, load, select
+from neurontools.profiler.analysis.metrics import core_metrics
+from neurontools.profiler.analysis.summary import engine_totals, event_details, summarise, top_operators
+from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.capture.format import ENGINES, Peaks, ProfileError, Track
+from neurontools.profiler.exchange.export_timeline import layout, write_chrome
+from neurontools.profiler.trace.trace import Selection, load, select
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Maker
 
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.trace.trace import Trace
 
 
 def metrics_of(trace: Trace, nc: int = 0) -> dict[str, float]:

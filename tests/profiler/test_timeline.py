@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from neurontools.base import units
 from neurontools.errors import UsageError
-from neurontools.profiler.capture_format import Track
-from neurontools.profiler.timeline import (
+from neurontools.profiler.capture.format import Track
+from neurontools.profiler.trace.timeline import (
     NO_EVENT,
     TimelineRow,
     TraceTimeline,
@@ -18,7 +18,7 @@ from neurontools.profiler.timeline import (
     format_tick,
     tick_step,
 )
-from neurontools.profiler.trace import Trace, TraceAction, TraceRow
+from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

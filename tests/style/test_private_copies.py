@@ -51,7 +51,7 @@ ALLOWED = {
     ("os.replace", "neurontools/cache/remote/store.py"): "s3fs writes the file",
     (
         "table of units",
-        "neurontools/profiler/timeline.py",
+        "neurontools/profiler/trace/timeline.py",
     ): "axis labels, with as many digits as neighbours need",
     ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
     ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",

@@ -14,8 +14,8 @@ from textual.widgets import ContentSwitcher, DataTable, Input, Static
 from neurontools.base import units
 from neurontools.base.text import plural, printable, printable_lines
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.summary import event_details, top_operators
-from neurontools.profiler.summary_text import report, to_text
+from neurontools.profiler.analysis.summary import event_details, top_operators
+from neurontools.profiler.analysis.summary_text import report, to_text
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.chrome import head_line, pages_line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.chrome import ChromeLine
 
 TABLE_ROWS = 500

@@ -15,14 +15,21 @@ from textual.widget import Widget
 
 from neurontools.base import units
 from neurontools.base.text import printable
-from neurontools.profiler.timeline import EIGHTHS, NO_EVENT, TraceTimeline, Viewport, format_tick, tick_step
+from neurontools.profiler.trace.timeline import (
+    EIGHTHS,
+    NO_EVENT,
+    TraceTimeline,
+    Viewport,
+    format_tick,
+    tick_step,
+)
 from neurontools.tui.widgets.lines import BLOCKS
 
 if TYPE_CHECKING:
     from textual import events
 
-    from neurontools.profiler.timeline import Cells, TimelineRow
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.trace.timeline import Cells, TimelineRow
+    from neurontools.profiler.trace.trace import Trace
 
 _EIGHTHS = f" {BLOCKS}"
 PLAIN = Style()

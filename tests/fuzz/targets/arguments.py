@@ -44,7 +44,7 @@ def _check_lists(text: str) -> None:
     from neurontools.errors import UsageError
     from neurontools.machine.machine_names import check_name, parse_indices
     from neurontools.monitor.scrape_server import scrape_address
-    from neurontools.profiler.settings import parse_numbers
+    from neurontools.profiler.capture.settings import parse_numbers
     from neurontools.sources.remote import scrape_url
 
     for parse in (check_name, scrape_address, scrape_url, lambda value: parse_numbers(value, "--nc")):
@@ -129,7 +129,7 @@ def _check_environment(data: bytes) -> None:
     from neurontools.compiler.options import device_of, read_flags
     from neurontools.errors import NeuronToolsError
     from neurontools.machine.instances.catalogue import instance_type
-    from neurontools.profiler.settings import options_from_environ
+    from neurontools.profiler.capture.settings import options_from_environ
     from neurontools.runtime.core_claim import parse_core_request
 
     try:

@@ -50,8 +50,8 @@ def _check(name: str, data: bytes) -> None:
 
 
 def _draw_timeline() -> None:
-    from neurontools.profiler.timeline import TraceTimeline, Viewport
-    from neurontools.profiler.trace import load
+    from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
+    from neurontools.profiler.trace.trace import load
 
     trace = load(str(_capture()))
     if trace.event_count:

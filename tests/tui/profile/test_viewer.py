@@ -7,9 +7,9 @@ import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
-from neurontools.profiler.capture_format import NeffProgram, pairing_hash
-from neurontools.profiler.timeline import NO_EVENT
-from neurontools.profiler.trace import load
+from neurontools.profiler.capture.format import NeffProgram, pairing_hash
+from neurontools.profiler.trace.timeline import NO_EVENT
+from neurontools.profiler.trace.trace import load
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.screens import TextScreen
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.trace.trace import Trace
     from tests.profiler.conftest import Maker
 
 Size = tuple[int, int]

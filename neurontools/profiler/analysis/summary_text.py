@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base import units
 from neurontools.base.text import plural, printable, shorten, table
-from neurontools.profiler.summary import engine_totals, summarise, top_operators
+from neurontools.profiler.analysis.summary import engine_totals, summarise, top_operators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.profiler.metrics import ProfileMetric
-    from neurontools.profiler.summary import CoreSummary, EngineTotal, ModelSummary, OperatorTotal, Summary
-    from neurontools.profiler.trace import Trace
+    from neurontools.profiler.analysis.metrics import ProfileMetric
+    from neurontools.profiler.analysis.summary import (
+        CoreSummary,
+        EngineTotal,
+        ModelSummary,
+        OperatorTotal,
+        Summary,
+    )
+    from neurontools.profiler.trace.trace import Trace
 
 JSON_SCHEMA = 1
 _NAME_WIDTH = 26

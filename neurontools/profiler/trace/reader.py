@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.profiler.capture_format import (
+from neurontools.profiler.capture.format import (
     EVENTS_FILE,
     META_FILE,
     RECORD,
@@ -23,7 +23,7 @@ from neurontools.profiler.capture_format import (
 )
 
 if TYPE_CHECKING:
-    from neurontools.profiler.intervals import Records
+    from neurontools.profiler.trace.intervals import Records
 
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
 _DEPTH = 2

@@ -9,15 +9,15 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.base.files import atomic_file
-from neurontools.profiler.capture_format import ProfileError
-from neurontools.profiler.export_timeline import BLOCK, dump_compact, write_chrome, write_perfetto
-from neurontools.profiler.summary_text import report, to_json
+from neurontools.profiler.analysis.summary_text import report, to_json
+from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.exchange.export_timeline import BLOCK, dump_compact, write_chrome, write_perfetto
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.profiler.export_timeline import Progress
-    from neurontools.profiler.trace import Trace, TraceAction, TraceRow
+    from neurontools.profiler.exchange.export_timeline import Progress
+    from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
 
 class TraceFormat(StrEnum):

@@ -15,14 +15,14 @@ import numpy as np
 
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE, DescriptorMode
-from neurontools.profiler.capture_format import DEVICE_TRACKS, ENGINES, Track
-from neurontools.profiler.intervals import active_ns, busy_ns
+from neurontools.profiler.capture.format import DEVICE_TRACKS, ENGINES, Track
+from neurontools.profiler.trace.intervals import active_ns, busy_ns
 
 if TYPE_CHECKING:
     from neurontools.compiler.engines.queues import DmaQueue
-    from neurontools.profiler.capture_format import Peaks
-    from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Trace, TraceRow
+    from neurontools.profiler.capture.format import Peaks
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(
     [

@@ -18,7 +18,7 @@ from neurontools.base.procfs import read_boot_id
 from neurontools.base.text import printable
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_names import instance_id
-from neurontools.profiler.capture_format import (
+from neurontools.profiler.capture.format import (
     EVENTS_FILE,
     MODELS_FILE,
     NC_EXEC_RUNNING,
@@ -39,7 +39,7 @@ from neurontools.profiler.capture_format import (
     record_dtype,
     require_numpy,
 )
-from neurontools.profiler.settings import (
+from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,
     options_from_environ,

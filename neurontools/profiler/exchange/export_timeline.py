@@ -18,14 +18,14 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.base.protowire import encode_message, encode_number, encode_text, encode_varint
-from neurontools.profiler.capture_format import CLOCKS, Track
-from neurontools.profiler.intervals import lanes
+from neurontools.profiler.capture.format import CLOCKS, Track
+from neurontools.profiler.trace.intervals import lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Trace, TraceAction, TraceRow
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
     Progress = Callable[[int, int], None]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base import units
-from neurontools.profiler.capture_format import CLOCKS, DEVICE_TRACKS, NC_EXEC_RUNNING, NRT_EXECUTE, Track
-from neurontools.profiler.intervals import busy_ns
-from neurontools.profiler.metrics import ProfileMetric, core_metrics, worked_ns
+from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics, worked_ns
+from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NC_EXEC_RUNNING, NRT_EXECUTE, Track
+from neurontools.profiler.trace.intervals import busy_ns
 
 if TYPE_CHECKING:
-    from neurontools.profiler.capture_format import Meta
-    from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Trace, TraceRow
+    from neurontools.profiler.capture.format import Meta
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.errors import UsageError
-from neurontools.profiler.intervals import BusyIndex
+from neurontools.profiler.trace.intervals import BusyIndex
 
 if TYPE_CHECKING:
-    from neurontools.profiler.intervals import Int64s
-    from neurontools.profiler.trace import Trace, TraceRow
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceRow
 
 
 EIGHTHS = 8

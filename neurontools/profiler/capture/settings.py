@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
 from neurontools.machine.machine_names import parse_indices
-from neurontools.profiler.capture_format import NC_EXEC_RUNNING, SYSTEM_EVENTS
+from neurontools.profiler.capture.format import NC_EXEC_RUNNING, SYSTEM_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ import numpy as np
 
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.engines.queues import queue_of
-from neurontools.profiler.capture_format import (
+from neurontools.profiler.capture.format import (
     NRT_LOAD,
     SYSTEM_EVENTS,
     TRACK_OF_LABEL,
@@ -18,12 +18,12 @@ from neurontools.profiler.capture_format import (
     pairing_hash,
     process_label,
 )
-from neurontools.profiler.reader import ProcessCapture, open_captures
+from neurontools.profiler.trace.reader import ProcessCapture, open_captures
 
 if TYPE_CHECKING:
     from neurontools.compiler.engines.queues import DmaQueue
-    from neurontools.profiler.capture_format import LoadedModel, Meta
-    from neurontools.profiler.intervals import Codes, Int64s, Mask
+    from neurontools.profiler.capture.format import LoadedModel, Meta
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
 
 
 @dataclass(frozen=True, slots=True)

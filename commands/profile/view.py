@@ -1,0 +1,142 @@
+"""neuron-profile view, summary and top: the viewer, numbers as text or JSON, and trace files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from neurontools.base.text import printable
+from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_limit, add_old_spelling
+from neurontools.commands.profile.options import add_reading_verb, load_trace
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.commands.parsing import Verbs
+    from neurontools.profiler.trace.trace import Trace
+
+FORMATS = ("summary-text", "summary-json", "json", "chrome", "perfetto")
+_REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
+_NOTICE_S = 2.0
+_VIEWERS = {
+    "json": "one JSON document: events, summary, metadata",
+    "chrome": "open it in chrome://tracing or ui.perfetto.dev",
+    "perfetto": "open it in ui.perfetto.dev",
+}
+_TOP_OPERATORS = 20
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs."""
+    purpose = "show the timeline on a terminal, print a summary, or write a trace file"
+    view = add_reading_verb(verbs, "view", purpose, _view)
+    view.add_argument(
+        "--output-format", choices=(*FORMATS, *_REMOVED), metavar="FORMAT", help=", ".join(FORMATS)
+    )
+    view.add_argument(
+        "--output-file",
+        metavar="FILE",
+        help="file to write (default: ntff.json, ntff.trace.json or ntff.pftrace)",
+    )
+    summary = add_reading_verb(verbs, "summary", "print a summary of the profile", _summary)
+    add_json(summary, "print JSON (base units)")
+    top = add_reading_verb(verbs, "top", "print the operators that take the most device time", _top)
+    limit = add_limit(
+        top, "number of operators (default: 20)", short=False
+    )  # -n is the NEFF, as in the real tool
+    add_old_spelling(top, limit, "-k")
+    add_json(top, "print JSON (base units)")
+
+
+def _view(arguments: argparse.Namespace) -> int:
+    from neurontools.errors import UsageError
+
+    form = arguments.output_format
+    if form in _REMOVED:
+        raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
+    trace = load_trace(arguments)
+    if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
+        return _terminal(trace)
+    if form in {"json", "chrome", "perfetto"}:
+        return _export(trace, form, arguments.output_file)
+    return _print_summary(trace, as_json=form == "summary-json", path=arguments.output_file)
+
+
+def _terminal(trace: Trace) -> int:
+    from neurontools.errors import NeuronToolsError
+
+    if trace.event_count == 0:
+        raise NeuronToolsError(
+            "the profile has no events: the program executed nothing on a NeuronCore",
+            "capture a run that uses the device",
+        )
+    from neurontools.tui.profile.app import ProfileApp
+
+    code = ProfileApp(trace).run()
+    return 0 if code is None else code
+
+
+def _summary(arguments: argparse.Namespace) -> int:
+    return _print_summary(load_trace(arguments), as_json=arguments.json, path=None)
+
+
+def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:
+    from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+
+    text = json.dumps(to_json(report(trace, None)), indent=2) if as_json else to_text(report(trace))
+    if path is None:
+        console.out(text)
+        return 0
+    from neurontools.profiler.exchange.export import write_text
+
+    write_text(path, text + "\n")
+    console.err(_written(path))
+    return 0
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from neurontools.errors import NeuronToolsError
+    from neurontools.profiler.analysis.summary import top_operators
+    from neurontools.profiler.analysis.summary_text import operators_text
+
+    operators = top_operators(load_trace(arguments), arguments.limit or _TOP_OPERATORS)
+    if arguments.json:
+        console.print_json([asdict(operator) for operator in operators])
+    elif operators:
+        console.out(operators_text(operators))
+    if operators:
+        return 0
+    raise NeuronToolsError(
+        "the profile has no device records, so no operators",
+        "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
+    )
+
+
+def _export(trace: Trace, form: str, path: str | None) -> int:
+    from neurontools.profiler.exchange.export import DEFAULT_FILES, TraceFormat, export
+
+    target = path or DEFAULT_FILES[TraceFormat(form)]
+    next_notice = time.monotonic() + _NOTICE_S
+
+    def progress(done: int, total: int) -> None:
+        nonlocal next_notice
+        if time.monotonic() >= next_notice:
+            next_notice = time.monotonic() + _NOTICE_S
+            console.notice(f"writing {target}: {done / total:.0%}")
+
+    export(trace, TraceFormat(form), target, progress)
+    console.err(f"{_written(target)}; {_VIEWERS[form]}")
+    return 0
+
+
+def _written(path: str) -> str:
+    from neurontools.base.units import format_size
+
+    size = f", {format_size(os.path.getsize(path))}" if os.path.isfile(path) else ""
+    return f"wrote {printable(path)}{size}"

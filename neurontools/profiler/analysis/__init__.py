@@ -1,0 +1,1 @@
+"""Numbers from a trace: metrics, summary, operators."""

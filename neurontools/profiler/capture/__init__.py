@@ -1,0 +1,1 @@
+"""Recording a run: what the profiled process does, and the files it writes."""
