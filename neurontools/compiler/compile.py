@@ -10,12 +10,14 @@ from neurontools.compiler.neff import NativePart, pack
 from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from neurontools.compiler.engines.cost import GraphCost
     from neurontools.compiler.graph import Graph
+    from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
 
-__all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "compile_graph"]
+__all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "check_and_estimate", "compile_graph"]
 
 
 def compile_graph(
@@ -37,13 +39,8 @@ def compile_graph(
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
-    options = read_flags(flags, device)
-    for node in graph.nodes:
-        check_types(node, device, flags)
-    check_memory(graph, device, options.lnc)
     calls = dict(call for library in libraries for call in library.call_ns)
-    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=calls)
-    check_instructions(graph, cost.total_ns)
+    options, cost = check_and_estimate(graph, device, flags, calls)
     return pack(
         graph,
         cost,
@@ -53,3 +50,26 @@ def compile_graph(
         libraries=libraries,
         lnc=options.lnc,
     )
+
+
+def check_and_estimate(
+    graph: Graph, device: DeviceType, flags: Sequence[str], custom_ns: Mapping[int, int]
+) -> tuple[CompileOptions, GraphCost]:
+    """Return the options in some flags, and the modelled schedule of a graph that the compiler accepts.
+
+    Args:
+        graph: the graph.
+        device: its limits, engines and rates apply.
+        flags: compiler flags, without those of the wrapper.
+        custom_ns: times of the calls of custom operators by their positions.
+
+    Raises:
+        CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
+    """
+    options = read_flags(flags, device)
+    for node in graph.nodes:
+        check_types(node, device, flags)
+    check_memory(graph, device, options.lnc)
+    cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=custom_ns)
+    check_instructions(graph, cost.total_ns)
+    return options, cost

@@ -35,6 +35,7 @@ _CHOICES = {
     "--logical-nc-config": ("1", "2"),
 }
 _ALIASES = {"-O": "--optlevel", "-lnc": "--logical-nc-config", "--lnc": "--logical-nc-config"}
+_OF_THE_DEVICE = ("--target", "--logical-nc-config", "--lnc", "-lnc")
 _DOWNCASTS = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 _CAST_TYPES = {"bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8_e4m3": "cfp8"}
 
@@ -116,6 +117,12 @@ def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
         )
     auto_cast = given.get("--auto-cast", "none").lower()
     return CompileOptions(lnc, auto_cast, given.get("--auto-cast-type", "bf16").lower())
+
+
+def flags_for(device: DeviceType, lnc: int, flags: Sequence[str]) -> tuple[str, ...]:
+    """Return flags with another target and another size of a logical core."""
+    kept = (flag for flag in flags if not flag.startswith(_OF_THE_DEVICE))
+    return f"--target={target_of(device)}", f"--logical-nc-config={lnc}", *kept
 
 
 def downcast_variable(environ: Mapping[str, str]) -> str:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import did_you_mean
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
-from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.compile import check_and_estimate
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, is_custom
 from neurontools.compiler.graph import Arg, Graph, Slot, Symbol, View
-from neurontools.compiler.limits import check_instructions, check_memory, check_types
-from neurontools.compiler.options import CompileError, device_of, read_flags, target_of
+from neurontools.compiler.options import CompileError, device_of, flags_for
 from neurontools.compiler.resizing import ChangeError, batch_sizes, resize
 from neurontools.compiler.work import item_bytes
 from neurontools.config.reader import FileError, FormatError, read_yaml
@@ -222,16 +221,10 @@ class _Models:
 
     def _estimate(self, graph: Graph, device: DeviceType, lnc: int) -> tuple[GraphCost | None, str]:
         """Return a modelled schedule, or why the compiler would refuse the graph."""
-        kept = [flag for flag in self._neff.flags if not flag.startswith(("--target", "--logical-nc-config"))]
+        custom = (position for position, node in enumerate(graph.nodes) if is_custom(node.op))
+        calls = dict(zip(custom, self._custom_ns, strict=False))
         try:
-            options = read_flags([f"--target={target_of(device)}", *kept], device)
-            for node in graph.nodes:
-                check_types(node, device, kept)
-            check_memory(graph, device, lnc)
-            custom = (position for position, node in enumerate(graph.nodes) if is_custom(node.op))
-            calls = dict(zip(custom, self._custom_ns, strict=False))
-            cost = estimate(graph, device, lnc=lnc, matmul_dtype=options.matmul_dtype, custom_ns=calls)
-            check_instructions(graph, cost.total_ns)
+            _, cost = check_and_estimate(graph, device, flags_for(device, lnc, self._neff.flags), calls)
         except CompileError as error:
             return None, error.message
         return cost, ""

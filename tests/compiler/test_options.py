@@ -4,7 +4,7 @@ import pytest
 
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.neff import parse
-from neurontools.compiler.options import CompileError, names_flag, read_flags, target_of
+from neurontools.compiler.options import CompileError, device_of, flags_for, names_flag, read_flags, target_of
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
@@ -23,6 +23,13 @@ def test_the_target_is_the_instance_family(name: str, target: str) -> None:
 def test_the_logical_core_size_has_several_spellings(flags: tuple[str, ...]) -> None:
     assert read_flags(flags, TRN2).lnc == 1
     assert names_flag(flags, "--logical-nc-config")
+
+
+@pytest.mark.parametrize("size", [("-lnc", "2"), ("-lnc=2",), ("--lnc=2",), ("--logical-nc-config", "2")])
+def test_flags_for_another_device_name_that_and_its_core_size(size: tuple[str, ...]) -> None:
+    flags = flags_for(TRN1, 1, ("--target=trn2", *size, "--auto-cast=all"))
+    assert device_of(flags) is TRN1
+    assert (read_flags(flags, TRN1).lnc, read_flags(flags, TRN1).auto_cast) == (1, "all")
 
 
 def test_without_flags_the_device_decides() -> None:
