@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import glob
-import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools.commands import console
@@ -90,13 +88,14 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from neurontools.cache.selection import find_neff
     from neurontools.compiler.neff import parse
     from neurontools.compiler.what_if import Change, read_prices, what_if
     from neurontools.machine.instances.catalogue import instance_names
 
     change = Change(arguments.dtype, arguments.batch, dict(arguments.shape), arguments.attention)
     prices = read_prices(arguments.prices) if arguments.prices else {}
-    path = _find(arguments.source)
+    path = find_neff(arguments.source)
     with open(path, "rb") as file:
         neff = parse(file.read())
     names = arguments.instance
@@ -112,32 +111,6 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         console.out(f"NEFF       {path}\n{_text(neff, change, forecasts)}")
     return 0 if any(forecast.after_ns is not None for forecast in forecasts) else 1
-
-
-def _find(source: str) -> str:
-    """Return the NEFF that is meant: a file, the largest of a profile, or that of an entry of the cache."""
-    from neurontools.errors import NeuronToolsError
-
-    if os.path.isfile(source):
-        return source
-    if os.path.isdir(source):
-        inside = glob.escape(source.rstrip("/") or "/")
-        found = [path for depth in ("", "*/", "*/*/") for path in glob.glob(f"{inside}/{depth}*.neff")]
-        if not found:
-            raise NeuronToolsError(
-                f"{source} has no NEFF: the run loaded no graph, or it is not a profile",
-                "capture one: neuron-run --profile DIR -- COMMAND",
-            )
-        return max(sorted(found), key=os.path.getsize)
-    if os.sep in source:
-        raise NeuronToolsError(
-            f"{source} does not exist", "name a NEFF file, a profile, or an entry of the cache"
-        )
-    from neurontools.cache.location import resolve
-    from neurontools.cache.selection import find_entries
-
-    (entry,) = find_entries(resolve().directory, [source])
-    return f"{entry.path}/model.neff"
 
 
 def _json(forecast: Forecast) -> dict[str, Any]:

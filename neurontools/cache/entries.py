@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_FLAGS_BYTES = 1 << 16
 _NEVER = (0, 0.0)
+_WITH_HEADERS = frozenset({CacheLayout.CURRENT, CacheLayout.TORCHNEURON})
 _TIMED = (layouts.STAMP, layouts.DONE, layouts.NEFF)
 __all__ = ["Entry", "NotACacheError", "Scan", "read_entry", "scan", "scan_location"]
 
@@ -135,7 +136,7 @@ class EntryReader:
             return (), _network_name(self._tree, content.neff) if content.neff else ""
         flags = (read_stored_flags(place.path, self._tree) or ()) if layouts.FLAGS in content.files else ()
         done = content.state is State.DONE
-        return flags, _network_name(self._tree, f"{place.path}/{layouts.NEFF}") if done else ""
+        return flags, _network_name(self._tree, place.file()) if done else ""
 
     def _hits_and_last_use(
         self, place: EntryRef, files: dict[str, os.stat_result], made: float
@@ -162,10 +163,9 @@ def detail_files(places: Sequence[EntryRef]) -> Iterator[tuple[str, int]]:
     """Yield the files that contain the details of entries, and how many bytes of each are read."""
     for place in places:
         if place.layout is CacheLayout.CURRENT:
-            yield f"{place.path}/{layouts.FLAGS}", _MAX_FLAGS_BYTES
-            yield f"{place.path}/{layouts.NEFF}", HEADER_BYTES
-        elif place.layout is CacheLayout.TORCHNEURON:
-            yield place.path, HEADER_BYTES
+            yield place.file(layouts.FLAGS), _MAX_FLAGS_BYTES
+        if place.layout in _WITH_HEADERS:
+            yield place.file(), HEADER_BYTES
 
 
 def read_stored_flags(entry: str, tree: CacheTree = LOCAL) -> tuple[str, ...] | None:

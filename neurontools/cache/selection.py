@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from typing import TYPE_CHECKING
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING
 from neurontools.cache.entries import EntryReader, scan_location
 from neurontools.cache.filters import parse_filters
 from neurontools.cache.flags import parse_environment_flags
-from neurontools.cache.location import is_remote
+from neurontools.cache.layouts import NEFF_SUFFIX
+from neurontools.cache.location import is_remote, resolve
 from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.cache.walk import EntryRef, missing_cache, parse_entry_path, walk
 from neurontools.compiler.options import COMPILER_VERSION, names_flag
-from neurontools.errors import UsageError
+from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +54,37 @@ def find_entries(root: str, names: Sequence[str]) -> tuple[EntryRef, ...]:
             place = _by_name(root, known, name)
         found.append(place)
     return tuple({place.path: place for place in found}.values())
+
+
+def find_neff(source: str) -> str:
+    """Return the NEFF that is meant: a file, the largest in a directory such as a profile, or that of a cache's entry.
+
+    Args:
+        source: a path, or an entry of the cache in use, by its module or the start of that.
+
+    Raises:
+        NeuronToolsError: there is no such file, or no NEFF in the directory.
+        NoSuchEntryError: the name fits no entry, or several.
+    """
+    if os.path.isfile(source):
+        return source
+    if os.path.isdir(source):
+        inside = glob.escape(source.rstrip("/") or "/")
+        found = [
+            path for depth in ("", "*/", "*/*/") for path in glob.glob(f"{inside}/{depth}*{NEFF_SUFFIX}")
+        ]
+        if not found:
+            raise NeuronToolsError(
+                f"{source} has no NEFF: the run loaded no graph, or it is not a profile",
+                "capture one: neuron-run --profile DIR -- COMMAND",
+            )
+        return max(sorted(found), key=os.path.getsize)
+    if os.sep in source:
+        raise NeuronToolsError(
+            f"{source} does not exist", "name a NEFF file, a profile, or an entry of the cache"
+        )
+    (entry,) = find_entries(resolve().directory, [source])
+    return entry.file()
 
 
 def _places(root: str) -> list[EntryRef]:

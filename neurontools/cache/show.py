@@ -153,10 +153,8 @@ def _libraries(place: EntryRef, files: tuple[EntryFile, ...]) -> tuple[NativeLib
 
 
 def _neff(place: EntryRef, files: tuple[EntryFile, ...]) -> str:
-    neff = next((file.name for file in files if file.name.endswith(".neff")), "")
-    if not neff or place.layout is CacheLayout.TORCHNEURON:
-        return place.path if neff else ""
-    return f"{place.path}/{neff}"
+    name = next((file.name for file in files if file.name.endswith(layouts.NEFF_SUFFIX)), "")
+    return place.file(name) if name else ""
 
 
 def _graph(tree: CacheTree, place: EntryRef, files: tuple[EntryFile, ...]) -> GraphSummary | None:

@@ -57,6 +57,10 @@ class EntryRef:
     compiler: str
     module: str
 
+    def file(self, name: str = layouts.NEFF) -> str:
+        """Return the path of one of its files, the NEFF if none is named; an entry of TorchNeuron is a single file."""
+        return self.path if self.layout is CacheLayout.TORCHNEURON else f"{self.path}/{name}"
+
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:

@@ -152,7 +152,7 @@ def _read_entry_graph(tree: CacheTree, place: EntryRef, unread: list[str]) -> Gr
         except UnreadableGraphError as error:
             unread.append(f"its graph ({stored.rpartition('/')[2]}): {error}")
     # A NEFF of this simulator contains its graph.
-    data = tree.read_start(f"{place.path}/{layouts.NEFF}", MAX_GRAPH_BYTES)
+    data = tree.read_start(place.file(), MAX_GRAPH_BYTES)
     try:
         if data:
             return facts_of_graph(parse(data).graph)
@@ -164,9 +164,8 @@ def _read_entry_graph(tree: CacheTree, place: EntryRef, unread: list[str]) -> Gr
 
 
 def _read_neff_header(tree: CacheTree, place: EntryRef) -> NeffHeader | None:
-    path = place.path if place.layout is CacheLayout.TORCHNEURON else f"{place.path}/{layouts.NEFF}"
     try:
-        return read_header(tree.read_start(path, HEADER_BYTES))
+        return read_header(tree.read_start(place.file(), HEADER_BYTES))
     except NeffError:
         return None
 
