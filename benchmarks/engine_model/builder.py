@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from neurontools.compiler.graph import Graph, Node, Slot, Symbol, View
+from neurontools.compiler.graph import Graph, Node, Slot, Symbol, View, contiguous_strides
 from neurontools.compiler.work import item_bytes, numel
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class GraphBuilder:
         """Return a new buffer."""
         kind = dtype or self.dtype
         self._slots.append(Slot(math.prod(shape) * item_bytes(kind)))
-        return View(len(self._slots) - 1, kind, tuple(shape), _strides(shape), 0)
+        return View(len(self._slots) - 1, kind, tuple(shape), contiguous_strides(shape), 0)
 
     def input(self, *shape: int, dtype: str = "") -> View:
         """Return a buffer that holds data when the graph starts and takes no gradient."""
@@ -135,7 +135,7 @@ def reshape(x: View, *shape: int) -> View:
         return x
     if math.prod(shape) != numel(x):
         raise ValueError(f"{x.shape} has no form {shape}")
-    return replace(x, shape=tuple(shape), strides=_strides(shape))
+    return replace(x, shape=tuple(shape), strides=contiguous_strides(shape))
 
 
 def transpose(x: View, first: int = -2, second: int = -1) -> View:
@@ -178,7 +178,3 @@ def narrow(x: View, dimension: int, start: int, length: int) -> View:
 def dtype_symbol(name: str) -> Symbol:
     """Return a data type as an argument."""
     return Symbol("dtype", name)
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

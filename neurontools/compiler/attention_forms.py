@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.lowering.families import family
 from neurontools.compiler.engines.placement import is_attention
-from neurontools.compiler.graph import Graph, Node, Slot, Symbol, View, reads
+from neurontools.compiler.graph import Graph, Node, Slot, Symbol, View, contiguous_strides, reads
 from neurontools.compiler.resizing import ChangeError
 from neurontools.compiler.work import item_bytes, numel
 
@@ -223,10 +223,7 @@ class _Writer:
 
     def graph(self) -> Graph:
         """Return it."""
-        old = self._graph
-        return Graph(
-            tuple(self._slots), old.inputs, old.lifted, tuple(self.nodes), old.outputs, old.libraries
-        )
+        return self._graph.with_calls(self._slots, self.nodes)
 
     def write_out(self, node: Node) -> None:
         """Add a fused call, forward or backward, written out."""
@@ -303,7 +300,7 @@ class _Writer:
         return View(made.slot, made.dtype, shape, strides, 0)
 
     def _copy(self, made: View, result: View) -> None:
-        shape, strides = result.shape, _contiguous(result.shape)
+        shape, strides = result.shape, contiguous_strides(result.shape)
         self._call("aten.clone.default", View(made.slot, made.dtype, shape, strides, 0), results=(result,))
 
     def _like(self, op: str, first: View, *others: Arg) -> View:
@@ -316,7 +313,7 @@ class _Writer:
         return made
 
     def _tensor(self, *shape: int, dtype: str) -> View:
-        made = View(len(self._slots), dtype, shape, _contiguous(shape), 0)
+        made = View(len(self._slots), dtype, shape, contiguous_strides(shape), 0)
         self._slots.append(Slot(numel(made) * item_bytes(dtype)))
         return made
 
@@ -333,7 +330,3 @@ def _turned(view: View) -> View:
     *outer, rows, columns = view.shape
     *steps, down, along = view.strides
     return View(view.slot, view.dtype, (*outer, columns, rows), (*steps, along, down), view.offset)
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -8,10 +8,21 @@ travel with the nodes but do not take part in the hash.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.graph_nodes import Arg, GraphError, Lifted, Node, Slot, Symbol, View, reads, views
+from neurontools.compiler.graph_nodes import (
+    Arg,
+    GraphError,
+    Lifted,
+    Node,
+    Slot,
+    Symbol,
+    View,
+    contiguous_strides,
+    reads,
+    views,
+)
 from neurontools.compiler.graph_storage import (
     count_calls,
     decode,
@@ -25,6 +36,7 @@ from neurontools.compiler.graph_storage import (
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Sequence
 
 __all__ = [
     "Arg",
@@ -35,6 +47,7 @@ __all__ = [
     "Slot",
     "Symbol",
     "View",
+    "contiguous_strides",
     "count_stored",
     "graph_from_bytes",
     "module_hash_of",
@@ -70,6 +83,10 @@ class Graph:
 
     _digest: str = field(default="", init=False, repr=False, compare=False)
     _line: str = field(default="", init=False, repr=False, compare=False)
+
+    def with_calls(self, slots: Sequence[Slot], nodes: Sequence[Node]) -> Graph:
+        """Return the graph with other buffers and calls."""
+        return replace(self, slots=tuple(slots), nodes=tuple(nodes))
 
     def to_bytes(self) -> bytes:
         """Return the stored form, the same for equal graphs."""
@@ -135,15 +152,7 @@ def graph_from_bytes(data: bytes) -> Graph:
             libraries=tuple(str(library) for library in stored["libraries"]),
             cut=cut,
         )
-    except (
-        KeyError,
-        IndexError,
-        AttributeError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except _DAMAGE as error:
         raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
     object.__setattr__(graph, "_digest", hashlib.sha256(line).hexdigest())
     return graph

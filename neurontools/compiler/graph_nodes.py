@@ -6,6 +6,8 @@ as dataclasses.
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from neurontools.errors import NeuronToolsError
@@ -55,6 +57,17 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     kwargs: tuple[tuple[str, Arg], ...]
     results: tuple[View | None, ...]
     source: str = ""
+
+
+@cache
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor, as torch has them: a dimension of size 0 counts as 1."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def views(arg: Arg) -> tuple[View, ...]:

@@ -108,10 +108,8 @@ class _Resizer:
             self._known = {*self._graph.inputs, *self._followers}
             self._demanded = {}
             nodes = tuple(map(self._node, self._graph.nodes))
-        slots = tuple(Slot(self._slot_bytes(*pair)) for pair in enumerate(self._graph.slots))
-        return Graph(
-            slots, self._graph.inputs, self._graph.lifted, nodes, self._graph.outputs, self._graph.libraries
-        )
+        slots = [Slot(self._slot_bytes(*pair)) for pair in enumerate(self._graph.slots)]
+        return self._graph.with_calls(slots, nodes)
 
     def _known_sizes(self) -> str:
         if self._only_batch:

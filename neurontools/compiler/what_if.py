@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from neurontools.base.text import did_you_mean
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
 from neurontools.compiler.compile import check_and_estimate
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.engines.cost import GraphCost
+    from neurontools.compiler.graph import Node
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType, InstanceType
 
@@ -260,19 +263,23 @@ def _cast(graph: Graph, name: str) -> Graph:
         match arg:
             case View() if arg.dtype in _FLOATS:
                 cast[arg.slot] = item_bytes(arg.dtype), item_bytes(dtype)
-                return View(arg.slot, dtype, arg.shape, arg.strides, arg.offset)
+                return structs.replace(arg, dtype=dtype)
             case Symbol("dtype", old) if old in _FLOATS:
                 return Symbol("dtype", dtype)
             case tuple():
                 return tuple(map(convert, arg))
         return arg
 
-    nodes = []
-    for node in graph.nodes:
-        args, results = tuple(map(convert, node.args)), tuple(map(convert, node.results))
-        kwargs = tuple((key, convert(value)) for key, value in node.kwargs)
-        nodes.append(type(node)(node.op, args, kwargs, results, node.source))  # type: ignore[arg-type]
+    def convert_call(node: Node) -> Node:
+        return structs.replace(
+            node,
+            args=tuple(map(convert, node.args)),
+            kwargs=tuple((key, convert(value)) for key, value in node.kwargs),
+            results=tuple(map(convert, node.results)),
+        )
+
+    nodes = list(map(convert_call, graph.nodes))
     slots = list(graph.slots)
     for slot, (before, after) in cast.items():
         slots[slot] = Slot(slots[slot].nbytes * after // before)
-    return Graph(tuple(slots), graph.inputs, graph.lifted, tuple(nodes), graph.outputs, graph.libraries)
+    return graph.with_calls(slots, nodes)

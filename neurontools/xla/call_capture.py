@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.compiler.graph import Arg, Lifted, Node, View
+from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.geometry import (
-    default_strides,
     geometry_of,
     intern_layout,
     layout_geometry,
@@ -134,7 +133,7 @@ class Call:
             return Alias(self._storages[storage], of_result=False, geometry=geometry)
         if storage in own:
             return Alias(own[storage], of_result=True, geometry=geometry)
-        contiguous = geometry[3] == 0 and default_strides(geometry[1]) == geometry[2]
+        contiguous = geometry[3] == 0 and contiguous_strides(geometry[1]) == geometry[2]
         nbytes = host.untyped_storage().nbytes()
         return Fresh(slot, geometry, nbytes, intern_layout(nbytes, geometry), contiguous)
 

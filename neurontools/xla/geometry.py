@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
@@ -55,17 +53,6 @@ def storage_of(tensor: torch.Tensor) -> int:
     """Return a number that identifies the storage of a tensor."""
     number: int = tensor.untyped_storage()._cdata
     return number
-
-
-@functools.cache
-def default_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def restride(tensor: torch.Tensor, geometry: Geometry) -> torch.Tensor:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
@@ -27,7 +28,6 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.geometry import (
-    default_strides,
     geometry_of,
     intern_layout,
     layout_geometry,
@@ -149,7 +149,7 @@ class Recorder:
         buffer = DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
         self.fill(buffer, host)
         attach(handle, buffer)
-        if geometry[3] or default_strides(geometry[1]) != geometry[2]:
+        if geometry[3] or contiguous_strides(geometry[1]) != geometry[2]:
             handle = restride(handle, geometry)
         return handle
 
@@ -160,7 +160,7 @@ class Recorder:
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
         attach(handle, DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
-        return handle if default_strides(shape) == strides else restride(handle, geometry)
+        return handle if contiguous_strides(shape) == strides else restride(handle, geometry)
 
     def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
         """Give a buffer its contents, with the geometry of its layout, and account for them."""

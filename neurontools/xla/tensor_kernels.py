@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device_guard import register_views
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.geometry import META, default_strides, restride
+from neurontools.xla.geometry import META, restride
 from neurontools.xla.operators import find_overload, operator_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
         memory_format: Any = None,
     ) -> torch.Tensor:  # fmt: skip
         shape = tuple(size)
-        strides = default_strides(shape)
+        strides = contiguous_strides(shape)
         if memory_format not in {None, torch.contiguous_format}:
             strides = torch.empty(shape, device="meta", memory_format=memory_format).stride()
         return stores.store(device).empty(shape, strides, dtype or torch.get_default_dtype())

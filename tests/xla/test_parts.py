@@ -16,7 +16,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View
+from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View, contiguous_strides
 from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
@@ -25,7 +25,7 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import collectives, process_group, workers
 from neurontools.xla.distributed.worker_roster import WorkerRoster
 from neurontools.xla.execution import generate
-from neurontools.xla.geometry import default_strides, intern_layout, view_of
+from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.operators import Kind, Parameter, operator_of
 from neurontools.xla.rng import DeviceGenerator, state_at
@@ -179,7 +179,7 @@ def test_scratch_memory_is_the_most_that_temporaries_take_at_one_time() -> None:
 )
 def test_strides_and_views_agree_with_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     tensor = torch.zeros(shape, dtype=dtype)
-    assert default_strides(shape) == tensor.stride()
+    assert contiguous_strides(shape) == tensor.stride()
     as_bytes = (torch.uint8, (tensor.numel() * dtype.itemsize,), (1,), 0)
     assert view_of(tensor, as_bytes).untyped_storage()._cdata == tensor.untyped_storage()._cdata
 
