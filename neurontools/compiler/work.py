@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.lowering.families import family
+from neurontools.compiler.engines.lowering.families import family, plain_name
 from neurontools.compiler.engines.placement import is_attention, split_name
 from neurontools.compiler.graph import View, reads, views
 
@@ -119,8 +119,7 @@ def flops(node: Node) -> int:
     found = products(node)
     if found:
         return sum(product.flops for product in found)
-    name = split_name(node.op)[1].removeprefix("_foreach_").removesuffix("_")
-    return elements(node) * _PER_ELEMENT.get(name, _PER_ELEMENT.get(family(node.op), 1))
+    return elements(node) * _PER_ELEMENT.get(plain_name(node.op), _PER_ELEMENT.get(family(node.op), 1))
 
 
 def _padded(size: int) -> int:

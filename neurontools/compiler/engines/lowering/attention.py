@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.lowering.calls import PartitionLayout
 from neurontools.compiler.engines.lowering.families import is_backward
-from neurontools.compiler.engines.lowering.matmul import factor_bytes, tile_cycles
+from neurontools.compiler.engines.lowering.matmul import factor_bytes, fastest_cycles
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.work import products
 
@@ -23,8 +23,7 @@ def lower_attention(low: Lowering, call: LoweredCall) -> None:
     tensors = [view for view in call.operands if len(view.shape) == 4]
     if len(found) < 2 or min(found[0].batch, found[0].m, found[0].k, found[0].n) == 0:
         low.step.is_known = bool(found)
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     share = _causal_share(low, call, found[0])
     layouts = (PartitionLayout.COLUMN, PartitionLayout.COLUMN, PartitionLayout.ROW)
@@ -47,8 +46,7 @@ def _causal_share(low: Lowering, call: LoweredCall, scores: MatMul) -> float:
 def _product(
     low: Lowering, product: MatMul, dtype: str, reads: tuple[int, ...], target: int, share: float
 ) -> None:
-    choices = [tile_cycles(low.machine, product, dtype, weights_move=move) for move in (True, False)]
-    count, cycles = min(choices, key=lambda choice: choice[1])
+    count, cycles = fastest_cycles(low.machine, product, dtype)
     pieces = product.batch * -(-product.m // low.costs.partitions)
     elements = _score_elements(low, product, share)
     low.tensor(
@@ -105,8 +103,7 @@ def lower_fused_block(low: Lowering, call: LoweredCall) -> None:
     source, dtype = call.operands[0] if call.operands else None, "float32"
     if source is None or len(found) < 2 or min(found[0].m, found[0].k, found[-1].n) == 0:
         low.step.is_known = False
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     dtype, current, parts = source.dtype, source.slot, low.costs.partitions
     norm = low.machine.tensor_tensor_factor(dtype, from_psum=False)
@@ -126,8 +123,7 @@ def lower_fused_block(low: Lowering, call: LoweredCall) -> None:
         low.emit(Engine.VECTOR, "BN_STATS", elements, 1.0 + 3 * norm, (current,), (changed,))
         current = changed
     low.pass_on((current,), tuple(view.slot for view in call.results), 0)
-    for view in call.results:
-        low.write(view, PartitionLayout.ROW if len(view.shape) >= 2 else None)
+    low.write_all(call, PartitionLayout.ROW, rank=2)
 
 
 def _backward(
@@ -156,6 +152,4 @@ def _backward(
 
 
 def _finish(low: Lowering, call: LoweredCall) -> None:
-    wanted = call.wanted or PartitionLayout.ROW
-    for view in call.results:
-        low.write(view, wanted if len(view.shape) >= 2 else None)
+    low.write_all(call, call.wanted or PartitionLayout.ROW, rank=2)

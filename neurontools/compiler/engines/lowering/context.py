@@ -97,6 +97,11 @@ class Lowering:
         self.in_psum.discard(view.slot)
         self.folded.discard(view.slot)
 
+    def write_all(self, call: LoweredCall, layout: PartitionLayout | None = None, *, rank: int = 0) -> None:
+        """Note all results of a call; those of fewer dimensions than `rank` may lie in any layout."""
+        for view in call.results:
+            self.write(view, layout if len(view.shape) >= rank else None)
+
     def read_all(self, call: LoweredCall) -> None:
         """Note all operands of a call."""
         for view in dict.fromkeys(call.operands):

@@ -155,9 +155,7 @@ _FORWARD = frozenset({*_KINDS, *(name for name in _ELEMENTWISE if not name.endsw
 @cache
 def family(op: str) -> str:
     """Return the name that stands for an operator and its in-place, list and backward forms."""
-    name = split_name(op)[1].removeprefix("_foreach_")
-    if name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
+    name = plain_name(op)
     if name in _FORWARD or name in _NO_INSTRUCTION:
         return name
     for suffix in ("_backward", "_copy", "_backward_overrideable"):

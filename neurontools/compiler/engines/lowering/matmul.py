@@ -48,17 +48,34 @@ def tile_cycles(
         weights_move: whether the k x n operand moves through the array, with the result's rows across the
             partitions; else the m x k operand does.
     """
-    costs = machine.costs
     stationary, moving = (product.m, product.n) if weights_move else (product.n, product.m)
-    tiles_k = -(-product.k // costs.partitions)
+    tiles_k = -(-product.k // machine.costs.partitions)
+    return _swept_cycles(machine, _rounds(machine, product) * tiles_k, stationary, moving, dtype)
+
+
+def fastest_cycles(machine: ModelledCore, product: MatMul, dtype: str) -> tuple[int, float]:
+    """Return the `tile_cycles` of a product in the orientation that takes less time."""
+    choices = (tile_cycles(machine, product, dtype, weights_move=move) for move in (True, False))
+    return min(choices, key=lambda choice: choice[1])
+
+
+def _swept_cycles(
+    machine: ModelledCore, rounds: int, stationary: int, moving: int, dtype: str
+) -> tuple[int, float]:
+    """Return instructions and cycles of `rounds` products of a tile's depth, each of a stationary and a moving matrix."""
+    costs = machine.costs
     tiles_s = -(-stationary // costs.matmul_stationary_columns)
     tiles_m = -(-moving // costs.matmul_moving_columns)
-    batch = -(-product.batch // _packed(machine, product.k, product.batch))
     columns = max(moving, tiles_m * min(costs.matmul_shortest_columns, stationary))
     cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
     # One stationary matrix serves as many results as PSUM holds.
     loads = -(-tiles_m // costs.psum_banks) * costs.load_stationary_cycles
-    return batch * tiles_k * tiles_s * tiles_m, batch * tiles_k * tiles_s * (cycles + loads)
+    return rounds * tiles_s * tiles_m, rounds * tiles_s * (cycles + loads)
+
+
+def _rounds(machine: ModelledCore, product: MatMul) -> int:
+    """Return how often the array is used for the products of a batch."""
+    return -(-product.batch // _packed(machine, product.k, product.batch))
 
 
 def _packed(machine: ModelledCore, depth: int, batch: int) -> int:
@@ -76,8 +93,7 @@ def lower_matmul(low: Lowering, call: LoweredCall) -> None:
     if not found or left is None or right is None or not call.results:
         low.step.is_known = False
         low.read_all(call)
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     product = found[0]
     may_turn = low.costs.hardware_dge_ns > 0 and _is_bound_by_tensor(low, product, left, right)
@@ -93,8 +109,8 @@ def lower_matmul(low: Lowering, call: LoweredCall) -> None:
 
 def _is_bound_by_tensor(low: Lowering, product: MatMul, left: View, right: View) -> bool:
     """Return whether a product computes longer than its factors are loaded, so that slower loads cost nothing."""
-    choices = (tile_cycles(low.machine, product, left.dtype, weights_move=move) for move in (True, False))
-    computing_ns = min(cycles for _, cycles in choices) * low.machine.cycle_ns[Engine.TENSOR]
+    _, cycles = fastest_cycles(low.machine, product, left.dtype)
+    computing_ns = cycles * low.machine.cycle_ns[Engine.TENSOR]
     share = low.costs.dma_transpose_share
     loading_ns = sum(
         dma.transfer_ns(low.machine, low.stored_bytes(view), row_bytes(view)) for view in (left, right)
@@ -229,10 +245,7 @@ def lower_convolution(low: Lowering, call: LoweredCall) -> None:
             continue
         dtype = call.operands[0].dtype
         if backward:
-            count, cycles = min(
-                (tile_cycles(low.machine, product, dtype, weights_move=move) for move in (True, False)),
-                key=lambda choice: choice[1],
-            )
+            count, cycles = fastest_cycles(low.machine, product, dtype)
         else:
             count, cycles = _convolution_cycles(low.machine, product, offsets, dtype)
         made = product.batch * -(-product.n // low.costs.partitions) * product.m
@@ -246,10 +259,9 @@ def lower_convolution(low: Lowering, call: LoweredCall) -> None:
         low.evict(elements, done, call.results[0].slot)
     elif low.step.instructions:
         low.step.instructions[-1].writes = (call.results[0].slot,)
-    for view in call.results:
-        low.write(view, PartitionLayout.CHANNEL if len(view.shape) >= 3 else None)
-        if fuses:
-            low.in_psum.add(view.slot)
+    low.write_all(call, PartitionLayout.CHANNEL, rank=3)
+    if fuses:
+        low.in_psum.update(view.slot for view in call.results)
 
 
 def _weight_row(low: Lowering, view: View) -> int:
@@ -268,13 +280,4 @@ def _convolution_cycles(
     tiles_k = -(-channels // costs.partitions) * -(-offsets // packed)
     if product.k % max(1, offsets):
         tiles_k = -(-product.k // costs.partitions)
-    tiles_s = -(-product.n // costs.matmul_stationary_columns)
-    tiles_m = -(-product.m // costs.matmul_moving_columns)
-    groups = -(
-        -product.batch
-        // min(machine.costs.row_tiles, max(1, costs.partitions // max(1, product.k)), product.batch or 1)
-    )
-    columns = max(product.m, tiles_m * min(costs.matmul_shortest_columns, product.n))
-    cycles = columns * machine.matmul_passes(dtype) + tiles_m * costs.matmul_init_cycles
-    cycles += -(-tiles_m // costs.psum_banks) * costs.load_stationary_cycles
-    return groups * tiles_k * tiles_s * tiles_m, groups * tiles_k * tiles_s * cycles
+    return _swept_cycles(machine, _rounds(machine, product) * tiles_k, product.n, product.m, dtype)

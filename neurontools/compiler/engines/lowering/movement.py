@@ -27,8 +27,7 @@ def lower_gather(low: Lowering, call: LoweredCall) -> None:
     """Lower lookups: a descriptor for each row that is read, never the whole table."""
     made = max(call.results, key=numel, default=None)
     if made is None or not call.operands or numel(made) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     table, indices = call.operands[0], call.operands[1:]
     for view in indices:
@@ -62,8 +61,7 @@ def lower_scatter(low: Lowering, call: LoweredCall) -> None:
     """Lower stores by index: a read-add-write descriptor for each row, after a fill where the result is new."""
     made = max(call.results, key=numel, default=None)
     if made is None or numel(made) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     sources = [view for view in call.operands if view.slot != made.slot]
     for view in sources:
@@ -131,8 +129,7 @@ def _targets(call: LoweredCall) -> tuple[int, ...]:
 
 
 def _write_rows(low: Lowering, call: LoweredCall, *, home: bool = False) -> None:
-    for view in call.results:
-        low.write(view, PartitionLayout.ROW if len(view.shape) >= 2 else None)
+    low.write_all(call, PartitionLayout.ROW, rank=2)
     if home:
         low.step.writes.clear()  # the descriptors put them into HBM
 
@@ -147,8 +144,7 @@ def lower_transfer(low: Lowering, call: LoweredCall) -> None:
     made = max(call.results, key=numel, default=None)
     source = max(sources, key=numel, default=None)
     if made is None or source is None or numel(made) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     layout = low.layout_of(source)
     slots, targets = tuple(view.slot for view in sources), _targets(call)
@@ -171,8 +167,7 @@ def lower_transfer(low: Lowering, call: LoweredCall) -> None:
     else:
         low.pass_on(slots, targets, flops(call.node))
     low.in_psum.difference_update(slots)
-    for view in call.results:
-        low.write(view, layout if len(view.shape) >= 2 else None)
+    low.write_all(call, layout, rank=2)
 
 
 _BLOCK_COLUMNS = 512  # of a matrix that is transposed block by block
@@ -218,8 +213,7 @@ def lower_iota(low: Lowering, call: LoweredCall) -> None:
             flops=flops(call.node),
             fixed_cycles=low.costs.gpsimd_fixed_cycles,
         )
-    for view in call.results:
-        low.write(view)
+    low.write_all(call)
 
 
 def lower_collective(low: Lowering, call: LoweredCall) -> None:

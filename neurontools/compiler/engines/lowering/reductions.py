@@ -23,8 +23,7 @@ def _prepare(
     low.read_all(call)
     main = call.main
     if main is None or numel(main) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return None
     if layout is PartitionLayout.ROW and len(main.shape) >= 2:
         rows = numel(main) // main.shape[-1]
@@ -196,8 +195,7 @@ def lower_reduction(low: Lowering, call: LoweredCall) -> None:
     low.read_all(call)
     main = max(call.operands, key=numel, default=None)
     if main is None or numel(main) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     low.step.streams = True
     sources, targets = _slots(call)
@@ -242,8 +240,7 @@ def lower_reduction(low: Lowering, call: LoweredCall) -> None:
             Engine.VECTOR, "REDUCE", elements, factor, sources, targets, pieces=pieces, flops=flops(call.node)
         )
     low.in_psum.difference_update(sources)
-    for view in call.results:
-        low.write(view)
+    low.write_all(call)
 
 
 def sum_rows(low: Lowering, main: View, sources: tuple[int, ...], target: int, times: int = 1) -> None:
@@ -273,8 +270,7 @@ def lower_pooling(low: Lowering, call: LoweredCall) -> None:
     low.read_all(call)
     sizes = [numel(view) for view in (*call.results, *call.operands)]
     if not call.operands or min(sizes) == 0:
-        for view in call.results:
-            low.write(view)
+        low.write_all(call)
         return
     main = call.main
     assert main is not None
@@ -290,8 +286,7 @@ def lower_pooling(low: Lowering, call: LoweredCall) -> None:
     sources, targets = _slots(call)
     low.emit(Engine.VECTOR, "REDUCE", elements, 1.0, sources, targets, flops=flops(call.node))
     low.in_psum.difference_update(sources)
-    for view in call.results:
-        low.write(view, layout if len(view.shape) >= 4 else None)
+    low.write_all(call, layout, rank=4)
 
 
 def lower_scan(low: Lowering, call: LoweredCall) -> None:
