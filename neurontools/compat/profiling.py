@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.xla import api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _lock = threading.Lock()
 _captures: list[Capture] = []
@@ -53,6 +57,19 @@ def stop_trace() -> None:
         observers = api.runtime().observers
         if capture in observers:
             observers.remove(capture)
+
+
+@contextmanager
+def profile_block(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Profile a block; without the device nothing happens. `neurontools.profile` is this."""
+    if not api.is_active():
+        yield
+        return
+    start_trace(directory)
+    try:
+        yield
+    finally:
+        stop_trace()
 
 
 class profile:  # noqa: N801 # the documented name

@@ -8,13 +8,16 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.garbage import without_collection
 from neurontools.errors import NeuronToolsError
+from neurontools.runtime.host_activity import HostEvent, observers, report
 from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
+from neurontools.xla.debugging.compile_log import current_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +75,11 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         atexit.register(shutdown)
 
 
+def is_active() -> bool:
+    """Return whether torch knows the device in this process."""
+    return _engine is not None
+
+
 def engine() -> DeviceEngine:
     """Return the engine of this process.
 
@@ -86,7 +94,11 @@ def engine() -> DeviceEngine:
 def mark_step(wait: bool = False) -> None:
     """Run the pending graphs, then the step closures; graphs run synchronously, so `wait` changes nothing."""
     metrics.count("MarkStep")
+    start_ns = time.monotonic_ns()
     engine().sync()
+    if observers:
+        source = current_source()
+        report(HostEvent.STEP, start_ns, time.monotonic_ns(), name="mark_step", source=source)
     if debug_analysis.shows_compilations():
         debug_analysis.show_metrics()
     metrics.append_to_file()
@@ -107,6 +119,9 @@ def set_eager(enabled: bool) -> None:
 
 def wait_device_ops() -> None:
     """Return when the device has nothing left to do: at once, as graphs run synchronously."""
+    if observers:
+        now_ns = time.monotonic_ns()
+        report(HostEvent.WAIT, now_ns, now_ns, name="wait_device_ops", source=current_source())
 
 
 def add_step_closure(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:

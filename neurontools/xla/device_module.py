@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import time
 import types
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.host_events import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -202,7 +205,8 @@ class DeviceFunctions:
 
     def synchronize(self, device: Device = None) -> None:
         """End the recording of a device and run it."""
-        self._engine.sync(self.index_of(device), "synchronize")
+        with Observed(HostEvent.WAIT, "synchronize") if observers else nullcontext():
+            self._engine.sync(self.index_of(device), "synchronize")
 
     def get_device_name(self, device: Device = None) -> str:
         """Return the core version, such as NC_v2."""

@@ -13,10 +13,12 @@ import torch
 from torch.utils._pytree import tree_map
 
 from neurontools.cache.extraction import RecordKind, record
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import storage_of
+from neurontools.xla.host_events import Observed
 from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ def run_on_cpu(
         with (
             host_execution(),
             store.drawing() if store is not None and operator.random else nullcontext(),
+            Observed(HostEvent.CPU_OPERATOR, operator.name) if observers else nullcontext(),
         ):
             outcome = operator.overload(*host_args, **host_kwargs)
         return tree_map(up, outcome)

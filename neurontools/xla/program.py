@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.garbage import without_collection
 from neurontools.compiler.graph import Graph, Slot
+from neurontools.compiler.neff import network_name
+from neurontools.runtime.host_activity import HostEvent, observers, report
 from neurontools.xla.accelerator import Program
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.debugging.compile_log import current_source, refined
 from neurontools.xla.debugging.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, overload_of
 from neurontools.xla.geometry import layout_bytes
@@ -65,7 +67,7 @@ class ProgramStore:
             return self._build(trace, live, cause)
 
     def _build(self, trace: RecordedTrace, live: tuple[int, ...], cause: str) -> Program:
-        graph = build_graph(trace, live, f"{cause} at {current_source() or 'an unknown line'}")
+        graph = build_graph(trace, live, f"{refined(cause)} at {current_source() or 'an unknown line'}")
         loaded = self._load(graph, cause)
         inputs = set(graph.inputs)
         fresh = tuple(slot for slot in live if slot not in inputs)
@@ -93,10 +95,18 @@ class ProgramStore:
         if known is not None:
             metrics.count("CachedCompile")
             return known
-        start_ns = time.perf_counter_ns()
+        start_ns = time.monotonic_ns()
         loaded = self._accelerator.load(self._index, graph)
+        end_ns = time.monotonic_ns()
         metrics.count("CachedCompile" if loaded.hit else "UncachedCompile")
-        metrics.sample("CompileTime", time.perf_counter_ns() - start_ns)
+        metrics.sample("CompileTime", end_ns - start_ns)
+        if observers:
+            kind = HostEvent.CACHE_HIT if loaded.hit else HostEvent.COMPILE
+            source = current_source()
+            count = len(graph.nodes)
+            report(
+                kind, start_ns, end_ns, nc=self._index, name=network_name(graph), source=source, number=count
+            )
         metrics.sample("TensorsGraphSize", len(graph.nodes), "")
         if cause != EAGER and shows_compilations():
             show_compilation(graph, loaded, cause)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph_nodes import contiguous_strides
+from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
@@ -35,6 +36,7 @@ from neurontools.xla.geometry import (
     view_of,
 )
 from neurontools.xla.graph_values import UnstorableError
+from neurontools.xla.host_events import observed_cut, report_buffer, report_results
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
@@ -173,10 +175,14 @@ class Recorder:
             self.account.charge(buffer.nbytes)
             buffer.charged = True
             self.created += 1
+            if observers:
+                report_buffer(self.index, buffer)
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Release the memory of a buffer; called from its finalizer."""
         self.destroyed += 1
+        if observers:
+            report_release(self.index, buffer, buffer.nbytes)
         self.account.release(buffer.nbytes, defer=self.node.parent is not None)
 
     def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
@@ -391,7 +397,8 @@ class Recorder:
             if self.node.parent is None:
                 return
             try:
-                self._execute(cause)
+                with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
+                    self._execute(cause)
             except BaseException:
                 self._lose()
                 raise
@@ -444,6 +451,8 @@ class Recorder:
                 self.account.charge(program.fresh_bytes)
             for slot in program.fresh:
                 slots[slot].charged = True
+            if observers:
+                report_results(self.index, program, slots)
             start_ns = time.perf_counter_ns()
             if program.loaded.extracted:
                 self._blank(live)

@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 
 from neurontools.compiler.graph_nodes import contiguous_strides
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import COPY
 from neurontools.xla.device_guard import register_views
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.geometry import META, restride
+from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from neurontools.xla.engine import DeviceEngine, Kernel, TensorStore, TensorStores
 
+T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
 _METADATA = (
     "set_.source_Tensor",
@@ -204,13 +210,12 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
             return _copy_resolved(self, src)
         if self.device == src.device:
             return copy_on_device(self, src)
-        source = engine.store_of(src)
-        host = src if source is None else _download(source, src)
-        target = engine.store_of(self)
+        source, target = engine.store_of(src), engine.store_of(self)
         if target is not None:
+            host = src if source is None else _download(source, src, lambda host: host)
             return _upload_into(target, self, host, copy_on_device)
-        with host_execution():
-            return self.copy_(host)
+        assert source is not None
+        return _download(source, src, self.copy_)
 
     def _copy_from(self: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         return copy_(dst, self)
@@ -224,22 +229,21 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
             return _to_device(self, dtype, device, memory_format)
         if device is None or (device.type == "xla" and engine.store(device) is source):
             return convert_on_device(self, dtype=dtype, memory_format=memory_format)
-        host = _download(source, self)
         if device.type == "xla":
-            return _to_device(host, dtype, device, memory_format)
-        with host_execution():
-            return host.to(
-                device, dtype or self.dtype, memory_format=memory_format or torch.preserve_format, copy=True
-            )
+            return _to_device(_download(source, self, lambda host: host), dtype, device, memory_format)
+        form = memory_format or torch.preserve_format
+        wanted = dtype or self.dtype
+        return _download(source, self, lambda host: host.to(device, wanted, memory_format=form, copy=True))
 
     def _to_device(host: torch.Tensor, dtype: Any, device: Any, memory_format: Any) -> torch.Tensor:
-        return _uploaded(engine.store(device), _copied(host, dtype, memory_format))
+        start_ns = time.monotonic_ns()
+        return _uploaded(engine.store(device), _copied(host, dtype, memory_format), start_ns)
 
     def _local_scalar_dense(self: torch.Tensor) -> Any:
         metrics.count("aten::_local_scalar_dense")
         store = engine.store_of(self)
         assert store is not None
-        return _download(store, self).item()
+        return _download(store, self, torch.Tensor.item, ".item()")
 
     return {
         "copy_": copy_,
@@ -276,30 +280,40 @@ def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
     return self.copy_(self.conj().clone()) if self.is_complex() else self
 
 
-def _download(store: TensorStore, tensor: torch.Tensor) -> torch.Tensor:
-    start_ns = time.perf_counter_ns()
-    host = store.read(tensor, "copy to the CPU")
-    metrics.sample("TransferFromDeviceTime", time.perf_counter_ns() - start_ns)
+def _download(
+    store: TensorStore, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
+) -> T:
+    """Return the copy of a tensor's contents that `copy` makes; a recorded value is computed first."""
+    start_ns = time.monotonic_ns()
+    host = store.read(tensor, cause)
+    with host_execution():
+        copied = copy(host)
+    metrics.sample("TransferFromDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("InboundData", host.numel() * host.itemsize, "B")
-    return host
+    if observers:
+        report_copy(HostEvent.DOWNLOAD, start_ns, host.numel() * host.itemsize, store.device.index)
+    return copied
 
 
-def _uploaded(store: TensorStore, host: torch.Tensor) -> torch.Tensor:
-    start_ns = time.perf_counter_ns()
+def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Tensor:
     tensor = store.adopt(host)
-    metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
+    metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("OutboundData", host.numel() * host.itemsize, "B")
+    if observers:
+        report_copy(HostEvent.UPLOAD, start_ns, host.numel() * host.itemsize, store.device.index)
     return tensor
 
 
 def _upload_into(
     store: TensorStore, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
 ) -> torch.Tensor:
-    start_ns = time.perf_counter_ns()
+    start_ns = time.monotonic_ns()
     with store.lock, host_execution():
         is_whole = store.replace(target, host)
         if not is_whole:
             uploaded = store.adopt(host.to(target.dtype, copy=True))
-    metrics.sample("TransferToDeviceTime", time.perf_counter_ns() - start_ns)
+    metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("OutboundData", host.numel() * host.itemsize, "B")
+    if observers:
+        report_copy(HostEvent.UPLOAD, start_ns, host.numel() * host.itemsize, store.device.index)
     return target if is_whole else copy_on_device(target, uploaded)

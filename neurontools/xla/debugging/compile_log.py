@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 # In every program, the first step and the second one, in which the optimizer has its state, are new graphs.
 _USUAL_COMPILES = 2
 
+COPY = "copy to the CPU"
+PRINT = "print of a tensor"
+
 _GENERATED = "<neurontools "
 _OWN = os.path.dirname(neurontools.__file__) + os.sep
 _NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED)
+_PRINTING = os.path.join(os.path.dirname(torch.__file__), "_tensor_str.py")
 _DEVICE = (os.path.join(_OWN, "xla", ""), _GENERATED)
 
 
@@ -70,6 +74,16 @@ def current_source() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def refined(cause: str) -> str:
+    """Return what ended a recording, with the name of torch's function if that says more than "copy to the CPU"."""
+    frame: FrameType | None = sys._getframe(1) if cause == COPY else None
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
+        if frame.f_code.co_filename == _PRINTING:
+            return PRINT
+        frame = frame.f_back
+    return cause
 
 
 def python_frames() -> list[Frame]:

@@ -9,14 +9,17 @@ the graph, as in HLO, so that all workers have the same graph. In a group of one
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from neurontools.collectives.groups import format_groups, parse_groups
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.distributed import communicator
 from neurontools.xla.distributed.worker_group import REDUCTIONS
+from neurontools.xla.host_events import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +46,8 @@ _SCHEMAS = (
     "send(Tensor input, int target, int tag) -> ()",
     "recv_(Tensor(a!) output, int source, int tag) -> ()",
 )
+_PAIRWISE = frozenset({"collective_permute", "send", "receive"})  # between two workers, not in a group
+_PAIR = 2
 _library: Any = None
 
 
@@ -65,7 +70,7 @@ def define() -> None:
     for schema in _SCHEMAS:
         _library.define(schema)
     for name, kernel in kernels.items():
-        _library.impl(name, kernel, "CPU")
+        _library.impl(name, _reported(kernel), "CPU")
 
 
 # The functions that programs call. Tensors are on the device or on the CPU.
@@ -242,6 +247,23 @@ def _replica_groups(groups: Groups) -> tuple[str, int]:
 
 
 # Kernels: on host tensors, when the graph is executed.
+
+
+def _reported(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that tells profilers its name, its bytes and the size of its group."""
+    name = kernel.__name__.strip("_")
+
+    @functools.wraps(kernel)
+    def run(tensors: Any, *arguments: Any) -> Any:
+        if not observers:
+            return kernel(tensors, *arguments)
+        several = tensors if isinstance(tensors, list) else [tensors]
+        nbytes = sum(tensor.numel() * tensor.itemsize for tensor in several)
+        size = _PAIR if name in _PAIRWISE else communicator.current().group_in(arguments[-1]).size
+        with Observed(HostEvent.COLLECTIVE, name, nbytes=nbytes, number=size):
+            return kernel(tensors, *arguments)
+
+    return run
 
 
 def _group(groups: str) -> WorkerGroup:

@@ -8,15 +8,18 @@ All workers must run their collectives in the same order, so a collective on CPU
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
 from neurontools.xla.distributed import collectives, communicator
 from neurontools.xla.distributed.communicator import Communicator
 from neurontools.xla.distributed.worker_group import REDUCTIONS
+from neurontools.xla.host_events import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -234,7 +237,8 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Any:
         """Run the recorded operators and wait for all members."""
         api.engine().sync()
-        communicator.current().group(self._ranks).barrier()
+        with Observed(HostEvent.COLLECTIVE, "barrier", number=self.size()) if observers else nullcontext():
+            communicator.current().group(self._ranks).barrier()
         return _finished([])
 
     def send(self, tensors: list[torch.Tensor], target: int, tag: int = 0) -> Any:

@@ -13,12 +13,14 @@ import os
 import select
 import socket
 import struct
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
 from neurontools.machine.processes import peer_of
+from neurontools.runtime.host_activity import HostEvent, observers, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -240,10 +242,13 @@ class SharedExchange:
                 connection.send(message)
             except OSError as error:
                 raise waiting.failure(error, position) from None
+        start_ns = time.monotonic_ns()
         for position, connection in self._connections.items():
             received = self._receive(position, connection.recv, waiting)
             if received != message:
                 raise waiting.mismatch(position, received.decode().partition(" ")[2])
+        if observers:
+            report(HostEvent.PEER_WAIT, start_ns, time.monotonic_ns(), name=what)
 
     def _receive(self, position: int, receive: Callable[[int], T], waiting: Waiting) -> T:
         while True:

@@ -10,6 +10,7 @@ import torch
 from neurontools.compat import structures
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
+from neurontools.xla.host_events import timed_batches
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -46,7 +47,7 @@ class MpDeviceLoader:
 
     def __iter__(self) -> Iterator[Any]:
         pending = 0
-        for batch in self._loader:
+        for batch in timed_batches(self._loader):
             yield structures.to_device(batch, self._device)
             pending += 1
             if pending == self._batches_per_execution:
