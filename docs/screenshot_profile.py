@@ -19,7 +19,7 @@ ZOOM = ("down", "down", "down", "down", "tab", *["w"] * 12)
 
 async def take(capture: Path, theme: str) -> dict[str, str]:
     """Open a capture, zoom in on the first executions and return what the viewer shows, then its other pages."""
-    from neurontools.profiler.trace.trace import load
+    from neurontools.profiler.trace.load import load
     from neurontools.tui.profile.app import ProfileApp
 
     pictures = {}

@@ -34,8 +34,9 @@ CACHE_AUTO_PRUNE = "NEURONTOOLS_CACHE_AUTO_PRUNE"
 CACHE_RUN = "NEURONTOOLS_CACHE_RUN"
 EXPLAIN = "NEURONTOOLS_EXPLAIN"
 EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
+PROFILE_SESSION = "NEURONTOOLS_PROFILE_SESSION"
 
-FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG})
+FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION})
 """Variables that our programs set for the programs they start; not settings."""
 
 DEFAULT_MACHINE = "default"
@@ -101,6 +102,11 @@ DOCUMENTED = (
     ),
     (RUN, "", "set by neuron-run in the programs it starts"),
     (EXPLAIN, "", "set by neuron-run --explain in the programs it starts"),
+    (
+        PROFILE_SESSION,
+        "",
+        "set by neuron-run --profile: the run that the profiles of its processes belong to",
+    ),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

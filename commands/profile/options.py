@@ -24,7 +24,8 @@ def add_reading_verb(
     add = parser.add_argument
     add("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
     add("-d", "--session-dir", metavar="DIR", help="same as DIR")
-    add("-s", "--session-file", metavar="FILE", help="one process's directory or its events.bin")
+    add("-s", "--session-file", metavar="FILE", help="one process's directory or a file of its records")
+    add("--session", type=int, metavar="N", help="which run of DIR, 1 is the oldest (default: the newest)")
     add("-n", "--neff-path", metavar="NEFF", help="only models loaded from this NEFF")
     add("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
     add("--from", dest="from_time", metavar="TIME", help="start of the time range, e.g. 1.5ms")
@@ -46,7 +47,8 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
 
     require_numpy()
     from neurontools.profiler.capture.settings import parse_numbers
-    from neurontools.profiler.trace.trace import Selection, load, select
+    from neurontools.profiler.trace.load import load
+    from neurontools.profiler.trace.selection import Selection, select
 
     given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
     if len(given) > 1:
@@ -58,4 +60,4 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
     )
-    return select(load(given[0] if given else DEFAULT_DIRECTORY), wanted)
+    return select(load(given[0] if given else DEFAULT_DIRECTORY, arguments.session), wanted)

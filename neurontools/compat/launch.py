@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from neurontools import env
 from neurontools.errors import NeuronToolsError
@@ -78,6 +79,7 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values["NEURON_RT_INSPECT_ENABLE"] = "1"
         values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = base.get("NEURON_RT_INSPECT_DEVICE_PROFILE") or "1"
         values["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(options.profile)
+        values[env.PROFILE_SESSION] = f"{time.time_ns()}-{os.getpid()}"
     return values
 
 

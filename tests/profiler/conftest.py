@@ -11,14 +11,18 @@ import pytest
 
 from neurontools import __version__
 from neurontools.base.procfs import read_boot_id
-from neurontools.compiler.engines.cost import Engine, OpCost
-from neurontools.profiler.capture.format import Meta, NeffProgram, Peaks, pairing_hash
+from neurontools.compiler.engines.cost import CostRow, Engine, GraphCost, OpCost
+from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.neff import pack
+from neurontools.profiler.capture.format import Meta, Peaks
 from neurontools.profiler.capture.observer import Capture
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.trace.trace import Trace, load
+from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from neurontools.profiler.trace.trace import Trace
 
 _OPCODES = {"Tensor": "MATMUL", "Scalar": "ACTIVATE", "DMA": "DMA_DIRECT2D"}
 
@@ -38,7 +42,7 @@ class LoadedModel:
 class Maker:
     """Makes programs, models and captures."""
 
-    start_ns = 5_000_000_000_000
+    start_ns = 1_000_000_000
 
     @staticmethod
     def meta(options: CaptureOptions) -> Meta:
@@ -50,7 +54,7 @@ class Maker:
             os.getpid(),
             ("python", "train.py"),
             read_boot_id(),
-            time.monotonic_ns(),
+            1,
             time.time_ns(),
             options.device.value,
             options.max_events_per_nc,
@@ -86,22 +90,42 @@ class Maker:
         )
 
     def capture(self, directory: Path, options: CaptureOptions | None = None, **more: Any) -> Capture:
-        """Start a capture whose NEFFs are names: `mlp` is known, `bad` is damaged."""
+        """Start a capture."""
         options = options or CaptureOptions(device=DeviceProfile.SESSION)
-        return Capture(
-            str(directory),
-            more.pop("meta", None) or self.meta(options),
-            options,
-            read_program=more.pop("read_program", self.program),
-            **more,
+        return Capture(str(directory), more.pop("meta", None) or self.meta(options), options, **more)
+
+    def neff(self, operations: tuple[OpCost, ...] | None = None, total_ns: int = 25_000) -> bytes:
+        """A NEFF whose schedule is hand-made: by default that of `mlp`."""
+        operations = operations or self.mlp()
+        graph = Graph(
+            slots=tuple(Slot(65_536) for _ in operations),
+            inputs=(),
+            lifted=0,
+            nodes=tuple(
+                Node(each.name, (), (), (View(slot, "float32", (128, 128), (128, 1), 0),), each.source)
+                for slot, each in enumerate(operations)
+            ),
+            outputs=(),
         )
+        rows = tuple(
+            CostRow(
+                number,
+                each.opcode,
+                each.engine,
+                each.start_ns,
+                each.duration_ns,
+                each.busy_ns or each.duration_ns,
+                each.count,
+                each.flops,
+                each.read_bytes,
+                each.write_bytes,
+            )
+            for number, each in enumerate(operations)
+        )
+        return pack(graph, GraphCost(rows, total_ns, graph=graph), name="mlp", build_version="2.0.0")
 
-    def program(self, neff: bytes) -> NeffProgram:
-        return NeffProgram(pairing_hash(neff), 25_000, self.mlp())
-
-    @staticmethod
-    def model(nc: int = 0, neff: bytes = b"mlp", model_id: int = 10001, name: str = "mlp") -> Any:
-        return LoadedModel(model_id, name, bytes(range(16)), nc, nc, neff)
+    def model(self, nc: int = 0, neff: bytes = b"", model_id: int = 10001, name: str = "mlp") -> Any:
+        return LoadedModel(model_id, name, bytes(range(16)), nc, nc, neff or self.neff())
 
     def train(
         self, capture: Capture, steps: int = 5, ncs: tuple[int, ...] = (0,), wall_ns: int = 300_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.errors import UsageError
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture import format as capture_format
 from neurontools.profiler.capture.format import ProfileError, Track
@@ -24,13 +24,12 @@ from neurontools.profiler.capture.settings import (
     options_from_environ,
     output_directory,
 )
+from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
-from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from conftest import Maker
 
-    from neurontools.profiler.capture.format import NeffProgram
 
 INSPECT = "NEURON_RT_INSPECT_"
 
@@ -41,18 +40,17 @@ def only(directory: Path) -> Path:
 
 
 def test_a_record_has_the_layout_that_numpy_maps() -> None:
-    packed = capture_format.RECORD.pack(2**62, 5, 1, 2, 3, 1003, 7, Track.DMA)
+    packed = capture_format.RECORD.pack(2**62, 5, -9, 1, 2, 3, 1003, 7, Track.HOST)
     (record,) = np.frombuffer(packed, dtype=capture_format.record_dtype())
-    assert capture_format.RECORD.size == capture_format.record_dtype().itemsize == 32
-    assert record.tolist() == (2**62, 5, 1, 2, 3, 1003, 7, Track.DMA)
+    assert capture_format.RECORD.size == capture_format.record_dtype().itemsize == 40
+    assert record.tolist() == (2**62, 5, -9, 1, 2, 3, 1003, 7, Track.HOST)
 
 
 def test_a_run_becomes_events_on_two_clocks(home: Path, maker: Maker) -> None:
     maker.finished(home / "p", steps=3)
     (capture,) = open_captures(str(home / "p"))
-    track = capture.events["track"]
-    counts = {kind: int((track == kind).sum()) for kind in Track if (track == kind).any()}
-    assert counts == {
+    assert capture.records["track"].tolist() == [Track.RUNTIME, *[Track.MODEL] * 3]
+    assert {row.track: row.events.count for row in load(str(home / "p")).rows} == {
         Track.RUNTIME: 1 + 3,
         Track.HARDWARE: 3,
         Track.MODEL: 3,
@@ -73,8 +71,8 @@ def test_the_neff_is_stored_once_and_paired_by_its_hash(home: Path, maker: Maker
     maker.finished(home / "p", ncs=(0, 1))
     (stored,) = only(home / "p").glob("neff_*.neff")
     (capture,) = open_captures(str(home / "p"))
-    assert stored.read_bytes() == b"mlp"
-    assert {f"neff_{model.neff_hash}.neff" for model in capture.models} == {stored.name}
+    assert stored.read_bytes() == maker.neff()
+    assert {f"neff_{model.neff_hash}.neff" for model in capture.models.values()} == {stored.name}
     assert len(capture.programs) == 1
 
 
@@ -85,9 +83,13 @@ def test_device_time_starts_at_the_wall_start_and_never_overlaps(home: Path, mak
     for execution, start in enumerate((10_000, 15_000, 90_000), 1):
         capture.on_execute(model, execution, start, start + 4_000, 0)
     capture.on_close()
-    (opened,) = open_captures(str(home / "p"))
-    starts = opened.events["start_ns"][opened.events["track"] == Track.MODEL].tolist()
-    assert starts == [10_000, 35_000, 90_000]  # the second waits for the 25 us of the first
+    (runs,) = load(str(home / "p")).runs
+    assert (runs.wall_start + 1_000).tolist() == [10_000, 15_000, 90_000]
+    assert (runs.device_start + 1_000).tolist() == [
+        10_000,
+        35_000,
+        90_000,
+    ]  # the second waits for the first's 25 us
 
 
 def test_a_failed_execution_has_a_status_and_no_device_records(home: Path, maker: Maker) -> None:
@@ -99,7 +101,7 @@ def test_a_failed_execution_has_a_status_and_no_device_records(home: Path, maker
     capture.on_close()
     found = load(str(home / "p"))
     (model_row,) = found.rows_of(Track.MODEL)
-    assert found.execution[model_row.span].tolist() == [1, 3]
+    assert model_row.events.block(0, 2).execution.tolist() == [1, 3]
     assert summarise(found).models[0].failures == 2
 
 
@@ -116,32 +118,33 @@ def test_without_device_profile_only_wall_times_are_stored(home: Path, maker: Ma
     assert "no device profile" in summarise(found).warnings[0]
 
 
-def test_over_the_limit_the_newest_are_dropped_counted_and_reported_once(home: Path, maker: Maker) -> None:
+def test_over_the_limit_the_oldest_are_dropped_counted_and_reported_once(home: Path, maker: Maker) -> None:
     said: list[str] = []
-    options = CaptureOptions(device=DeviceProfile.SESSION, max_events_per_nc=20)
+    options = CaptureOptions(device=DeviceProfile.SESSION, max_events_per_nc=400)
     capture = maker.capture(home / "p", options, on_warning=said.append)
-    maker.train(capture, steps=15)
+    maker.train(capture, steps=2000, wall_ns=400_000)
     capture.on_close()
     found = load(str(home / "p"))
-    sizes = {row.track: row.last - row.first for row in found.rows}
-    assert sizes[Track.RUNTIME] + sizes[Track.HARDWARE] == 20
-    assert sizes[Track.MODEL] == 2  # 9 records each
-    assert found.processes[0].dropped == ((0, 11, 13),)
-    assert len(said) == 2
-    assert "11 system events and the device records of 13 executions" in summarise(found).warnings[0]
+    (runs,) = found.runs
+    kept = len(runs.number)
+    assert 800 <= kept <= 900  # 400 of each of two cores, and the file of 100 records that is written
+    assert runs.number.tolist() == list(range(2001 - kept, 2001))
+    assert {row.track: row.events.count for row in found.rows}[Track.TENSOR] == 2 * kept
+    (warning,) = said
+    assert f"dropped {2001 - kept}" in warning
+    assert any(f"the oldest {2001 - kept} records dropped" in each for each in summarise(found).warnings)
 
 
 def test_a_damaged_neff_costs_the_device_profile_and_not_the_run(home: Path, maker: Maker) -> None:
-    def refuse(neff: bytes) -> NeffProgram:
-        raise NeuronToolsError("not a NEFF")
-
-    said: list[str] = []
-    capture = maker.capture(home / "p", on_warning=said.append, read_program=refuse)
-    maker.train(capture, steps=2)
-    capture.on_close()
-    assert "not a NEFF" in said[0]
-    assert len(said) == 1
-    assert load(str(home / "p")).event_count == 1 + 2 * 2
+    maker.finished(home / "p", steps=2)
+    (stored,) = only(home / "p").glob("neff_*.neff")
+    for damage, reason in ((b"x" * 2000, "NEFF"), (None, "No such file")):
+        stored.write_bytes(damage) if damage else stored.unlink()
+        found = load(str(home / "p"))
+        assert found.event_count == 1 + 2 * 2
+        (problem,) = found.problems
+        assert problem.startswith("no device records of NEFF ")
+        assert reason in problem
 
 
 def test_filtered_cores_and_events_are_not_recorded(home: Path, maker: Maker) -> None:
@@ -154,8 +157,8 @@ def test_filtered_cores_and_events_are_not_recorded(home: Path, maker: Maker) ->
 def test_a_second_capture_of_the_same_process_gets_its_own_directory(home: Path, maker: Maker) -> None:
     for _ in range(2):
         maker.finished(home / "p", steps=1)
-    assert len(list((home / "p").iterdir())) == 2
-    assert len(open_captures(str(home / "p"))) == 2
+    name = f"i-0123456789abcdef0_pid_{os.getpid()}"
+    assert sorted(path.name for path in (home / "p").iterdir()) == [name, f"{name}_2"]
 
 
 def test_events_after_the_end_and_of_unknown_models_are_ignored(home: Path, maker: Maker) -> None:
@@ -177,14 +180,14 @@ def test_a_full_disk_ends_the_capture_with_one_warning_and_not_the_run(home: Pat
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        maker.train(capture, steps=100)
+        maker.train(capture, steps=1000)
         capture.on_close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
     assert len(said) == 1
     assert "File too large" in said[0]
-    assert 0 < load(str(home / "p")).event_count <= 128
+    assert sum(runs.number.size for runs in load(str(home / "p")).runs) <= 4096 // 40
 
 
 def test_an_unusable_directory_is_named(home: Path, maker: Maker) -> None:
@@ -229,11 +232,12 @@ def test_a_capture_killed_in_the_middle_still_opens(home: Path) -> None:
 
 def test_every_cut_of_the_event_file_opens(home: Path, maker: Maker) -> None:
     maker.finished(home / "p", steps=2)
-    path = only(home / "p") / "events.bin"
+    path = only(home / "p") / "events-000000.bin"
     whole = path.read_bytes()
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        assert load(str(home / "p")).event_count == size // capture_format.RECORD.size
+        (capture,) = open_captures(str(home / "p"))
+        assert len(capture.records) == size // capture_format.RECORD.size
 
 
 def test_a_forked_child_writes_nothing(home: Path, maker: Maker) -> None:

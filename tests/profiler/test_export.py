@@ -154,7 +154,10 @@ def test_summary_chrome_and_perfetto_give_identical_totals(trace: Trace) -> None
 
 
 def test_every_event_keeps_its_nanoseconds(trace: Trace) -> None:
-    expected = sorted(zip(trace.start.tolist(), trace.duration.tolist(), strict=True))
+    blocks = [block for row in trace.rows for block in row.events.blocks()]
+    expected = sorted(
+        pair for block in blocks for pair in zip(block.start.tolist(), block.duration.tolist(), strict=True)
+    )
     for slices in (read_chrome(as_chrome(trace)), read_perfetto(as_perfetto(trace))):
         assert sorted((each.start, each.duration) for each in slices) == expected
 
@@ -183,7 +186,7 @@ def test_chrome_json_is_one_event_a_line_and_survives_a_cut(trace: Trace) -> Non
 
 
 def test_names_with_control_characters_and_quotes_are_escaped(home: Path, maker: Maker) -> None:
-    from neurontools.profiler.trace.trace import load
+    from neurontools.profiler.trace.load import load
 
     name = 'a"b\\\x01\n\u2028 é \ud800'
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +12,10 @@ from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.summary import summarise
-from neurontools.profiler.capture.format import Track, program_of_neff
+from neurontools.profiler.capture.format import Track
 from neurontools.profiler.capture.observer import describe_run
-from neurontools.profiler.capture.settings import CaptureOptions
-from neurontools.profiler.trace.trace import load
+from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
+from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,11 +56,11 @@ class Simulated:
 
 def test_the_profile_shows_the_schedule_of_the_cost_model(home: Path, maker: Maker, neff: bytes) -> None:
     cost = parse(neff).cost
+    options = CaptureOptions(device=DeviceProfile.SESSION)
     capture = maker.capture(
         home / "p",
-        meta=describe_run(Simulated("trn1.2xlarge"), CaptureOptions()),
-        read_program=program_of_neff,
-    )  # type: ignore[arg-type]
+        meta=replace(describe_run(Simulated("trn1.2xlarge"), options), started_ns=1),  # type: ignore[arg-type]
+    )
     model = maker.model(neff=neff, name="two_products")
     capture.on_load(model, 1_000, 2_000)
     for execution in (1, 2, 3):
@@ -70,8 +71,10 @@ def test_the_profile_shows_the_schedule_of_the_cost_model(home: Path, maker: Mak
     (tensor,) = trace.rows_of(Track.TENSOR)
     offsets = [op.start_ns for op in cost.ops if op.engine.value == "Tensor"]
     model_row = trace.rows_of(Track.MODEL)[0]
-    begun = trace.start[model_row.span].tolist()
-    assert trace.start[tensor.span].tolist() == [start + offset for start in begun for offset in offsets]
+    begun = model_row.events.block(0, 3).start.tolist()
+    assert tensor.events.block(0, tensor.last - tensor.first).start.tolist() == [
+        start + offset for start in begun for offset in offsets
+    ]
     metrics = {metric.name: metric.value for metric in summarise(trace).cores[0].metrics}
     assert metrics["total_time"] == pytest.approx(3 * cost.total_ns / 1e9)
     assert metrics["model_flops"] == 3 * cost.matmul_flops == 3 * 2 * 2 * 512**3
@@ -96,11 +99,11 @@ def test_peaks_are_those_of_a_logical_core(name: str) -> None:
 
 
 def test_a_neff_that_is_damaged_still_gives_wall_times(home: Path, maker: Maker, neff: bytes) -> None:
-    said: list[str] = []
-    capture = maker.capture(home / "p", read_program=program_of_neff, on_warning=said.append)
+    capture = maker.capture(home / "p")
     model = maker.model(neff=neff[: len(neff) // 2])
     capture.on_load(model, 1_000, 2_000)
     capture.on_execute(model, 1, 3_000, 4_000, 0)
     capture.on_close()
-    assert "no device profile for NEFF" in said[0]
-    assert load(str(home / "p")).event_count == 3
+    trace = load(str(home / "p"))
+    assert trace.problems[0].startswith("no device records of NEFF ")
+    assert trace.event_count == 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,8 +18,8 @@ from neurontools.profiler.capture.format import ProfileError, read_meta
 from neurontools.profiler.capture.observer import describe_run
 from neurontools.profiler.capture.settings import CaptureOptions
 from neurontools.profiler.exchange.export_timeline import layout
+from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
-from neurontools.profiler.trace.trace import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def test_a_real_ntff_is_refused_by_name(home: Path) -> None:
         ("peaks", '{"clock_hz": Infinity}'),
         ("peaks", '{"clock_hz": 1e308}'),
         ("cores", '["a"]'),
-        ("dropped", "[[1, 2]]"),
+        ("session", "[[1, 2]]"),
         ("command", "[" * 5000 + "]" * 5000),
     ],
 )
@@ -80,8 +81,8 @@ def test_a_value_that_no_capture_has_is_damage(profile_dir: Path, name: str, val
         ("", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": "other", "schema": 1}', "is not part of a neurontools profile"),
-        ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 32}', "schema 9, supported is 1"),
-        ('{"format": "neurontools-profile", "schema": 1, "record_bytes": 32}', "is damaged: ValidationError"),
+        ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 40}', "schema 9, supported is 2"),
+        ('{"format": "neurontools-profile", "schema": 2, "record_bytes": 40}', "is damaged: ValidationError"),
     ],
 )
 def test_a_bad_description_is_explained(profile_dir: Path, content: str, reason: str) -> None:
@@ -91,23 +92,40 @@ def test_a_bad_description_is_explained(profile_dir: Path, content: str, reason:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("model", 99), ("track", 200), ("operation", 10_000), ("duration_ns", -5), ("start_ns", -1)],
+    [
+        ("link", 99),
+        ("track", 200),
+        ("track", capture_format.Track.TENSOR),
+        ("duration_ns", -5),
+        ("duration_ns", 2**62),
+        ("start_ns", -1),
+        ("start_ns", 2**62),
+    ],
 )
-def test_a_record_that_points_nowhere_is_damage(profile_dir: Path, field: str, value: int) -> None:
-    path = next(profile_dir.glob("*/events.bin"))
+def test_a_damaged_record_is_left_out_and_counted(profile_dir: Path, field: str, value: int) -> None:
+    before = load(str(profile_dir))
+    path = next(profile_dir.glob("*/events-000000.bin"))
     events = np.fromfile(path, dtype=capture_format.record_dtype())
     events[field][3] = value
     events.tofile(path)
-    assert "record 3 of" in refused(profile_dir)
+    found = load(str(profile_dir))
+    reason = "damaged" if field in {"link", "track"} else "with times outside of the run"
+    assert found.problems == (f"process {os.getpid()}: 1 record {reason} and left out",)
+    assert sum(len(runs.number) for runs in found.runs) == sum(len(runs.number) for runs in before.runs) - 1
+    assert found.end_ns <= before.end_ns
 
 
-@pytest.mark.parametrize(
-    "line", ["{", "{}", '{"model": 5}', '{"program": "1", "total_ns": 1, "operations": [[1]]}']
-)
-def test_a_damaged_model_line_is_numbered(profile_dir: Path, line: str) -> None:
+@pytest.mark.parametrize("line", ["{", "{}", '{"model": 5}', "[]", "1" * 5000])
+def test_a_damaged_line_about_a_model_costs_its_records_only(profile_dir: Path, line: str) -> None:
     path = next(profile_dir.glob("*/models.jsonl"))
-    path.write_text(line + "\n" + path.read_text())
-    assert "line 1, is damaged" in refused(profile_dir)
+    first, *others = path.read_text().splitlines()
+    path.write_text("\n".join([line, *others]) + "\n")
+    found = load(str(profile_dir))
+    assert found.problems == (
+        f"process {os.getpid()}: 1 line of models.jsonl damaged",
+        f"process {os.getpid()}: 6 records damaged and left out",
+    )
+    assert {row.nc for row in found.rows} == {1 - json.loads(first)["nc"]}
 
 
 def test_an_unfinished_model_line_is_ignored(profile_dir: Path) -> None:
@@ -117,7 +135,7 @@ def test_an_unfinished_model_line_is_ignored(profile_dir: Path) -> None:
 
 
 def test_a_tail_of_zeros_after_a_power_cut_is_ignored(profile_dir: Path) -> None:
-    path = next(profile_dir.glob("*/events.bin"))
+    path = next(profile_dir.glob("*/events-000000.bin"))
     before = load(str(profile_dir)).event_count
     path.write_bytes(path.read_bytes() + bytes(10 * capture_format.RECORD.size + 5))
     assert load(str(profile_dir)).event_count == before
@@ -125,7 +143,7 @@ def test_a_tail_of_zeros_after_a_power_cut_is_ignored(profile_dir: Path) -> None
 
 def test_a_process_directory_and_its_event_file_open_too(profile_dir: Path) -> None:
     process = next(profile_dir.iterdir())
-    for path in (process, process / "events.bin", process / "meta.json"):
+    for path in (process, process / "events-000000.bin", process / "meta.json"):
         assert load(str(path)).event_count == load(str(profile_dir)).event_count
 
 
@@ -136,14 +154,12 @@ def test_processes_of_one_boot_share_the_monotonic_clock_others_meet_in_unix_tim
         maker.finished(home / "p", steps=1)
     first, second, third = sorted((home / "p").iterdir())
     one = read_meta(str(first))
+    one = replace(one, session="1")
+    one.write(str(first))
     replace(one, pid=2, started_unix_ns=one.started_unix_ns + 1).write(str(second))
     replace(one, pid=3, boot_id="other", started_unix_ns=one.started_unix_ns + 10**9).write(str(third))
     found = load(str(home / "p"))
-    starts = {
-        row.pid: int(found.start[row.first])
-        for row in found.rows
-        if row.track is capture_format.Track.RUNTIME
-    }
+    starts = {row.pid: row.events.start_ns for row in found.rows if row.track is capture_format.Track.RUNTIME}
     assert starts == {one.pid: 0, 2: 0, 3: 10**9}
 
 

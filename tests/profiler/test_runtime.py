@@ -13,7 +13,7 @@ import pytest
 
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.trace.trace import load
+from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,5 +96,5 @@ def test_threads_on_different_cores_lose_no_event(home: Path, maker: Maker) -> N
     capture.on_close()
     trace = load(str(home / "p"))
     for row in trace.rows_of(Track.MODEL, Track.HARDWARE):
-        assert trace.execution[row.span].tolist() == list(range(1, 301))
+        assert row.events.block(0, row.events.count).execution.tolist() == list(range(1, 301))
     assert len(trace.rows_of(Track.MODEL)) == 4

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from neurontools.base import units
 from neurontools.errors import UsageError
 from neurontools.profiler.capture.format import Track
+from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.timeline import (
     NO_EVENT,
     TimelineRow,
@@ -18,7 +19,7 @@ from neurontools.profiler.trace.timeline import (
     format_tick,
     tick_step,
 )
-from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
+from neurontools.profiler.trace.trace import Trace, TraceRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +32,8 @@ def row_of(events: Sequence[tuple[int, int]]) -> TimelineRow:
     start = np.array([event[0] for event in events], dtype=np.int64)
     duration = np.array([event[1] for event in events], dtype=np.int64)
     zeros = np.zeros(len(events), dtype=np.uint32)
-    row = TraceRow(0, 1, 0, 0, Track.TENSOR, 0, len(events))
-    action = TraceAction("aten.mm", "MATMUL", Track.TENSOR)
-    return TimelineRow(Trace((), (row,), (), (action,), start, duration, zeros, zeros, zeros, zeros, 0), row)
+    block = EventBlock(start, duration, zeros, zeros, zeros, zeros, zeros.astype(np.int64))
+    return TimelineRow(TraceRow(0, 1, 0, 0, Track.TENSOR, 0, len(events), FlatEvents(block)))
 
 
 def viewport(start: int, span: int, columns: int) -> Viewport:
@@ -145,9 +145,9 @@ def test_the_event_at_a_time_is_the_running_one_else_the_next() -> None:
 
 def test_search_finds_events_in_order_of_time(trace: Trace) -> None:
     found = TraceTimeline(trace).search("MM|relu")
-    names = {trace.actions[number].name for number in trace.action[found]}
-    assert names == {"aten.mm", "aten.relu"}
-    assert np.all(np.diff(trace.start[found]) >= 0)
+    events = [trace.event(number) for number in found.events.tolist()]
+    assert {event.action.name for event in events} == {"aten.mm", "aten.relu"}
+    assert [event.start for event in events] == found.start.tolist() == sorted(found.start.tolist())
     assert len(found) == 2 * 5 * 3
 
 

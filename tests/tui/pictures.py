@@ -281,7 +281,7 @@ async def take_cache(directory: Path, theme: str) -> None:
 
 async def take_profile(directory: Path, theme: str) -> None:
     """Take the profile viewer."""
-    from neurontools.profiler.trace.trace import load
+    from neurontools.profiler.trace.load import load
     from neurontools.tui.profile.app import ProfileApp
     from tests.profiler.conftest import Maker
 

@@ -181,7 +181,7 @@ class ProfileApp(ThemedApp):
 
     def _head(self) -> ChromeLine:
         names = [name.capitalize() for name in VIEWS]
-        state = f"{plural(len(self._trace.start), 'event')}, {units.format_ns(self._trace.end_ns)}"
+        state = f"{plural(self._trace.event_count, 'event')}, {units.format_ns(self._trace.end_ns)}"
         return head_line("neuron-profile", names, VIEWS.index(self._view), self.size.width, state=state)
 
     def _foot(self) -> ChromeLine:

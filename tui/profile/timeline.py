@@ -15,21 +15,16 @@ from textual.widget import Widget
 
 from neurontools.base import units
 from neurontools.base.text import printable
-from neurontools.profiler.trace.timeline import (
-    EIGHTHS,
-    NO_EVENT,
-    TraceTimeline,
-    Viewport,
-    format_tick,
-    tick_step,
-)
+from neurontools.profiler.capture.format import NO_CORE
+from neurontools.profiler.trace.rows import NO_EVENT
+from neurontools.profiler.trace.timeline import EIGHTHS, TraceTimeline, Viewport, format_tick, tick_step
 from neurontools.tui.widgets.lines import BLOCKS
 
 if TYPE_CHECKING:
     from textual import events
 
     from neurontools.profiler.trace.timeline import Cells, TimelineRow
-    from neurontools.profiler.trace.trace import Trace
+    from neurontools.profiler.trace.trace import Trace, TraceRow
 
 _EIGHTHS = f" {BLOCKS}"
 PLAIN = Style()
@@ -68,36 +63,40 @@ _CURSOR = Style(bold=True, reverse=True)
 
 
 def row_segments(
-    trace: Trace, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
+    trace: Trace, row: TraceRow, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
 ) -> list[Segment]:
     """Return a row's cells; consecutive cells of one event are one segment.
 
     Args:
         trace: the events.
+        row: whose cells they are.
         cells: the contents.
         selected: number of the selected event, or NO_EVENT.
         found: numbers of the actions that a search found.
         colours: whether operations get colours.
     """
     eighths, events = cells.eighths.tolist(), cells.event.tolist()
+    actions = row.events.at(np.maximum(cells.event - row.first, 0)).action.tolist()
     segments: list[Segment] = []
     first = 0
     for column in range(1, len(events) + 1):
         if column < len(events) and events[column] == events[first]:
             continue
-        segments += _run(trace, events[first], eighths[first:column], selected, found, colours=colours)
+        action = NO_EVENT if events[first] == NO_EVENT else actions[first]
+        segments += _run(
+            trace, action, eighths[first:column], found, selected=events[first] == selected, colours=colours
+        )
         first = column
     return segments
 
 
 def _run(
-    trace: Trace, event: int, eighths: list[int], selected: int, found: frozenset[int], *, colours: bool
+    trace: Trace, action: int, eighths: list[int], found: frozenset[int], *, selected: bool, colours: bool
 ) -> list[Segment]:
-    if event == NO_EVENT:
+    if action == NO_EVENT:
         return [Segment(" " * len(eighths), PLAIN)]
-    action = int(trace.action[event])
     name = trace.actions[action].name
-    block, named = _styles(name, selected=event == selected, found=action in found, colours=colours)
+    block, named = _styles(name, selected=selected, found=action in found, colours=colours)
     full = _full_stretch(eighths)
     if full is None:
         return [Segment("".join(_EIGHTHS[share] for share in eighths), block)]
@@ -211,11 +210,10 @@ class TimelineView(Widget, can_focus=True):
         """
         self.matches = self.timeline.search(pattern)
         self.pattern = pattern
-        self._found = frozenset(np.unique(self.trace.action[self.matches]).tolist())
+        self._found = self.timeline.matching_actions(pattern)
         if len(self.matches):
-            starts = self.trace.start[self.matches]
-            first = int((starts < self.view.start_ns).sum()) % len(self.matches)
-            self.select(int(self.matches[first]))
+            first = int((self.matches.start < self.view.start_ns).sum()) % len(self.matches)
+            self.select(int(self.matches.events[first]))
         else:
             self._changed()
         return len(self.matches)
@@ -228,7 +226,8 @@ class TimelineView(Widget, can_focus=True):
         """Select an event and its row, and move the window to it where needed."""
         self.selected_event = event
         self.selected_row = self.timeline.row_of(event)
-        self._show(self.view.showing(int(self.trace.start[event]), int(self.trace.duration[event])))
+        found = self.trace.event(event)
+        self._show(self.view.showing(found.start, found.duration))
 
     def action_pan(self, steps: int) -> None:
         """Move the window by eighths of its length."""
@@ -238,10 +237,8 @@ class TimelineView(Widget, can_focus=True):
         """Halve or double the window around the selected event, else around its middle."""
         at_ns = self.view.start_ns + self.view.span_ns // 2
         if self.selected_event != NO_EVENT:
-            middle = (
-                int(self.trace.start[self.selected_event])
-                + int(self.trace.duration[self.selected_event]) // 2
-            )
+            selected = self.trace.event(self.selected_event)
+            middle = selected.start + selected.duration // 2
             if self.view.start_ns <= middle <= self.view.end_ns:
                 at_ns = middle
         self._show(self.view.zoomed(_ZOOM if direction > 0 else 1 / _ZOOM, at_ns))
@@ -270,7 +267,7 @@ class TimelineView(Widget, can_focus=True):
         if len(self.matches) == 0:
             self.app.bell()
             return
-        self.select(int(self.matches[(self._match_number() + step) % len(self.matches)]))
+        self.select(int(self.matches.events[(self._match_number() + step) % len(self.matches)]))
 
     def action_ask(self, what: str) -> None:
         """Ask the user for a search expression or a time."""
@@ -340,7 +337,9 @@ class TimelineView(Widget, can_focus=True):
         style = _CURSOR if number == self.selected_row else _LABEL
         label = Segment(printable(f" {row.row.track.label}").ljust(GUTTER - 1), style)
         cells = row.cells(self.view.edges())
-        segments = row_segments(self.trace, cells, self.selected_event, self._found, colours=self._colours)
+        segments = row_segments(
+            self.trace, row.row, cells, self.selected_event, self._found, colours=self._colours
+        )
         return [label, Segment("│", _AXIS), *segments]
 
     def _axis(self) -> list[Segment]:
@@ -374,24 +373,17 @@ class TimelineView(Widget, can_focus=True):
         head = f"NC{row.nc} {row.track.label} ({clock})"
         if self.selected_event == NO_EVENT:
             return f"{head}  {row.last - row.first} events, Tab selects"
-        event, trace = self.selected_event, self.trace
-        action = trace.actions[trace.action[event]]
-        place = (
-            f"at {units.format_ns(int(trace.start[event]))} for {units.format_ns(int(trace.duration[event]))}"
-        )
-        return f"{head}  {action.name} {place}, run {int(trace.execution[event])}"
+        event = self.trace.event(self.selected_event)
+        place = f"at {units.format_ns(event.start)} for {units.format_ns(event.duration)}"
+        return f"{head}  {event.action.name} {place}, run {event.execution}"
 
     def _match_number(self) -> int:
         """Return the place of the selected event, or of the last match before it, among the matches."""
         if self.selected_event == NO_EVENT:
             return -1
-        starts = self.trace.start[self.matches]
-        at = int((starts < self.trace.start[self.selected_event]).sum())
-        while (
-            at < len(self.matches) - 1
-            and starts[at] == starts[at + 1]
-            and self.matches[at] != self.selected_event
-        ):
+        starts, events = self.matches.start, self.matches.events
+        at = int((starts < self.trace.event(self.selected_event).start).sum())
+        while at < len(events) - 1 and starts[at] == starts[at + 1] and events[at] != self.selected_event:
             at += 1
         return at
 
@@ -433,4 +425,5 @@ def _lines(timeline: TraceTimeline) -> list[str | int]:
 
 def _heading(row: TimelineRow) -> str:
     clock = "wall clock, measured" if row.row.track.measured else "device clock, modelled"
-    return f"{row.row.process_label} NC{row.row.nc}: {clock}"
+    core = "" if row.row.nc == NO_CORE else f" NC{row.row.nc}"
+    return f"{row.row.process_label}{core}: {clock}"

@@ -83,7 +83,7 @@ def _active_ns(rows: Sequence[CostRow]) -> int:
     """Return how long anything works. The work of a row is spread evenly over it: others work while it waits."""
     edges = []
     for row in rows:
-        share = row.busy_ns / row.duration_ns
+        share = row.busy_ns / row.duration_ns if row.duration_ns else 0.0
         edges += [(row.start_ns, share), (row.start_ns + row.duration_ns, -share)]
     edges.sort(key=lambda edge: edge[0])
     active = level = 0.0

@@ -21,7 +21,8 @@ from neurontools.profiler.trace.intervals import active_ns, busy_ns
 if TYPE_CHECKING:
     from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture.format import Peaks
-    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
+    from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(
@@ -66,94 +67,86 @@ class _CoreTracks:
     """The device rows of one NeuronCore."""
 
     def __init__(self, trace: Trace, rows: tuple[TraceRow, ...]) -> None:
-        self.trace = trace
-        self.rows = {row.track: row for row in rows}
-        actions = trace.actions
-        self._flops = np.array([action.flops for action in actions], dtype=np.int64)
-        self._read = np.array([action.read_bytes for action in actions], dtype=np.int64)
-        self._write = np.array([action.write_bytes for action in actions], dtype=np.int64)
-        self._tiles = np.array([action.tiles for action in actions], dtype=np.int64)
+        self._actions = trace.actions
+        self._columns = trace.columns
+        self.parts = {row.track: row.events.parts() for row in rows}
         self._works: dict[tuple[Track, str | None], _Work] = {}
-        self._opcode = np.array([action.opcode for action in actions], dtype=object)
+        self._opcode = np.array([action.opcode for action in trace.actions], dtype=object)
 
     def work(self, track: Track, opcode: str | None = None) -> _Work:
         """Return the totals of a row, with one opcode or all."""
         if (track, opcode) not in self._works:
-            self._works[track, opcode] = self._work(track, opcode)
+            wanted = None if opcode is None else self._opcode == opcode
+            self._works[track, opcode] = self._sum(track, wanted)
         return self._works[track, opcode]
 
-    def _work(self, track: Track, opcode: str | None) -> _Work:
-        row = self.rows.get(track)
-        if row is None:
-            return _Work(0, 0, 0, 0, 0, 0, 0)
-        return self._sum(row, None if opcode is None else np.flatnonzero(self._opcode == opcode).tolist())
-
-    def _sum(self, row: TraceRow, actions: list[int] | None) -> _Work:
+    def _sum(self, track: Track, wanted: Mask | None) -> _Work:
         """Return the totals of a row, of some actions or of all."""
-        action, worked = self.trace.action[row.span], worked_ns(self.trace, row.span)
-        start, duration = self.trace.start[row.span], self.trace.duration[row.span]
-        if actions is not None:
-            wanted = np.isin(action, actions)
-            action, start, duration, worked = (column[wanted] for column in (action, start, duration, worked))
-        return _Work(
-            count=len(action),
-            instructions=int(self._tiles[action].sum()),
-            sum_ns=int(worked.sum()),
-            busy_ns=busy_ns(start, duration) - int((duration - worked).sum()),
-            flops=int(self._flops[action].sum()),
-            read_bytes=int(self._read[action].sum()),
-            write_bytes=int(self._write[action].sum()),
-        )
+        total: Int64s = np.zeros(7, dtype=np.int64)
+        columns = self._columns
+        for part in self.parts.get(track, ()):
+            events = part.events if wanted is None else part.events.take(wanted[part.events.action])
+            action, duration = events.action, events.duration
+            worked = columns.worked_ns(action, duration)
+            total += part.weight * np.array(
+                [
+                    len(events),
+                    columns.tiles[action].sum(),
+                    worked.sum(),
+                    busy_ns(events.start, duration) - (duration - worked).sum(),
+                    columns.flops[action].sum(),
+                    columns.read_bytes[action].sum(),
+                    columns.write_bytes[action].sum(),
+                ],
+                dtype=np.int64,
+            )
+        return _Work(*total.tolist())
 
     def transfers(self) -> list[tuple[DmaQueue, _Work]]:
         """Return the totals of the DMA row by queue."""
-        row = self.rows.get(Track.DMA)
-        if row is None:
-            return []
-        by_queue: dict[DmaQueue, list[int]] = {}
-        for number in np.unique(self.trace.action[row.span]).tolist():
-            queue = self.trace.actions[number].queue
+        present = [part.events.action for part in self.parts.get(Track.DMA, ())]
+        by_queue: dict[DmaQueue, Mask] = {}
+        for number in np.unique(np.concatenate(present)).tolist() if present else ():
+            queue = self._actions[number].queue
             if queue is not None:
-                by_queue.setdefault(queue, []).append(number)
-        return [(queue, self._sum(row, numbers)) for queue, numbers in by_queue.items()]
+                by_queue.setdefault(queue, np.zeros(len(self._actions), dtype=bool))[number] = True
+        return [(queue, self._sum(Track.DMA, wanted)) for queue, wanted in by_queue.items()]
 
     def active_ns(self) -> int:
         """Return how long any engine or DMA works."""
-        start, duration, _, worked = self._instructions()
-        return active_ns(start, duration, worked)
+        total = 0
+        for weight, blocks in self._executions():
+            start, duration, action = _joined(blocks)
+            total += weight * active_ns(start, duration, self._columns.worked_ns(action, duration))
+        return total
 
     def exec_ns(self) -> int:
         """Return the sum over executions of the time from first to last instruction, setup excluded."""
-        start, duration, action, _ = self._instructions()
         setup = np.array([name in SETUP_OPCODES for name in self._opcode], dtype=bool)
-        real = ~setup[action]
-        start, end = start[real], (start + duration)[real]
-        model = self.rows.get(Track.MODEL)
-        if model is None or len(start) == 0:
-            return 0
-        opened = self.trace.start[model.span]
-        execution = np.searchsorted(opened, start, side="right") - 1
-        first = np.full(len(opened), np.iinfo(np.int64).max)
-        last: Int64s = np.zeros(len(opened), dtype=np.int64)
-        np.minimum.at(first, execution, start)
-        np.maximum.at(last, execution, end)
-        return int(np.maximum(last - first, 0).sum())
+        total = 0
+        for weight, blocks in self._executions():
+            start, duration, action = _joined(blocks)
+            real = ~setup[action]
+            if real.any():
+                total += weight * int((start + duration)[real].max() - start[real].min())
+        return total
 
-    def _instructions(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        spans = [self.rows[track].span for track in DEVICE_TRACKS if track in self.rows]
-        if not spans:
-            empty: Int64s = np.zeros(0, dtype=np.int64)
-            return empty, empty, empty, empty
-        columns = (self.trace.start, self.trace.duration, self.trace.action)
-        start, duration, action = (np.concatenate([column[span] for span in spans]) for column in columns)
-        return start, duration, action, np.concatenate([worked_ns(self.trace, span) for span in spans])
+    def _executions(self) -> list[tuple[int, list[EventBlock]]]:
+        """Return what happens in each kind of execution on all rows, and how often."""
+        found: dict[object, tuple[int, list[EventBlock]]] = {}
+        for track in DEVICE_TRACKS:
+            for part in self.parts.get(track, ()):
+                found.setdefault(part.key, (part.weight, []))[1].append(part.events)
+        return list(found.values())
 
 
-def worked_ns(trace: Trace, span: slice) -> Int64s:
-    """Return how long the engine works within each event of a row; never longer than the event."""
-    busy = np.array([action.busy_ns for action in trace.actions], dtype=np.int64)[trace.action[span]]
-    duration = trace.duration[span]
-    return np.where(busy > 0, np.minimum(busy, duration), duration)
+def _joined(blocks: list[EventBlock]) -> tuple[Int64s, Int64s, Codes]:
+    """Return starts since the first execution's own, durations and actions of several rows."""
+    return (
+        np.concatenate([block.start for block in blocks]),
+        np.concatenate([block.duration for block in blocks]),
+        np.concatenate([block.action for block in blocks]),
+    )
 
 
 def core_metrics(trace: Trace, rows: tuple[TraceRow, ...], peaks: Peaks) -> tuple[ProfileMetric, ...]:
@@ -278,9 +271,7 @@ def _dma_modes(core: _CoreTracks, total_ns: int, moved: int) -> list[ProfileMetr
 
 
 def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
-    # Captures of earlier versions have collectives among the DMA transfers.
-    track = Track.CC if Track.CC in core.rows else Track.DMA
-    work = core.work(track, COLLECTIVE_OPCODE)
+    work = core.work(Track.CC, COLLECTIVE_OPCODE)
     return [
         _seconds("cc_op_time", work.sum_ns),
         _seconds("cc_op_active_time", work.busy_ns),

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base import units
-from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics, worked_ns
-from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NC_EXEC_RUNNING, NRT_EXECUTE, Track
+from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics
+from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NO_CORE, Track
 from neurontools.profiler.trace.intervals import busy_ns
 
 if TYPE_CHECKING:
     from neurontools.profiler.capture.format import Meta
     from neurontools.profiler.trace.intervals import Int64s
-    from neurontools.profiler.trace.trace import Trace, TraceRow
+    from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceEvent, TraceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def summarise(trace: Trace) -> Summary:
         cores=tuple(_core(trace, rows) for rows in _by_core(trace)),
         models=_models(trace),
         event_count=trace.event_count,
-        span_ns=trace.end_ns - (int(trace.start.min()) if trace.event_count else 0),
+        span_ns=trace.end_ns - trace.start_ns,
         warnings=tuple(_warnings(trace)),
     )
 
@@ -83,16 +83,17 @@ def summarise(trace: Trace) -> Summary:
 def _by_core(trace: Trace) -> list[tuple[TraceRow, ...]]:
     cores: dict[tuple[int, int], list[TraceRow]] = {}
     for row in trace.rows:
-        cores.setdefault((row.process, row.nc), []).append(row)
+        if row.nc != NO_CORE:
+            cores.setdefault((row.process, row.nc), []).append(row)
     return [tuple(rows) for rows in cores.values()]
 
 
 def _core(trace: Trace, rows: tuple[TraceRow, ...]) -> CoreSummary:
     device = tuple(row for row in rows if not row.track.measured)
-    wall = [row for row in rows if row.track.measured]
+    wall = [row for row in rows if row.track in {Track.RUNTIME, Track.HARDWARE}]
     busy = next((row for row in wall if row.track is Track.HARDWARE), None)
-    first = min((int(trace.start[row.first]) for row in wall), default=0)
-    last = max((int((trace.start[row.span] + trace.duration[row.span]).max()) for row in wall), default=0)
+    first = min((row.events.start_ns for row in wall), default=0)
+    last = max((row.events.end_ns for row in wall), default=0)
     head = rows[0]
     return CoreSummary(
         process=head.process,
@@ -101,62 +102,39 @@ def _core(trace: Trace, rows: tuple[TraceRow, ...]) -> CoreSummary:
         core=head.core,
         metrics=core_metrics(trace, device, trace.processes[head.process].peaks) if device else (),
         wall_span_ns=last - first,
-        wall_busy_ns=busy_ns(trace.start[busy.span], trace.duration[busy.span]) if busy else 0,
+        wall_busy_ns=_busy_ns(busy) if busy else 0,
         rank=head.rank,
     )
 
 
+def _busy_ns(row: TraceRow) -> int:
+    return sum(part.weight * busy_ns(part.events.start, part.events.duration) for part in row.events.parts())
+
+
 def _models(trace: Trace) -> tuple[ModelSummary, ...]:
-    found: list[ModelSummary] = []
-    modelled = _modelled(trace)
-    for row in _execution_rows(trace):
-        executions: Int64s = (
-            np.flatnonzero(np.isin(trace.action[row.span], (NRT_EXECUTE, NC_EXEC_RUNNING))) + row.first
-        )
-        for number in np.unique(trace.model[executions]):
-            own_executions = executions[trace.model[executions] == number]
-            own_executions = own_executions[np.argsort(trace.execution[own_executions], kind="stable")]
-            found.append(_model(trace, row, int(number), own_executions, int(modelled[number])))
-    return tuple(found)
+    return tuple(_model(trace, runs, int(number)) for runs in trace.runs for number in np.unique(runs.model))
 
 
-def _execution_rows(trace: Trace) -> list[TraceRow]:
-    """Return for every core the row that shows executions in wall time: neuron_rt, or neuron_hw when it is filtered."""
-    rows: dict[tuple[int, int], TraceRow] = {}
-    for row in trace.rows_of(Track.RUNTIME, Track.HARDWARE):
-        known = rows.get((row.process, row.nc))
-        if known is None or NRT_EXECUTE not in trace.action[known.span]:
-            rows[row.process, row.nc] = row
-    return list(rows.values())
-
-
-def _modelled(trace: Trace) -> Int64s:
-    """Return by model number the modelled time of one execution."""
-    modelled: Int64s = np.zeros(len(trace.models), dtype=np.int64)
-    for row in trace.rows_of(Track.MODEL):
-        modelled[trace.model[row.span]] = trace.duration[row.span]
-    return modelled
-
-
-def _model(trace: Trace, row: TraceRow, number: int, executions: Int64s, modelled_ns: int) -> ModelSummary:
+def _model(trace: Trace, core: CoreRuns, number: int) -> ModelSummary:
+    runs = core.take(core.model == number)
+    runs = runs.take(np.argsort(runs.number, kind="stable"))
     value = trace.models[number]
-    wall = trace.duration[executions]
-    warm = wall[1:] if len(wall) > 1 else wall
+    warm = runs.wall_ns[1:] if len(runs.wall_ns) > 1 else runs.wall_ns
     return ModelSummary(
-        process=row.process,
-        pid=row.pid,
-        nc=row.nc,
+        process=core.process,
+        pid=trace.processes[core.process].pid,
+        nc=core.nc,
         model_id=value.model_id,
         name=value.name,
-        executions=len(executions),
-        failures=int((trace.status[executions] != 0).sum()),
-        warmup_wall_ns=int(wall[0]),
+        executions=len(runs.number),
+        failures=int((runs.status != 0).sum()),
+        warmup_wall_ns=int(runs.wall_ns[0]),
         wall_sum_ns=int(warm.sum()),
         wall_min_ns=int(warm.min()),
         wall_median_ns=int(np.sort(warm)[len(warm) // 2]),
         wall_max_ns=int(warm.max()),
-        modelled_ns=modelled_ns,
-        rank=row.rank,
+        modelled_ns=int(runs.device_ns.max()),
+        rank=core.rank,
     )
 
 
@@ -168,34 +146,12 @@ def _warnings(trace: Trace) -> list[str]:
         found.append(
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )
-    if _follow_each_other(trace.processes):
-        found.append(
-            "these runs followed one another: name the directory of one process to see only that run"
-        )
-    for meta in trace.processes:
-        if not meta.ended_ns:
-            found.append(
-                f"process {meta.pid} is still running or did not exit cleanly: its last events may be missing"
-            )
-        for nc, system, executions in meta.dropped:
-            count = f"{system} system events and the device records of {executions} executions"
-            at_least = "" if meta.ended_ns else "at least "
-            found.append(
-                f"process {meta.pid}, NC {nc}: {at_least}{count} were dropped over the limit of "
-                f"{meta.max_events_per_nc}"
-            )
-    return found
-
-
-def _follow_each_other(processes: tuple[Meta, ...]) -> bool:
-    """Return whether one process began after all earlier ones had ended."""
-    latest_ns = 0
-    for meta in sorted(processes, key=lambda meta: meta.started_unix_ns):
-        if 0 < latest_ns < meta.started_unix_ns:
-            return True
-        lasted_ns = meta.ended_ns - meta.started_ns if meta.ended_ns else 0
-        latest_ns = max(latest_ns, meta.started_unix_ns + lasted_ns)
-    return False
+    found += [
+        f"process {meta.pid} is still running or did not exit cleanly: its last events may be missing"
+        for meta in trace.processes
+        if not meta.ended_ns
+    ]
+    return [*found, *trace.problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +183,16 @@ class EngineTotal:
 
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
     """Return the operators with the largest total time first, at most `limit` of them."""
-    rows = trace.rows_of(*DEVICE_TRACKS)
-    count: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
-    total: Int64s = np.zeros(len(trace.actions), dtype=np.int64)
-    for row in rows:
-        action = trace.action[row.span]
-        count += np.bincount(action, minlength=len(count))
-        np.add.at(total, action, worked_ns(trace, row.span))
+    size = len(trace.actions)
+    count: Int64s = np.zeros(size, dtype=np.int64)
+    total: Int64s = np.zeros(size, dtype=np.int64)
+    for row in trace.rows_of(*DEVICE_TRACKS):
+        for part in row.events.parts():
+            action = part.events.action
+            worked: Int64s = np.zeros(size, dtype=np.int64)
+            np.add.at(worked, action, trace.columns.worked_ns(action, part.events.duration))
+            count += part.weight * np.bincount(action, minlength=size)
+            total += part.weight * worked
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number in np.flatnonzero(count):
         action = trace.actions[number]
@@ -265,15 +224,18 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     for track in DEVICE_TRACKS:
         rows = trace.rows_of(track)
         if rows:
-            worked = [int(worked_ns(trace, row.span).sum()) for row in rows]
-            duration = [int(trace.duration[row.span].sum()) for row in rows]
-            covered = [busy_ns(trace.start[row.span], trace.duration[row.span]) for row in rows]
+            total = busy = 0
+            for part in (part for row in rows for part in row.events.parts()):
+                start, duration = part.events.start, part.events.duration
+                worked = int(trace.columns.worked_ns(part.events.action, duration).sum())
+                total += part.weight * worked
+                busy += part.weight * (busy_ns(start, duration) - int(duration.sum()) + worked)
             found.append(
                 EngineTotal(
                     engine=track.label,
-                    count=sum(row.last - row.first for row in rows),
-                    total_ns=sum(worked),
-                    busy_ns=sum(covered) - sum(duration) + sum(worked),
+                    count=sum(row.events.count for row in rows),
+                    total_ns=total,
+                    busy_ns=busy,
                 )
             )
     return tuple(found)
@@ -281,10 +243,9 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
 
 def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
     """Return names and values of an event as text, without empty ones."""
-    row = next(row for row in trace.rows if row.first <= event < row.last)
-    action = trace.actions[trace.action[event]]
-    start, duration = int(trace.start[event]), int(trace.duration[event])
-    model = trace.models[trace.model[event]]
+    found = trace.event(event)
+    row, action, start, duration = found.row, found.action, found.start, found.duration
+    model = trace.models[found.model] if row.nc != NO_CORE else None
     seconds = duration / 1e9
     moved = action.read_bytes + action.write_bytes
     fields = (
@@ -301,10 +262,11 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("read", f"{action.read_bytes} B" if action.read_bytes else ""),
         ("written", f"{action.write_bytes} B" if action.write_bytes else ""),
         ("throughput", f"{units.format_count(moved / seconds)}B/s" if moved and seconds else ""),
-        ("gap before", _gap(trace, row, event)),
-        ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})"),
-        ("execution", str(int(trace.execution[event]))),
-        ("status", str(int(trace.status[event])) if trace.status[event] else ""),
+        ("gap before", _gap(trace, found)),
+        ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})" if model else ""),
+        ("execution", str(found.execution) if model else ""),
+        ("bytes", f"{found.value} B" if found.value else ""),
+        ("status", str(found.status) if found.status else ""),
         ("process", f"{row.process_label}, NC{row.nc} (core {row.core} of the machine)"),
     )
     return tuple((name, value) for name, value in fields if value)
@@ -316,10 +278,11 @@ def _rate(amount: int, seconds: float, unit: str) -> str:
     return f"{amount} ({units.format_count(amount / seconds)}{unit})" if seconds else str(amount)
 
 
-def _gap(trace: Trace, row: TraceRow, event: int) -> str:
-    if event == row.first:
+def _gap(trace: Trace, event: TraceEvent) -> str:
+    if event.number == event.row.first:
         return ""
-    before = event - 1
-    gap = int(trace.start[event] - trace.start[before] - trace.duration[before])
-    name = trace.actions[trace.action[before]].name
-    return f"{units.format_ns(gap)} after {name}" if gap >= 0 else f"overlaps {name}"
+    before = trace.event(event.number - 1)
+    gap = event.start - before.start - before.duration
+    return (
+        f"{units.format_ns(gap)} after {before.action.name}" if gap >= 0 else f"overlaps {before.action.name}"
+    )

@@ -1,13 +1,15 @@
 """The capture format: one directory per process, fixed records that numpy maps as they are.
 
 <out>/<instance-id>_pid_<pid>/
-    meta.json        what ran, on what, with which clocks and peaks (`Meta`)
-    models.jsonl     one line per program (a NEFF's operations) and one per loaded model, each before its first event
-    events.bin       32-byte little-endian records, appended
-    neff_<hash>.neff a copy of every loaded NEFF, once
+    meta.json                what ran, on what, with which clocks and peaks (`Meta`)
+    models.jsonl             one line per loaded model, before its first record
+    strings.jsonl            names that records refer to by line number, before the first record that does
+    events-<number>.bin      40-byte little-endian records, appended; <number> is that of its first record. At the limit
+                             the oldest file is removed
+    neff_<hash>.neff         a copy of every loaded NEFF, once: the program of its executions
 
-Times are CLOCK_MONOTONIC nanoseconds. Rows of the wall clock are measured on this computer; rows of the device clock
-come from the cost model of the NEFF and are put where the execution started.
+Times are CLOCK_MONOTONIC nanoseconds, measured on this computer. An execution is one record: what the engines did is the
+schedule in the NEFF, put where the execution started.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,23 +37,27 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e24)]
 
 FORMAT = "neurontools-profile"
-SCHEMA = 1
+SCHEMA = 2
 
 META_FILE = "meta.json"
 MODELS_FILE = "models.jsonl"
-EVENTS_FILE = "events.bin"
+STRINGS_FILE = "strings.jsonl"
+EVENTS_FILE = re.compile(r"events-([0-9]{1,18})\.bin")
 
-RECORD = struct.Struct("<qqIIIHBB")
+RECORD = struct.Struct("<qqqIIIHBB")
 _FIELDS = [
     ("start_ns", "<i8"),
     ("duration_ns", "<i8"),
-    ("model", "<u4"),
-    ("operation", "<u4"),
+    ("value", "<i8"),
+    ("name", "<u4"),
+    ("link", "<u4"),
     ("execution", "<u4"),
     ("status", "<u2"),
     ("nc", "u1"),
     ("track", "u1"),
 ]
+NO_CORE = 255
+"""The NeuronCore of records about the whole process."""
 
 SYSTEM_EVENTS = ("nrt_load", "nrt_execute", "nc_exec_running")
 NRT_LOAD, NRT_EXECUTE, NC_EXEC_RUNNING = range(3)
@@ -63,10 +70,13 @@ CLOCKS = {
 
 
 class Track(IntEnum):
-    """The rows of one NeuronCore; the numbers are those of the file.
+    """The rows of one NeuronCore, and of the process (HOST); the numbers are those of the file.
 
-    RUNTIME and HARDWARE are measured (wall clock); the others are modelled (device clock). MODEL holds one interval
-    per execution: the model running on the core, idle engines included.
+    RUNTIME, HARDWARE, HOST and MEMORY are measured (wall clock); the others are modelled (device clock). MODEL holds one
+    interval per execution: the model running on the core, idle engines included.
+
+    Records of a file have one of four: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
+    the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py).
     """
 
     RUNTIME = 0
@@ -79,6 +89,8 @@ class Track(IntEnum):
     SYNC = 7
     DMA = 8
     CC = 9
+    HOST = 10
+    MEMORY = 11
 
     @property
     def label(self) -> str:
@@ -88,7 +100,7 @@ class Track(IntEnum):
     @property
     def measured(self) -> bool:
         """Whether times of this row are wall times; else they are modelled device times."""
-        return self <= Track.HARDWARE
+        return self in _MEASURED
 
 
 _LABELS = (
@@ -102,7 +114,10 @@ _LABELS = (
     "Sync",
     "DMA",
     "CC-cores",
+    "Host",
+    "Memory",
 )
+_MEASURED = {Track.RUNTIME, Track.HARDWARE, Track.HOST, Track.MEMORY}
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
 DEVICE_TRACKS = (*ENGINES, Track.DMA, Track.CC)
 TRACK_OF_LABEL = {track.label: track for track in Track}
@@ -145,8 +160,8 @@ class Peaks:
 class Meta:
     """A capture's own description.
 
-    `dropped` counts by NeuronCore what went over the limit: (nc, system events, device executions). `ended_ns` is 0
-    when the process did not end in order. `clean` is derived from it. `rank` is None if the process is the only worker.
+    `ended_ns` is 0 when the process did not end in order. `session` is the same for all processes of one run.
+    `system_events` names the rows of executions on the wall clock. `rank` is None if the process is the only worker.
     """
 
     instance_type: str
@@ -163,7 +178,8 @@ class Meta:
     peaks: Peaks = field(default=Peaks())
     version: str = ""
     ended_ns: Count = 0
-    dropped: tuple[tuple[Count, Count, Count], ...] = ()
+    session: str = ""
+    system_events: tuple[str, ...] = SYSTEM_EVENTS
     rank: Count | None = None
     world_size: Count = 1
 
@@ -179,7 +195,6 @@ class Meta:
             "schema": SCHEMA,
             "is_simulation": True,
             "record_bytes": RECORD.size,
-            "system_events": list(SYSTEM_EVENTS),
             "clocks": CLOCKS,
             **asdict(self),
         }
@@ -245,61 +260,25 @@ class LoadedModel:
     neff_hash: str
 
 
-def program_line(program: NeffProgram) -> bytes:
-    """Return the line that stores a program."""
-    rows = [astuple(operation) for operation in program.operations]
-    return _line({"program": program.neff_hash, "total_ns": program.total_ns, "operations": rows})
-
-
 def model_line(model: LoadedModel) -> bytes:
     """Return the line that stores a loaded model."""
-    return _line(asdict(model))
+    return json_line(asdict(model))
 
 
-def read_models(directory: str) -> tuple[dict[str, NeffProgram], tuple[LoadedModel, ...]]:
-    """Return the programs by hash and the models by number; an unfinished last line is ignored.
-
-    Raises:
-        ProfileError: a finished line is damaged.
-    """
-    path = os.path.join(directory, MODELS_FILE)
-    try:
-        with open(path, "rb") as file:
-            lines = file.read().split(b"\n")[:-1]
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
-    programs: dict[str, NeffProgram] = {}
-    models: list[LoadedModel] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            stored = load_json(line, any_text=True)
-            if "program" in stored:
-                program = _program(stored)
-                programs[program.neff_hash] = program
-            else:
-                models.append(_model(stored, len(models), programs))
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            reason = f"{path}, line {number}, is damaged: {type(error).__name__}: {error}"
-            raise ProfileError(reason, "capture the run again") from error
-    return programs, tuple(models)
-
-
-def _line(value: dict[str, Any]) -> bytes:
+def json_line(value: object) -> bytes:
+    """Return a line of models.jsonl or strings.jsonl."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _program(stored: dict[str, Any]) -> NeffProgram:
-    from neurontools.compiler.engines.cost import parse_operation
+def parse_model(line: bytes) -> LoadedModel:
+    """Return the model of a stored line.
 
-    operations = map(parse_operation, stored["operations"])
-    return NeffProgram(str(stored["program"]), int(stored["total_ns"]), tuple(operations))
-
-
-def _model(stored: dict[str, Any], expected: int, programs: dict[str, NeffProgram]) -> LoadedModel:
-    if stored["model"] != expected or stored["neff_hash"] not in programs:
-        raise ValueError(f"model {stored['model']!r} is out of order")
+    Raises:
+        ValueError, KeyError, TypeError, OverflowError: it is damaged.
+    """
+    stored = load_json(line, any_text=True)
     return LoadedModel(
-        model=expected,
+        model=int(stored["model"]),
         model_id=int(stored["model_id"]),
         name=str(stored["name"]),
         uuid=str(stored["uuid"]),

@@ -11,7 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 from neurontools.base.files import atomic_file
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.exchange.export_timeline import BLOCK, dump_compact, write_chrome, write_perfetto
+from neurontools.profiler.exchange.export_timeline import (
+    BLOCK,
+    dump_compact,
+    event_tuples,
+    write_chrome,
+    write_perfetto,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,30 +103,42 @@ def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) ->
         for row in trace.rows:
             if row.track.measured is not measured:
                 continue
-            for first in range(row.first, row.last, BLOCK):
-                last = min(first + BLOCK, row.last)
-                texts = [dump_compact(_event(trace, row, number)) for number in range(first, last)]
+            number = row.first
+            for block in row.events.blocks(BLOCK):
+                texts = [
+                    dump_compact(_event(trace, row, number + place, *event))
+                    for place, event in enumerate(event_tuples(block))
+                ]
                 file.write(separator + ",\n".join(texts))
                 separator = ",\n"
-                done += last - first
+                number += len(block)
+                done += len(block)
                 if progress is not None:
                     progress(done, trace.event_count)
         file.write("]")
     file.write("}\n")
 
 
-def _event(trace: Trace, row: TraceRow, number: int) -> dict[str, Any]:
-    action = trace.actions[trace.action[number]]
+def _event(
+    trace: Trace,
+    row: TraceRow,
+    number: int,
+    start: int,
+    duration: int,
+    action: int,
+    execution: int,
+    status: int,
+) -> dict[str, Any]:
     event = {
-        "timestamp": int(trace.start[number]) + trace.origin_unix_ns,
-        "duration": int(trace.duration[number]),
-        "execution": int(trace.execution[number]),
-        "status": int(trace.status[number]),
+        "timestamp": start + trace.origin_unix_ns,
+        "duration": duration,
+        "execution": execution,
+        "status": status,
         "nc_idx": row.nc,
         "process_id": row.pid,
         "instance_id": trace.processes[row.process].instance_id,
     }
-    return {**_named(action, row, number), **event}
+    return {**_named(trace.actions[action], row, number), **event}
 
 
 def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:

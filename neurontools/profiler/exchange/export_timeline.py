@@ -15,16 +15,14 @@ import json
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from neurontools.base.protowire import encode_message, encode_number, encode_text, encode_varint
-from neurontools.profiler.capture.format import CLOCKS, Track
-from neurontools.profiler.trace.intervals import lanes
+from neurontools.profiler.capture.format import CLOCKS, NO_CORE, Track
+from neurontools.profiler.trace.intervals import LaneChooser, lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
     Progress = Callable[[int, int], None]
@@ -50,12 +48,13 @@ _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of an exported timeline. `number` and `group` are unique and count from 1; `events` index the trace."""
+    """One line of an exported timeline. `number` and `group` are unique and count from 1; `lane` is one of the row's."""
 
     number: int
     group: int
     name: str
-    events: Int64s
+    row: TraceRow
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +72,21 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
     for row in trace.rows:
         key = (row.process, row.nc, row.track.measured)
         group = groups.setdefault(key, Group(len(groups) + 1, _group_name(row)))
-        lane = lanes(trace.start[row.span], trace.duration[row.span])
-        for number in range(int(lane.max()) + 1 if len(lane) else 0):
-            name = row.track.label if number == 0 else f"{row.track.label} {number + 1}"
-            events: Int64s = np.flatnonzero(lane == number) + row.first
-            lines.append(Line(len(lines) + 1, group.number, name, events))
+        for lane in range(_lane_count(row)):
+            name = row.track.label if lane == 0 else f"{row.track.label} {lane + 1}"
+            lines.append(Line(len(lines) + 1, group.number, name, row, lane))
     return tuple(groups.values()), tuple(lines)
+
+
+def _lane_count(row: TraceRow) -> int:
+    """Return how many events of a row overlap at most: those of its parts never overlap each other."""
+    return max(int(lanes(part.events.start, part.events.duration).max()) + 1 for part in row.events.parts())
 
 
 def _group_name(row: TraceRow) -> str:
     clock = "wall clock, measured" if row.track.measured else "device clock, modelled"
-    return f"{row.process_label} NC{row.nc} ({clock})"
+    core = "" if row.nc == NO_CORE else f" NC{row.nc}"
+    return f"{row.process_label}{core} ({clock})"
 
 
 def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
@@ -100,11 +103,8 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
     file.write(",\n".join(metadata))
     known: dict[tuple[int, int], tuple[str, str]] = {}
     for line, block in _blocks(trace, lines, progress):
-        columns = (trace.start, trace.duration, trace.action, trace.execution, trace.status)
         text = []
-        for start, duration, action, execution, status in zip(
-            *(column[block].tolist() for column in columns), strict=True
-        ):
+        for start, duration, action, execution, status in event_tuples(block):
             key = (line.number, action)
             if key not in known:
                 known[key] = _static(trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
@@ -117,20 +117,35 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
     file.write("\n]}\n")
 
 
-def _blocks(trace: Trace, lines: Iterable[Line], progress: Progress | None) -> Iterator[tuple[Line, Int64s]]:
-    """Yield the events of each line in blocks; report progress after each block."""
-    done = 0
+def event_tuples(block: EventBlock) -> Iterator[tuple[int, int, int, int, int]]:
+    """Return start, duration, action, execution and status of each event."""
+    columns = (block.start, block.duration, block.action, block.execution, block.status)
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _blocks(
+    trace: Trace, lines: Iterable[Line], progress: Progress | None
+) -> Iterator[tuple[Line, EventBlock]]:
+    """Yield the events of each line in blocks; report progress after each block of a row."""
+    by_row: dict[int, list[Line]] = {}
     for line in lines:
-        for first in range(0, len(line.events), BLOCK):
-            block = line.events[first : first + BLOCK]
-            yield line, block
+        by_row.setdefault(line.row.first, []).append(line)
+    done = 0
+    for row in trace.rows:
+        chooser = LaneChooser()
+        for block in row.events.blocks(BLOCK):
+            lane = chooser.choose(block.start, block.duration)
+            for line in by_row[row.first]:
+                own = block.take(lane == line.lane)
+                if len(own):
+                    yield line, own
             done += len(block)
             if progress is not None:
                 progress(done, trace.event_count)
 
 
 def _static(action: TraceAction, place: str) -> tuple[str, str]:
-    category = "modelled" if action.track > Track.HARDWARE else "measured"
+    category = "measured" if action.track.measured else "modelled"
     head = f'{{"ph":"X","name":{dump_compact(action.name)},"cat":"{category}",{place}'
     fields: dict[str, Any] = {
         "opcode": action.opcode,
@@ -204,14 +219,10 @@ class _LineEncoder:
         self._end = _tail(encode_number(_TYPE, _END), self._uuid)
         self._begin: dict[int, bytes] = {}
 
-    def encode(self, block: object) -> bytes:
-        """Return the packets of some events, by their numbers."""
-        trace = self._trace
+    def encode(self, block: EventBlock) -> bytes:
+        """Return the packets of some events."""
         parts: list[bytes] = []
-        columns = (trace.start, trace.duration, trace.action, trace.execution)
-        for start, duration, action, execution in zip(
-            *(column[block].tolist() for column in columns), strict=True
-        ):
+        for start, duration, action, execution, _ in event_tuples(block):
             begin = self._begin.get(action) or self._encode_begin(action, execution)
             parts += (_timed(start, begin), _timed(start + duration, self._end))
         return b"".join(parts)

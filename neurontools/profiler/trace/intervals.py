@@ -67,37 +67,62 @@ class BusyIndex:
         """Busy nanoseconds of all time."""
         return int(self._before[-1])
 
+    def until(self, times: Int64s) -> Int64s:
+        """Return the busy nanoseconds before each time."""
+        if len(self.starts) == 0:
+            return np.zeros(len(times), dtype=np.int64)
+        index = np.searchsorted(self.starts, times, side="right") - 1
+        at = np.maximum(index, 0)
+        inside = np.clip(times - self.starts[at], 0, self.ends[at] - self.starts[at])
+        return np.where(index < 0, 0, self._before[at] + inside)
+
     def between(self, edges: Int64s) -> Int64s:
         """Return the busy nanoseconds between each two neighbouring edges (sorted int64, n + 1 edges, n values)."""
-        if len(self.starts) == 0:
-            return np.zeros(len(edges) - 1, dtype=np.int64)
-        index = np.searchsorted(self.starts, edges, side="right") - 1
-        at = np.maximum(index, 0)
-        inside = np.clip(edges - self.starts[at], 0, self.ends[at] - self.starts[at])
-        return np.diff(np.where(index < 0, 0, self._before[at] + inside))
+        return np.diff(self.until(edges))
+
+
+class LaneChooser:
+    """Gives every event the lowest lane (0, 1, ...) that is free, block after block of a row."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[int, int]] = []
+        self._free: list[int] = []
+        self._count = 0
+        self._end_ns = 0
+
+    def choose(self, start: Int64s, duration: Int64s) -> Codes:
+        """Return the lanes of the next events.
+
+        Args:
+            start: int64 nanoseconds, sorted and not before those of earlier blocks.
+            duration: of the same length.
+        """
+        end = start + duration
+        found: Codes = np.zeros(len(start), dtype=np.uint32)
+        if len(start) == 0:
+            return found
+        latest = np.maximum(np.maximum.accumulate(end), self._end_ns)
+        overlap = start[0] < self._end_ns or bool(np.any(start[1:] < latest[:-1]))
+        self._end_ns = int(latest[-1])
+        if not overlap:
+            self._taken, self._free, self._count = (
+                [(self._end_ns, 0)],
+                list(range(1, self._count)),
+                max(self._count, 1),
+            )
+            return found
+        for number, (opened, closed) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+            while self._taken and self._taken[0][0] <= opened:
+                heapq.heappush(self._free, heapq.heappop(self._taken)[1])
+            if self._free:
+                lane = heapq.heappop(self._free)
+            else:
+                lane, self._count = self._count, self._count + 1
+            found[number] = lane
+            heapq.heappush(self._taken, (closed, lane))
+        return found
 
 
 def lanes(start: Int64s, duration: Int64s) -> Codes:
-    """Return the lane (0, 1, ...) of every event, greedily the lowest free one.
-
-    Args:
-        start: sorted, int64 nanoseconds.
-        duration: of the same length.
-    """
-    end = start + duration
-    found: Codes = np.zeros(len(start), dtype=np.uint32)
-    if len(start) < 2 or not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):
-        return found
-    free: list[int] = []
-    taken: list[tuple[int, int]] = []
-    count = 0
-    for number, (opened, closed) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-        while taken and taken[0][0] <= opened:
-            heapq.heappush(free, heapq.heappop(taken)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, count = count, count + 1
-        found[number] = lane
-        heapq.heappush(taken, (closed, lane))
-    return found
+    """Return the lane (0, 1, ...) of every event, greedily the lowest free one; arguments as in `LaneChooser.choose`."""
+    return LaneChooser().choose(start, duration)

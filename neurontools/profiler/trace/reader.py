@@ -1,43 +1,64 @@
-"""Opening captures: the directory of one process, or a directory with several."""
+"""Opening captures: the directory of one process, or a directory with several. What is damaged is left out and named."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neurontools.base.json_reader import load_json
+from neurontools.base.text import plural
+from neurontools.errors import NeuronToolsError
 from neurontools.profiler.capture.format import (
     EVENTS_FILE,
     META_FILE,
+    MODELS_FILE,
     RECORD,
-    SYSTEM_EVENTS,
+    STRINGS_FILE,
     LoadedModel,
     Meta,
     NeffProgram,
     ProfileError,
     Track,
+    parse_model,
+    program_of_neff,
     read_meta,
-    read_models,
     record_dtype,
     require_numpy,
 )
 
 if TYPE_CHECKING:
-    from neurontools.profiler.trace.intervals import Records
+    from neurontools.profiler.trace.intervals import Mask, Records
 
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
 _DEPTH = 2
+_SLACK_NS = 60_000_000_000
+_LONGEST_NS = 1 << 56  # two years: a run that did not end in order
+_HASH = re.compile(r"[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCapture:
-    """One process's capture. `events` is the mapped file; `complete` is False when the process was killed."""
+    """One process's capture.
+
+    Args:
+        directory: where it is.
+        meta: its description.
+        models: by number.
+        programs: by hash of the NEFF; None where the NEFF cannot be read.
+        records: of `record_dtype()`; mapped where one file holds them.
+        strings: the names that records refer to.
+        problems: what was left out, one line each.
+    """
 
     directory: str
     meta: Meta
-    programs: dict[str, NeffProgram]
-    models: tuple[LoadedModel, ...]
-    events: Records
+    models: dict[int, LoadedModel]
+    programs: dict[str, NeffProgram | None]
+    records: Records
+    strings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -45,20 +66,67 @@ class ProcessCapture:
         return self.meta.ended_ns > 0
 
 
-def open_captures(path: str) -> tuple[ProcessCapture, ...]:
-    """Open every capture at or below a directory, or that of an events.bin, in order of rank and start.
+def open_captures(path: str, session: int | None = None) -> tuple[ProcessCapture, ...]:
+    """Open the captures of one run at or below a directory, or of a file of records, in order of rank and start.
+
+    Args:
+        path: the directory.
+        session: which run, from 1 for the oldest; None for the newest.
 
     Raises:
-        ProfileError: the path does not exist, is not a capture, or is damaged.
+        ProfileError: the path does not exist, is not a capture, is damaged, or has fewer runs.
         MissingDependencyError: numpy is not installed.
     """
     require_numpy()
+    found, errors = _describe(path)
+    sessions = _sessions(found)
+    if session is not None and not 1 <= session <= len(sessions):
+        raise ProfileError(
+            f"{path} has {plural(len(sessions), 'run')}, no run {session}",
+            f"give --session a number from 1 to {len(sessions)}",
+        )
+    number = len(sessions) if session is None else session
+    captures = [_open(directory, meta) for directory, meta in sessions[number - 1]]
+    problems = tuple(error.message for error in errors)
+    if session is None and number > 1:
+        problems += (f"this is the newest of {number} runs in {path}: --session 1 shows the oldest",)
+    captures.sort(key=_order)
+    captures[0] = replace(captures[0], problems=(*problems, *captures[0].problems))
+    return tuple(captures)
+
+
+def _describe(path: str) -> tuple[list[tuple[str, Meta]], list[ProfileError]]:
+    """Return the captures at or below a directory with their descriptions, and what is wrong with others."""
     directory = _directory(path)
     found = sorted(_find(directory, _DEPTH))
     if not found:
         raise _foreign(directory)
-    captures = [_open(path) for path in found]
-    return tuple(sorted(captures, key=_order))
+    described: list[tuple[str, Meta]] = []
+    errors: list[ProfileError] = []
+    for each in found:
+        try:
+            described.append((each, read_meta(each)))
+        except ProfileError as error:
+            errors.append(error)
+    if not described:
+        raise errors[0]
+    return described, errors
+
+
+def _sessions(captures: list[tuple[str, Meta]]) -> list[list[tuple[str, Meta]]]:
+    """Return the captures by run, the oldest first: those of one session, or that ran at the same time."""
+    sessions: dict[str, list[tuple[str, Meta]]] = {}
+    current, ends_ns = "", 0
+    for directory, meta in sorted(captures, key=lambda capture: capture[1].started_unix_ns):
+        key = meta.session
+        if not key:
+            if meta.started_unix_ns > ends_ns:
+                current = directory
+            lasted_ns = meta.ended_ns - meta.started_ns if meta.ended_ns else 0
+            ends_ns = max(ends_ns, meta.started_unix_ns + lasted_ns)
+            key = current
+        sessions.setdefault(key, []).append((directory, meta))
+    return list(sessions.values())
 
 
 def _order(capture: ProcessCapture) -> tuple[int, int, str]:
@@ -71,7 +139,8 @@ def _directory(path: str) -> str:
         return path
     if not os.path.lexists(path):
         raise ProfileError(f"no profile at {path}: no such directory", _CAPTURE)
-    if os.path.basename(path) in {EVENTS_FILE, META_FILE}:
+    name = os.path.basename(path)
+    if name == META_FILE or EVENTS_FILE.fullmatch(name):
         return os.path.dirname(path) or "."
     if path.endswith(".ntff"):
         raise _real_ntff(path)
@@ -112,13 +181,46 @@ def _real_ntff(path: str) -> ProfileError:
     )
 
 
-def _open(directory: str) -> ProcessCapture:
-    meta = read_meta(directory)
-    events = _map(os.path.join(directory, EVENTS_FILE))
-    # Models come second: a process that still runs stores a model before its first event.
-    programs, models = read_models(directory)
-    _check(directory, events, programs, models)
-    return ProcessCapture(directory, meta, programs, models, events)
+def _open(directory: str, meta: Meta) -> ProcessCapture:
+    records, dropped = _records(directory)
+    # Models come second: a process that still runs stores a model before its first record.
+    models, damaged_models = _models(directory)
+    strings, damaged_strings = _strings(directory)
+    valid = _valid(records, models, len(strings))
+    timely = valid & _within_run(records, meta)
+    problems = [
+        (damaged_models, f"{plural(damaged_models, 'line')} of {MODELS_FILE} damaged"),
+        (damaged_strings, f"{plural(damaged_strings, 'line')} of {STRINGS_FILE} damaged"),
+        (
+            dropped,
+            f"the oldest {plural(dropped, 'record')} dropped over the limit of {meta.max_events_per_nc} a core",
+        ),
+        (len(records) - int(valid.sum()), "{} damaged"),
+        (int(valid.sum()) - int(timely.sum()), "{} with times outside of the run"),
+    ]
+    texts = [
+        f"process {meta.pid}: {text.format(plural(count, 'record'))} and left out"
+        if "{}" in text
+        else f"process {meta.pid}: {text}"
+        for count, text in problems
+        if count
+    ]
+    if not timely.all():
+        records = records[timely]
+    programs, unreadable = _programs(directory, models)
+    return ProcessCapture(directory, meta, models, programs, records, strings, (*texts, *unreadable))
+
+
+def _records(directory: str) -> tuple[Records, int]:
+    """Return the records of all files, and how many older ones were dropped."""
+    np = require_numpy()
+    found = sorted(
+        (int(match[1]), name) for name in os.listdir(directory) if (match := EVENTS_FILE.fullmatch(name))
+    )
+    parts = [_map(os.path.join(directory, name)) for _, name in found]
+    if len(parts) == 1:
+        return parts[0], found[0][0]
+    return np.concatenate([np.zeros(0, dtype=record_dtype()), *parts]), found[0][0] if found else 0
 
 
 def _map(path: str) -> Records:
@@ -128,29 +230,90 @@ def _map(path: str) -> Records:
         count = os.path.getsize(path) // RECORD.size
         if count == 0:
             return np.zeros(0, dtype=record_dtype())
-        events = np.memmap(path, dtype=record_dtype(), mode="r", shape=(count,))
+        records = np.memmap(path, dtype=record_dtype(), mode="r", shape=(count,))
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
-    while count and events["start_ns"][count - 1] == 0:
-        written = np.flatnonzero(events["start_ns"])
+    while count and records["start_ns"][count - 1] == 0:
+        written = np.flatnonzero(records["start_ns"])
         count = int(written[-1]) + 1 if len(written) else 0
-    return events[:count]
+    return records[:count]
 
 
-def _check(
-    directory: str, events: Records, programs: dict[str, NeffProgram], models: tuple[LoadedModel, ...]
-) -> None:
-    """Refuse records that point nowhere: everything above may index without looking."""
+def _models(directory: str) -> tuple[dict[int, LoadedModel], int]:
+    """Return the models by number, and how many lines are damaged; an unfinished last line is ignored."""
+    models: dict[int, LoadedModel] = {}
+    damaged = 0
+    for line in _lines(directory, MODELS_FILE):
+        try:
+            model = parse_model(line)
+        except (ValueError, KeyError, TypeError, OverflowError):
+            damaged += 1
+        else:
+            models[model.model] = model
+    return models, damaged
+
+
+def _strings(directory: str) -> tuple[tuple[str, ...], int]:
+    found: list[str] = []
+    damaged = 0
+    for line in _lines(directory, STRINGS_FILE):
+        try:
+            text = load_json(line, any_text=True)
+        except ValueError:
+            text = None
+        damaged += not isinstance(text, str)
+        found.append(text if isinstance(text, str) else "?")
+    return tuple(found), damaged
+
+
+def _lines(directory: str, name: str) -> list[bytes]:
+    path = os.path.join(directory, name)
+    try:
+        with open(path, "rb") as file:
+            return file.read().split(b"\n")[:-1]
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
+
+
+def _valid(records: Records, models: dict[int, LoadedModel], strings: int) -> Mask:
+    """Return which records have a known track and point to what exists: everything above may index without looking."""
     np = require_numpy()
-    sizes = np.array([len(programs[model.neff_hash].operations) for model in models], dtype=np.int64)
-    bad = (events["model"] >= len(models)) | (events["track"] > max(Track))
-    bad |= (events["start_ns"] <= 0) | (events["duration_ns"] < 0)
-    if not bad.any() and len(events):
-        limit = np.where(events["track"] < Track.MODEL, len(SYSTEM_EVENTS), sizes[events["model"]])
-        bad = (events["operation"] >= limit) & (events["track"] != Track.MODEL)
-    if bad.any():
-        number = int(np.argmax(bad))
-        raise ProfileError(
-            f"{os.path.join(directory, EVENTS_FILE)} is damaged: record {number} of {len(events)} is invalid",
-            "capture the run again",
-        )
+    track = records["track"]
+    of_model = (track == Track.RUNTIME) | (track == Track.MODEL)
+    known = np.isin(records["link"], np.fromiter(models, dtype=np.uint32, count=len(models)))
+    named = (track == Track.HOST) | (track == Track.MEMORY)
+    valid: Mask = (of_model & known) | (named & (records["name"] < strings))
+    return valid
+
+
+def _within_run(records: Records, meta: Meta) -> Mask:
+    """Return which records have times that the run can have, with a minute of slack."""
+    np = require_numpy()
+    if len(records) == 0:
+        return np.zeros(0, dtype=bool)
+    start, duration = records["start_ns"], records["duration_ns"]
+    earliest = max(meta.started_ns - _SLACK_NS, 1)
+    latest = meta.ended_ns + _SLACK_NS if meta.ended_ns else earliest + _LONGEST_NS
+    # The sum of start and a huge duration would overflow.
+    return (start >= earliest) & (start <= latest) & (duration >= 0) & (duration <= latest - start)
+
+
+def _programs(
+    directory: str, models: dict[int, LoadedModel]
+) -> tuple[dict[str, NeffProgram | None], list[str]]:
+    """Return the programs of all models, and what is wrong with NEFFs that cannot be read."""
+    programs: dict[str, NeffProgram | None] = {}
+    problems = []
+    for neff_hash in dict.fromkeys(model.neff_hash for model in models.values()):
+        path = os.path.join(directory, f"neff_{neff_hash}.neff")
+        programs[neff_hash] = None
+        try:
+            if not _HASH.fullmatch(neff_hash):
+                raise ProfileError(f"{neff_hash} is not the hash of a NEFF")
+            with open(path, "rb") as file:
+                programs[neff_hash] = program_of_neff(file.read())
+        except OSError as error:
+            problems.append(f"no device records of NEFF {neff_hash}: cannot read {path}: {error.strerror}")
+        except NeuronToolsError as error:
+            problems.append(f"no device records of NEFF {neff_hash}: {error.message}")
+    return programs, problems

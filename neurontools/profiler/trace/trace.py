@@ -1,29 +1,23 @@
-"""All captures of a directory as one set of columns: rows of a timeline, each sorted by time."""
+"""All captures of a directory on one axis: rows of events, and the tables that they point into."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.engines.queues import queue_of
-from neurontools.profiler.capture.format import (
-    NRT_LOAD,
-    SYSTEM_EVENTS,
-    TRACK_OF_LABEL,
-    ProfileError,
-    Track,
-    pairing_hash,
-    process_label,
-)
-from neurontools.profiler.trace.reader import ProcessCapture, open_captures
+from neurontools.profiler.capture.format import NO_CORE, Track, process_label
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from neurontools.compiler.engines.queues import DmaQueue
-    from neurontools.profiler.capture.format import LoadedModel, Meta
+    from neurontools.profiler.capture.format import LoadedModel, Meta, NeffProgram
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
+    from neurontools.profiler.trace.rows import ExecutionFilter, RowEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +40,8 @@ class TraceAction:
 
     @property
     def queue(self) -> DmaQueue | None:
-        """The DMA queue of a transfer; captures of earlier versions have collectives among the transfers."""
-        if self.track is not Track.DMA or self.opcode == COLLECTIVE_OPCODE:
-            return None
-        return queue_of(self.opcode, self.write_bytes)
+        """The DMA queue of a transfer."""
+        return queue_of(self.opcode, self.write_bytes) if self.track is Track.DMA else None
 
     @property
     def queue_name(self) -> str:
@@ -68,6 +60,7 @@ class TraceRow:
     track: Track
     first: int
     last: int
+    events: RowEvents = field(repr=False, compare=False)
     rank: int | None = None
 
     @property
@@ -78,269 +71,176 @@ class TraceRow:
     @property
     def label(self) -> str:
         """The row's name; with the process only where the reader asks for it."""
-        return f"NC{self.nc} {self.track.label}"
-
-    @property
-    def span(self) -> slice:
-        """Its events among all."""
-        return slice(self.first, self.last)
+        return self.track.label if self.nc == NO_CORE else f"NC{self.nc} {self.track.label}"
 
 
 @dataclass(frozen=True, slots=True)
+class CoreRuns:
+    """The executions on one NeuronCore of a process, in order of their wall-clock start, by columns.
+
+    Args:
+        process, nc, core, rank: whose they are; numbers as in `TraceRow`.
+        wall_start, wall_ns: measured; nanoseconds, starts since the first event of the trace.
+        device_start, device_ns: modelled; -1 and 0 without device records.
+        model: number in the table of the trace.
+        number: the model's executions count from 1.
+        status: NRT status.
+    """
+
+    process: int
+    nc: int
+    core: int
+    rank: int | None
+    wall_start: Int64s
+    wall_ns: Int64s
+    device_start: Int64s
+    device_ns: Int64s
+    model: Codes
+    number: Codes
+    status: Codes
+
+    def take(self, chosen: Mask | Int64s) -> CoreRuns:
+        """Return some of them."""
+        columns = ("wall_start", "wall_ns", "device_start", "device_ns", "model", "number", "status")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in columns})
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """One event. Times are nanoseconds, `start` since the first event of the trace; `value` as in `EventBlock`."""
+
+    number: int
+    row: TraceRow
+    action: TraceAction
+    start: int
+    duration: int
+    model: int
+    execution: int
+    status: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionColumns:
+    """Numbers of the actions, by number of the action."""
+
+    flops: Int64s
+    read_bytes: Int64s
+    write_bytes: Int64s
+    tiles: Int64s
+    busy_ns: Int64s
+
+    def worked_ns(self, action: Codes, duration: Int64s) -> Int64s:
+        """Return how long the engine works within events; never longer than the event."""
+        busy = self.busy_ns[action]
+        return np.where(busy > 0, np.minimum(busy, duration), duration)
+
+
+@dataclass(frozen=True)
 class Trace:
     """Events of several processes on one axis.
 
     Args:
         processes: the description of every capture.
         rows: in order of process, NC and track.
-        models: by the numbers in `model`.
-        actions: by the numbers in `action`.
-        start: int64 nanoseconds since `origin_unix_ns`.
-        duration: int64 nanoseconds.
-        action, model, execution, status: numbers, one per event.
+        models: by the numbers in events.
+        actions: by the numbers in events.
+        runs: the executions of every NeuronCore; empty for traces of other programs.
+        programs: of the models, by the hash of their NEFF; None where the NEFF cannot be read.
         origin_unix_ns: unix time of the first event.
+        problems: what is wrong with the files, one line each.
     """
 
     processes: tuple[Meta, ...]
     rows: tuple[TraceRow, ...]
     models: tuple[LoadedModel, ...]
     actions: tuple[TraceAction, ...]
-    start: Int64s
-    duration: Int64s
-    action: Codes
-    model: Codes
-    execution: Codes
-    status: Codes
+    runs: tuple[CoreRuns, ...]
+    programs: dict[str, NeffProgram | None]
     origin_unix_ns: int
+    problems: tuple[str, ...] = ()
 
     @property
     def event_count(self) -> int:
         """Number of events."""
-        return len(self.start)
+        return self.rows[-1].last if self.rows else 0
 
-    @property
+    @cached_property
+    def start_ns(self) -> int:
+        """Start of the first event, nanoseconds since the origin; 0 unless a part was chosen."""
+        return min((row.events.start_ns for row in self.rows), default=0)
+
+    @cached_property
     def end_ns(self) -> int:
         """End of the last event, nanoseconds since the origin."""
-        return int((self.start + self.duration).max()) if self.event_count else 0
+        return max((row.events.end_ns for row in self.rows), default=0)
+
+    @cached_property
+    def columns(self) -> ActionColumns:
+        """The numbers of the actions."""
+        names = ("flops", "read_bytes", "write_bytes", "tiles", "busy_ns")
+        return ActionColumns(
+            *(np.array([getattr(action, name) for action in self.actions], dtype=np.int64) for name in names)
+        )
 
     def rows_of(self, *tracks: Track) -> tuple[TraceRow, ...]:
         """Return the rows of some tracks."""
         return tuple(row for row in self.rows if row.track in tracks)
 
-    def keep(self, wanted: Mask) -> Trace:
-        """Return the trace with some events only; rows without events vanish."""
-        before = np.concatenate(([0], np.cumsum(wanted)))
-        rows = tuple(
-            replace(row, first=int(before[row.first]), last=int(before[row.last]))
+    def row_of(self, number: int) -> TraceRow:
+        """Return the row of an event."""
+        return self.rows[int(np.searchsorted([row.last for row in self.rows], number, side="right"))]
+
+    def event(self, number: int) -> TraceEvent:
+        """Return an event."""
+        row = self.row_of(number)
+        found = row.events.block(number - row.first, number - row.first + 1)
+        return TraceEvent(
+            number,
+            row,
+            self.actions[found.action[0]],
+            *(
+                int(column[0])
+                for column in (
+                    found.start,
+                    found.duration,
+                    found.model,
+                    found.execution,
+                    found.status,
+                    found.value,
+                )
+            ),
+        )
+
+    def with_rows(self, rows: Iterable[TraceRow], runs: Iterable[CoreRuns]) -> Trace:
+        """Return the trace with other events in its rows; rows without events vanish, numbers count anew."""
+        return replace(self, rows=numbered(rows), runs=tuple(runs))
+
+    def of_executions(self, wanted: ExecutionFilter) -> Trace:
+        """Return the trace with the chosen executions only; what the host did stays."""
+        rows = [
+            row
+            if row.track in {Track.HOST, Track.MEMORY}
+            else replace(row, events=row.events.of_executions(wanted))
             for row in self.rows
-            if before[row.first] < before[row.last]
-        )
-        return replace(
-            self,
-            rows=rows,
-            start=self.start[wanted],
-            duration=self.duration[wanted],
-            action=self.action[wanted],
-            model=self.model[wanted],
-            execution=self.execution[wanted],
-            status=self.status[wanted],
-        )
+        ]
+        runs = [each.take(wanted.chosen(each.model, each.number, each.wall_start)) for each in self.runs]
+        return self.with_rows(rows, runs)
 
     def first_executions(self) -> Codes:
         """Return by model number the number of its first recorded execution: the warm-up."""
         first: Codes = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
-        for row in self.rows:
-            executed = self.action[row.span] != NRT_LOAD
-            np.minimum.at(first, self.model[row.span][executed], self.execution[row.span][executed])
+        for each in self.runs:
+            np.minimum.at(first, each.model, each.number)
         return first
 
-    def without_warmup(self) -> Trace:
-        """Return the trace without loads and without the first execution of every model."""
-        return self.keep((self.execution != self.first_executions()[self.model]) & (self.action != NRT_LOAD))
 
-
-def load(path: str) -> Trace:
-    """Open every capture at or below a directory as one trace. Raises the errors of `open_captures`."""
-    return merge(open_captures(path))
-
-
-def merge(captures: tuple[ProcessCapture, ...]) -> Trace:
-    """Put captures on one axis: the monotonic clock where they share a boot, else unix time."""
-    table = _Table()
-    columns = _Columns([table.columns(index, capture) for index, capture in enumerate(captures)])
-    start, key = columns.take(0), columns.take(6)
-    order = np.lexsort((start, key))
-    start, key = start[order], key[order]
-    origin = int(start.min()) if len(start) else 0
-    return Trace(
-        processes=tuple(capture.meta for capture in captures),
-        rows=_rows(key, captures),
-        models=tuple(table.models),
-        actions=tuple(table.actions),
-        start=start - origin,
-        duration=columns.take(1)[order],
-        action=columns.take(2)[order],
-        model=columns.take(3)[order],
-        execution=columns.take(4)[order],
-        status=columns.take(5)[order],
-        origin_unix_ns=origin + captures[0].meta.started_unix_ns - captures[0].meta.started_ns,
-    )
-
-
-class _Columns:
-    """Columns of several captures, joined one at a time and freed when taken: large profiles are in memory once."""
-
-    def __init__(self, parts: list[tuple[Int64s, ...]]) -> None:
-        self._columns = [list(column) for column in zip(*parts, strict=True)]
-
-    def take(self, number: int) -> Int64s:
-        joined: Int64s = np.concatenate(self._columns[number])
-        self._columns[number] = []
-        return joined
-
-
-class _Table:
-    """Numbers for actions and models over all captures; programs that several processes share appear once."""
-
-    def __init__(self) -> None:
-        self.actions: list[TraceAction] = [
-            TraceAction(name, "", Track.HARDWARE if name.startswith("nc_") else Track.RUNTIME)
-            for name in SYSTEM_EVENTS
-        ]
-        self.models: list[LoadedModel] = []
-        self._programs: dict[str, int] = {}
-        self._boot: Meta | None = None
-
-    def columns(self, process: int, capture: ProcessCapture) -> tuple[Int64s, ...]:
-        """Return start, duration, action, model, execution, status and row key of a capture's events."""
-        events = capture.events
-        first_model = len(self.models)
-        names, bases = [], []
-        for value in capture.models:
-            self.models.append(value)
-            names.append(len(self.actions))
-            self.actions.append(TraceAction(value.name, "MODEL", Track.MODEL))
-            bases.append(self._program(capture, value.neff_hash))
-        track = events["track"].astype(np.int64)
-        if capture.models:
-            base = np.array(bases, dtype=np.int64)[events["model"]]
-            name = np.array(names, dtype=np.int64)[events["model"]]
-        else:
-            base = name = np.zeros(0, dtype=np.int64)
-        action = np.where(track < Track.MODEL, 0, base) + events["operation"]
-        return (
-            events["start_ns"] + self._offset(capture.meta),
-            events["duration_ns"].astype(np.int64),
-            np.where(track == Track.MODEL, name, action).astype(np.uint32),
-            (events["model"] + np.uint32(first_model)).astype(np.uint32),
-            events["execution"].astype(np.uint32),
-            events["status"].astype(np.uint32),
-            (process << 16) + (events["nc"].astype(np.int64) << 8) + track,
-        )
-
-    def _program(self, capture: ProcessCapture, neff_hash: str) -> int:
-        if neff_hash not in self._programs:
-            self._programs[neff_hash] = len(self.actions)
-            self.actions += [
-                TraceAction(
-                    operation.name,
-                    operation.opcode,
-                    TRACK_OF_LABEL[operation.engine],
-                    operation.flops,
-                    operation.read_bytes,
-                    operation.write_bytes,
-                    operation.shape,
-                    operation.source,
-                    operation.busy_ns,
-                    operation.count,
-                )
-                for operation in capture.programs[neff_hash].operations
-            ]
-        return self._programs[neff_hash]
-
-    def _offset(self, meta: Meta) -> int:
-        if self._boot is None:
-            self._boot = meta
-        if meta.boot_id and meta.boot_id == self._boot.boot_id:
-            return 0
-        own = meta.started_unix_ns - meta.started_ns
-        return own - (self._boot.started_unix_ns - self._boot.started_ns)
-
-
-def _rows(key: Int64s, captures: tuple[ProcessCapture, ...]) -> tuple[TraceRow, ...]:
-    keys, firsts = np.unique(key, return_index=True)
-    lasts = [*firsts, len(key)][1:]
-    rows = []
-    for number, first, last in zip(keys, firsts, lasts, strict=True):
-        process, nc = int(number) >> 16, (int(number) >> 8) & 0xFF
-        meta = captures[process].meta
-        core = meta.cores[nc] if nc < len(meta.cores) else nc
-        rows.append(
-            TraceRow(process, meta.pid, nc, core, Track(int(number) & 0xFF), int(first), int(last), meta.rank)
-        )
-    return tuple(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What to keep.
-
-    Args:
-        ncs: process-local NeuronCores; None for all.
-        from_ns, to_ns: events that touch this stretch, nanoseconds since the first event; None for no limit.
-        skip_warmup: leave out loads and the first execution of every model.
-        neff: path of a NEFF; only models loaded from it.
-    """
-
-    ncs: frozenset[int] | None = None
-    from_ns: int | None = None
-    to_ns: int | None = None
-    skip_warmup: bool = False
-    neff: str | None = None
-
-
-def select(trace: Trace, wanted: Selection) -> Trace:
-    """Return the chosen part.
-
-    Raises:
-        ProfileError: nothing is left, or the NEFF cannot be read or was not loaded.
-    """
-    if trace.event_count == 0:
-        return trace
-    if wanted.skip_warmup:
-        trace = trace.without_warmup()
-    keep = _stretch(trace, wanted)
-    if wanted.ncs is not None:
-        chosen: Mask = np.zeros(trace.event_count, dtype=bool)
-        for row in trace.rows:
-            chosen[row.span] = row.nc in wanted.ncs
-        keep &= chosen
-    if wanted.neff is not None:
-        keep &= _loaded_from(trace, wanted.neff)[trace.model]
-    if not keep.any():
-        raise ProfileError("no events match the filters", "widen --nc, --from, --to or -n")
-    return trace if keep.all() else trace.keep(keep)
-
-
-def _stretch(trace: Trace, wanted: Selection) -> Mask:
-    keep: Mask = np.ones(trace.event_count, dtype=bool)
-    if wanted.from_ns is not None:
-        keep &= trace.start + trace.duration >= wanted.from_ns
-    if wanted.to_ns is not None:
-        keep &= trace.start <= wanted.to_ns
-    return keep
-
-
-def _loaded_from(trace: Trace, path: str) -> Mask:
-    try:
-        with open(path, "rb") as file:
-            neff_hash = pairing_hash(file.read())
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
-    found: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
-    if not found.any():
-        raise ProfileError(
-            f"the profile has no records of {path} (hash {neff_hash})",
-            "the profile's own copies are named neff_<hash>.neff",
-        )
-    return found
+def numbered(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
+    """Return the rows that have events, with the numbers of their first and last events."""
+    found, first = [], 0
+    for row in rows:
+        if row.events.count:
+            last = first + row.events.count
+            found.append(replace(row, first=first, last=last))
+            first = last
+    return tuple(found)

@@ -50,8 +50,8 @@ def _check(name: str, data: bytes) -> None:
 
 
 def _draw_timeline() -> None:
+    from neurontools.profiler.trace.load import load
     from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
-    from neurontools.profiler.trace.trace import load
 
     trace = load(str(_capture()))
     if trace.event_count:
@@ -78,8 +78,8 @@ TARGETS = (
     Target(
         "profiles/events",
         Format.BINARY,
-        lambda: _file("events.bin"),
-        lambda data: _check("events.bin", data),
+        lambda: _file("events-000000.bin"),
+        lambda data: _check("events-000000.bin", data),
         share=0.5,
     ),
 )

@@ -7,9 +7,8 @@ import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import DataTable, Input, Static
 
-from neurontools.profiler.capture.format import NeffProgram, pairing_hash
+from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.timeline import NO_EVENT
-from neurontools.profiler.trace.trace import load
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.screens import TextScreen
@@ -35,7 +34,7 @@ def text_of(view: TimelineView) -> str:
 
 
 def name_of(view: TimelineView) -> str:
-    return view.trace.actions[view.trace.action[view.selected_event]].name
+    return view.trace.event(view.selected_event).action.name
 
 
 async def test_the_timeline_shows_rows_clocks_and_everything_at_first(trace: Trace) -> None:
@@ -74,7 +73,7 @@ async def test_tab_walks_over_events_and_keeps_them_visible(trace: Trace) -> Non
         await pilot.press(*["plus"] * 10)
         await pilot.press("tab", "tab")
         assert view.selected_event == first + 2
-        assert view.view.start_ns <= trace.start[first + 2] < view.view.end_ns
+        assert view.view.start_ns <= trace.event(first + 2).start < view.view.end_ns
         await pilot.press("shift+tab")
         assert view.selected_event == first + 1
         await pilot.press("escape")
@@ -232,10 +231,12 @@ def test_operators_snapshot(snap_compare: Any, trace: Trace) -> None:
 
 async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker: Maker) -> None:
     hostile = "a\x1b]0;t\x07\x9b31m\u202e\x7f\r\b[red]\nb"
-    program = NeffProgram(pairing_hash(b"mlp"), 25_000, (maker.operation(hostile, "Tensor", 0, 25_000),))
-    capture = maker.capture(home / "hostile", read_program=lambda _: program)
-    maker.train(capture)
-    capture.on_close()
+
+    class Hostile(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (self.operation(hostile, "Tensor", 0, 25_000),)
+
+    Hostile().finished(home / "hostile")
     async with ProfileApp(load(str(home / "hostile"))).run_test(size=(120, 24)) as pilot:
         view = view_of(pilot)
         view.show_search("red")

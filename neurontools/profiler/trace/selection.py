@@ -1,0 +1,115 @@
+"""Choosing a part of a trace: cores, a stretch of time, models, executions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.capture.format import NO_CORE, ProfileError, pairing_hash
+from neurontools.profiler.trace.rows import ExecutionFilter
+
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
+    from neurontools.profiler.trace.trace import CoreRuns, Trace
+
+_ALWAYS_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to keep.
+
+    Args:
+        ncs: process-local NeuronCores; None for all.
+        from_ns, to_ns: events that touch this stretch, nanoseconds since the first event; None for no limit.
+        skip_warmup: leave out loads and the first execution of every model.
+        neff: path of a NEFF; only models loaded from it.
+    """
+
+    ncs: frozenset[int] | None = None
+    from_ns: int | None = None
+    to_ns: int | None = None
+    skip_warmup: bool = False
+    neff: str | None = None
+
+
+def select(trace: Trace, wanted: Selection) -> Trace:
+    """Return the chosen part.
+
+    Raises:
+        ProfileError: nothing is left, or the NEFF cannot be read or was not loaded.
+    """
+    if trace.event_count == 0:
+        return trace
+    if wanted.skip_warmup:
+        trace = without_warmup(trace)
+    if wanted.ncs is not None:
+        trace = trace.with_rows(
+            [row for row in trace.rows if row.nc in wanted.ncs or row.nc == NO_CORE],
+            [runs for runs in trace.runs if runs.nc in wanted.ncs],
+        )
+    if wanted.neff is not None:
+        trace = trace.of_executions(_OfModels(_loaded_from(trace, wanted.neff)))
+    if wanted.from_ns is not None or wanted.to_ns is not None:
+        trace = between(
+            trace,
+            0 if wanted.from_ns is None else wanted.from_ns,
+            _ALWAYS_NS if wanted.to_ns is None else wanted.to_ns,
+        )
+    if trace.event_count == 0:
+        raise ProfileError("no events match the filters", "widen --nc, --from, --to or -n")
+    return trace
+
+
+def between(trace: Trace, from_ns: int, to_ns: int) -> Trace:
+    """Return the events that touch a stretch of time, and the executions that do on the wall clock or the device's."""
+    rows = [replace(row, events=row.events.between(from_ns, to_ns)) for row in trace.rows]
+    return trace.with_rows(rows, [_runs_between(runs, from_ns, to_ns) for runs in trace.runs])
+
+
+def without_warmup(trace: Trace) -> Trace:
+    """Return the trace without loads and without the first execution of every model."""
+    return trace.of_executions(_WithoutWarmup(trace.first_executions()))
+
+
+def _runs_between(runs: CoreRuns, from_ns: int, to_ns: int) -> CoreRuns:
+    measured = (runs.wall_start <= to_ns) & (runs.wall_start + runs.wall_ns >= from_ns)
+    modelled = (runs.device_start <= to_ns) & (runs.device_start + runs.device_ns >= from_ns)
+    return runs.take(measured | (modelled & (runs.device_start >= 0)))
+
+
+class _WithoutWarmup(ExecutionFilter):
+    """All but loads (execution 0) and the first execution of every model."""
+
+    def __init__(self, first: Codes) -> None:
+        self._first = first
+
+    def chosen(self, model: Codes, execution: Codes, start: Int64s) -> Mask:  # noqa: ARG002
+        return (execution != 0) & (execution != self._first[model])
+
+
+class _OfModels(ExecutionFilter):
+    """Those of some models; `wanted` is by number of the model."""
+
+    def __init__(self, wanted: Mask) -> None:
+        self._wanted = wanted
+
+    def chosen(self, model: Codes, execution: Codes, start: Int64s) -> Mask:  # noqa: ARG002
+        return self._wanted[model]
+
+
+def _loaded_from(trace: Trace, path: str) -> Mask:
+    try:
+        with open(path, "rb") as file:
+            neff_hash = pairing_hash(file.read())
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
+    found: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
+    if not found.any():
+        raise ProfileError(
+            f"the profile has no records of {path} (hash {neff_hash})",
+            "the profile's own copies are named neff_<hash>.neff",
+        )
+    return found
