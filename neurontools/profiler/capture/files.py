@@ -36,7 +36,7 @@ class CaptureFiles:
         self._on_warning = on_warning
         self._pid = os.getpid()
         self._buffer = bytearray()
-        self._flushed_ns = 0
+        self._flush_at_ns = 0
         self._strings: dict[str, int] = {}
         self._limit = limit
         self._segment_records = max(limit // _SEGMENTS, _FEWEST)
@@ -72,8 +72,8 @@ class CaptureFiles:
     def append(self, records: bytes, now_ns: int) -> None:
         """Store whole records, soon."""
         self._buffer += records
-        if len(self._buffer) >= FLUSH_BYTES or now_ns - self._flushed_ns >= FLUSH_NS:
-            self._flushed_ns = now_ns
+        if now_ns >= self._flush_at_ns or len(self._buffer) >= FLUSH_BYTES:
+            self._flush_at_ns = now_ns + FLUSH_NS
             self.flush()
 
     def flush(self) -> None:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
 
+# An execution must not take a microsecond: no attributes, no enums.
+_PACK = RECORD.pack
+_EXECUTION, _LOAD = int(Track.MODEL), int(Track.RUNTIME)
 _MAX_CAPTURES = 1000
 
 
@@ -121,7 +124,7 @@ class Capture:
         self._meta.write(self.directory)
         self._lock = threading.Lock()
         self._known: set[bytes] = set()
-        self._loaded: dict[int, LoadedModel] = {}
+        self._loaded: dict[int, tuple[int, int]] = {}
         self._models = 0
         self._records_executions = (
             self._options.device is not DeviceProfile.OFF
@@ -148,18 +151,22 @@ class Capture:
             )
             self._models += 1
             self._files.append_model(model_line(value))
-            self._loaded[model.model_id] = value
+            self._loaded[model.model_id] = value.model, value.nc
             if NRT_LOAD in self._options.system_events:
-                self._append(Track.RUNTIME, value, 0, start_ns, end_ns, 0)
+                record = _PACK(start_ns, end_ns - start_ns, 0, 0, value.model, 0, 0, value.nc, _LOAD)
+                self._files.append(record, end_ns)
 
     def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: int) -> None:
         """Append the record of an execution."""
-        if not self._records_executions:
+        loaded = self._loaded.get(model.model_id)
+        if loaded is None or not self._records_executions:
             return
+        number, nc = loaded
+        record = _PACK(
+            start_ns, end_ns - start_ns, 0, 0, number, execution & 0xFFFFFFFF, status, nc, _EXECUTION
+        )
         with self._lock:
-            loaded = self._loaded.get(model.model_id)
-            if loaded is not None and self._files.writable:
-                self._append(Track.MODEL, loaded, execution, start_ns, end_ns, status)
+            self._files.append(record, end_ns)
 
     def on_unload(self, model: Model) -> None:
         """Forget a model."""
@@ -172,6 +179,7 @@ class Capture:
             atexit.unregister(self.on_close)
             if os.getpid() != self._meta.pid or not self._files.writable:
                 return
+            self._loaded.clear()
             self._files.close()
             if self._files.dropped:
                 self._warn(
@@ -183,14 +191,6 @@ class Capture:
                 self._meta.write(self.directory)
             except OSError as error:
                 self._warn(f"cannot write the profile's description in {self.directory}: {error.strerror}")
-
-    def _append(
-        self, track: Track, model: LoadedModel, execution: int, start_ns: int, end_ns: int, status: int
-    ) -> None:
-        record = RECORD.pack(
-            start_ns, end_ns - start_ns, 0, 0, model.model, execution & 0xFFFFFFFF, status, model.nc, track
-        )
-        self._files.append(record, end_ns)
 
 
 def capture_from_environ(runtime: Runtime) -> Capture | None:
