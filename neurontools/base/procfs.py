@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 _DEAD_STATES = frozenset({b"Z", b"X", b"x"})
+_FIRST_LINE_BYTES = 256
 # Positions behind the command name, which may hold blanks and brackets of its own.
 _STATE, _PARENT, _USER, _SYSTEM, _START, _RESIDENT, _STACK = 0, 1, 11, 12, 19, 21, 25
 
@@ -50,6 +51,19 @@ def read_stat(pid: int, root: str = "") -> ProcessStat | None:
         return ProcessStat(fields)
     except (OSError, ValueError, IndexError):
         return None
+
+
+def read_cpu_ticks() -> list[int]:
+    """Return the clock ticks of all CPUs of this host since boot.
+
+    In the order of the kernel: user, nice, system, idle, iowait, irq, softirq, steal; [] where /proc does not have them.
+    """
+    try:
+        with open("/proc/stat", "rb", buffering=0) as file:
+            words = file.read(_FIRST_LINE_BYTES).splitlines()[0].split()
+        return list(map(int, words[1:9]))
+    except (OSError, ValueError, IndexError):
+        return []
 
 
 def read_start_ticks(pid: int) -> int | None:

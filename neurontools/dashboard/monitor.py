@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.dashboard.alerts import Alert, Rule
+    from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.snapshot import Snapshot
 
 KEPT = 1000
@@ -51,6 +52,7 @@ class MachineMonitor:
         self._on_alert = on_alert
         self._watch = AlertEvaluator(rules)
         self._last: Snapshot | None = None
+        self._judged: tuple[Snapshot, Snapshot, tuple[ProcessRow, ...]] | None = None
         self._no_data_since_s: float | None = None
 
     def lose(self, why: str, unix_s: float) -> None:
@@ -82,8 +84,15 @@ class MachineMonitor:
         new = find_events(last, snapshot)
         self._remember(*new)
         rows = process_rows(last, snapshot, {})
+        self._judged = (last, snapshot, rows)
         self._judge(self._watch.look(snapshot.taken_ns / 1e9, snapshot, rows, new), snapshot.taken_unix_s)
         self._last = snapshot
+
+    def rows_between(self, before: Snapshot | None, after: Snapshot) -> tuple[ProcessRow, ...] | None:
+        """Return the rows that were judged, with what was computed for that, if they are of this interval."""
+        if self._judged is None or self._judged[0] is not before or self._judged[1] is not after:
+            return None
+        return self._judged[2]
 
     def forget_machine(self) -> None:
         """Start over for another machine, and end all alerts."""

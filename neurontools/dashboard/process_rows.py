@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import repeat
 from operator import attrgetter, eq, sub
 from typing import TYPE_CHECKING
 
@@ -135,9 +136,7 @@ class ProcessRow:
         after = self.process.latency_counts
         if self._before is None:
             return after
-        return [
-            max(0, count - earlier) for count, earlier in zip(after, self._before.latency_counts, strict=True)
-        ]
+        return list(map(max, repeat(0), map(sub, after, self._before.latency_counts)))
 
     def _per_core(self, value: _Value) -> list[int]:
         cores, former = self.process.cores, self._before.cores if self._before else ()

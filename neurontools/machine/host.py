@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psutil
-
-from neurontools.base.procfs import read_stat
+from neurontools.base.procfs import read_cpu_ticks, read_stat
 from neurontools.machine.instances.catalogue import vcpu_count
 
 if TYPE_CHECKING:
@@ -43,6 +41,7 @@ class CpuShare:
 
 
 IDLE = CpuShare(0.0, 0.0)
+_NO_TICKS = (0,) * 8
 
 
 def sample(processes: Iterable[tuple[int, int]] = ()) -> HostSample:
@@ -50,10 +49,9 @@ def sample(processes: Iterable[tuple[int, int]] = ()) -> HostSample:
 
     Time spent waiting for I/O is idle time; time in interrupts is system time.
     """
-    times = psutil.cpu_times()
-    busy_system_s = times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
-    user_s = times.user + getattr(times, "nice", 0.0)
-    idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    ticks = [*read_cpu_ticks(), *_NO_TICKS][: len(_NO_TICKS)]
+    user, nice, system, idle, iowait, irq, softirq, steal = (count / _ticks_per_second() for count in ticks)
+    busy_system_s, user_s, idle_s = system + irq + softirq, user + nice, idle + iowait + steal
     found = ((key, _process_times(*key)) for key in processes)
     return HostSample(
         capacity_s=user_s + busy_system_s + idle_s,
@@ -133,9 +131,11 @@ def _share(before: HostSample, after: HostSample, start: CpuTimes, end: CpuTimes
 
 
 def _process_times(pid: int, start_ticks: int) -> CpuTimes | None:
-    # psutil knows processes by a start time in seconds; the telemetry page holds the kernel's exact ticks.
     stat = read_stat(pid)
     if stat is None or stat.start_ticks != start_ticks:
         return None
-    ticks_per_second = os.sysconf("SC_CLK_TCK")
-    return CpuTimes(stat.user_ticks / ticks_per_second, stat.system_ticks / ticks_per_second)
+    return CpuTimes(stat.user_ticks / _ticks_per_second(), stat.system_ticks / _ticks_per_second())
+
+
+def _ticks_per_second() -> int:
+    return os.sysconf("SC_CLK_TCK")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.base.procfs import read_cpu_ticks
 from neurontools.machine import host
 from neurontools.machine.host import CpuTimes, HostSample
 
@@ -52,8 +52,28 @@ def test_a_sample_finds_this_process_only_by_its_own_start_time() -> None:
 
 
 def test_time_in_interrupts_is_system_time_and_time_waiting_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(
-        user=8.0, nice=4.0, system=2.0, irq=1.0, softirq=0.5, idle=80.0, iowait=3.0, steal=1.5
-    )
-    monkeypatch.setattr(host.psutil, "cpu_times", lambda: found)
+    second = os.sysconf("SC_CLK_TCK")
+    ticks = {
+        "user": 8,
+        "nice": 4,
+        "system": 2,
+        "idle": 80,
+        "iowait": 3,
+        "irq": 1,
+        "softirq": 0.5,
+        "steal": 1.5,
+    }
+    monkeypatch.setattr(host, "read_cpu_ticks", lambda: [int(one * second) for one in ticks.values()])
     assert host.sample() == HostSample(100.0, CpuTimes(12.0, 3.5), ())
+
+
+def test_a_host_without_proc_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "read_cpu_ticks", list)
+    assert host.sample() == HostSample(0.0, CpuTimes(0.0, 0.0), ())
+
+
+def test_ticks_are_those_of_the_first_line_of_proc_stat() -> None:
+    before = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
+    after = read_cpu_ticks()
+    assert len(after) == len(before) == 8
+    assert all(later >= earlier for earlier, later in zip(before[:4], after[:4], strict=True))

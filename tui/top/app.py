@@ -33,7 +33,7 @@ from neurontools.tui.top.screen import (
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem
 from neurontools.tui.widgets.key_queue import KeyQueue
-from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.line_pane import LinePane, write_rows
 from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
@@ -144,6 +144,7 @@ class TopApp(MachineActions, KeyQueue):
         self._notices = notices
         self._panes: tuple[LinePane, ...] = ()
         self._later: Timer | None = None
+        self._next_listen: asyncio.TimerHandle | None = None
         self.silent_after_s = silent_after_s
         self.set_keymap(dict(self.settings.keys))
 
@@ -178,6 +179,8 @@ class TopApp(MachineActions, KeyQueue):
 
     def on_unmount(self) -> None:
         """End the reading thread."""
+        if self._next_listen is not None:
+            self._next_listen.cancel()
         self.source.close()
         for machine in self.shown_machines:
             machine.playback.history.close()
@@ -198,9 +201,13 @@ class TopApp(MachineActions, KeyQueue):
             self._paint_later()
             return
         frame = self._frame()
+        shown = [(pane, tuple(frame.get(pane.id or "", ()))) for pane in self._panes]
+        changed = [(pane, lines) for pane, lines in shown if lines != pane.lines]
+        if not changed or write_rows(self, changed):
+            return
         with self.batch_update():
-            for pane in self._panes:
-                pane.show(frame.get(pane.id or "", ()))
+            for pane, lines in changed:
+                pane.show(lines)
 
     def _paint_later(self) -> None:
         # A terminal that accepts no output must not block the app, which still handles signals.
@@ -292,7 +299,7 @@ class TopApp(MachineActions, KeyQueue):
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
         if self.silent_after_s is not None:
-            self.set_timer(self.silent_after_s, self._listen)
+            self._listen_in(self.silent_after_s)
 
     def take(self, update: Update | MachineUpdate) -> None:
         """Show an update of the source."""
@@ -344,7 +351,13 @@ class TopApp(MachineActions, KeyQueue):
         ]
         if any(reported):
             self.paint()
-        self.set_timer(max(_SILENCE_PERIOD_S, self.silent_after_s - max(silent_s)), self._listen)
+        self._listen_in(max(_SILENCE_PERIOD_S, self.silent_after_s - max(silent_s)))
+
+    def _listen_in(self, delay_s: float) -> None:
+        # A timer of Textual is a task; this is needed every few seconds, also on a machine that rests.
+        self._next_listen = asyncio.get_running_loop().call_later(
+            delay_s, self._safely, self._listen, context=self._reader_context
+        )
 
 
 def _report_silence(machine: MonitoredMachine, silent_s: float) -> bool:

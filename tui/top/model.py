@@ -33,9 +33,14 @@ _SHORTEST_INTERVAL_NS = 50_000_000
 
 
 class Interval:
-    """The interval between two snapshots, and its numbers, computed on demand."""
+    """The interval between two snapshots, and its numbers, computed on demand.
 
-    def __init__(self) -> None:
+    Args:
+        monitor: it has judged the processes of most intervals.
+    """
+
+    def __init__(self, monitor: MachineMonitor) -> None:
+        self._monitor = monitor
         self.rates: Rates = {}
         """The rates of every core of the machine by machine-wide id."""
         self._before: TimedSnapshot | None = None
@@ -136,7 +141,13 @@ class Interval:
         snapshot, before = self._after.snapshot, self._before
         cpu = (before.cpu, self._after.cpu) if before and before.cpu and self._after.cpu else None
         present = presences(snapshot) if self._after.cpu else {}
-        return process_rows(self.before, snapshot, host_uses(self.before, snapshot, cpu, present))
+        uses = host_uses(self.before, snapshot, cpu, present)
+        judged = self._monitor.rows_between(self.before, snapshot)
+        if judged is None:
+            return process_rows(self.before, snapshot, uses)
+        for row in judged:
+            row.host = uses.get(process_key(row.process))
+        return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +184,7 @@ class TopModel:
         self.history = MachineHistory()
         self.monitor = monitor or MachineMonitor()
         self.tree = TreeCursor(self._memory)
-        self.shown = Interval()
+        self.shown = Interval(self.monitor)
         """The newest interval, or the interval that playback shows."""
         self._before: TimedSnapshot | None = None
         self._newest: TimedSnapshot | None = None

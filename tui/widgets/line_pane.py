@@ -1,4 +1,7 @@
-"""A widget that shows lines and repaints only changed ones, cheap enough for hundreds of meters a second."""
+"""A widget that shows lines and repaints only changed ones, cheap enough for hundreds of meters a second.
+
+`write_rows` writes changed rows straight to the terminal: to change one row, Textual's compositor renders every widget.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,29 @@ from typing import TYPE_CHECKING
 
 from rich.color import ColorSystem
 from rich.segment import Segment
-from rich.style import Style
+from textual._ansi_sequences import SYNC_END, SYNC_START
+from textual.css.query import NoMatches
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets._toast import ToastRack
 
 from neurontools.tui.widgets.lines import width_of
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
+    from rich.style import Style
+    from textual.app import App
 
     from neurontools.tui.widgets.lines import Line, Role, Span
 
 # More than a screen has; curves and numbers rarely repeat.
 _MOST_SEGMENTS = 2_000
+_MOST_KEPT = 4
+_kept_segments: list[tuple[tuple[object, ...], Segments]] = []
 
 
 class Segments(dict["Span", Segment]):
@@ -29,9 +39,11 @@ class Segments(dict["Span", Segment]):
 
     Args:
         style_of: the style of every role, with background.
+        blank: the style of cells without text.
     """
 
-    def __init__(self, style_of: Mapping[Role, Style]) -> None:
+    def __init__(self, style_of: Mapping[Role, Style], blank: Style) -> None:
+        self.blank = blank
         self._style_of = style_of
         self._begins: tuple[ColorSystem, dict[Role, str]] | None = None
 
@@ -77,9 +89,13 @@ class LineStrip(Strip):
     def render(self, console: Console) -> str:
         """Return the terminal sequences."""
         if self._render_cache is None:
-            system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Strip.render
-            self._render_cache = _rendered(self._line, self._segments_of.begins(system, self.render_ansi))
+            self._render_cache = _rendered(self._line, _begins(self._segments_of, console))
         return self._render_cache
+
+
+def _begins(segments: Segments, console: Console) -> Mapping[Role, str]:
+    system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Strip.render
+    return segments.begins(system, Strip.render_ansi)
 
 
 def _rendered(line: Line, begins: Mapping[Role, str]) -> str:
@@ -111,7 +127,6 @@ class LinePane(Widget):
         self._segments: Segments | None = None
         self._strips: dict[int, Strip] = {}
         self._strips_width = -1
-        self._blank = Style.null()
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -134,6 +149,30 @@ class LinePane(Widget):
             self._strips.pop(y, None)
         self.refresh(*[Region(0, y, width, 1) for y in changed])
 
+    def take(self, lines: tuple[Line, ...], console: Console) -> str:
+        """Show as many lines as before, and return the terminal sequences that draw what changed.
+
+        Args:
+            lines: as wide as the pane.
+            console: of the app.
+        """
+        before, self._lines = self._lines, lines
+        left, top = self.region.offset
+        width = self.size.width
+        begins = _begins(self._styled(width), console)
+        pieces = []
+        for y, (old, new) in enumerate(zip(before, lines, strict=True)):
+            if old == new:
+                continue
+            self._strips.pop(y, None)
+            if _cells(old) == _cells(new) == width:
+                x, spans = _changed_part(old, new)
+                drawn = _rendered(spans, begins)
+            else:
+                x, drawn = 0, self._strip(y, width).render(console)
+            pieces.append(f"\x1b[{top + y + 1};{left + x + 1}H{drawn}")
+        return "".join(pieces)
+
     def restyle(self, styles_by_role: Mapping[Role, Style]) -> None:
         """Apply other styles."""
         self._style_of = styles_by_role
@@ -148,10 +187,7 @@ class LinePane(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return rows for the compositor unchanged: a pane has no border or padding and paints its own background."""
         width = self.size.width
-        if self._segments is None or self._strips_width != width:
-            self._segments = Segments(self._role_styles())
-            self._strips.clear()
-            self._strips_width = width
+        self._styled(width)
         known = self._strips
         rows = [known[y] if y in known else self._strip(y, width) for y in crop.line_range]
         if crop.x == 0 and crop.width == width:
@@ -163,26 +199,91 @@ class LinePane(Widget):
         return self.render_lines(Region(0, y, self.size.width, 1))[0]
 
     def _strip(self, y: int, width: int) -> Strip:
+        segments = self._styled(width)
         if y >= len(self._lines):
-            return Strip.blank(width, self._blank)
+            return Strip.blank(width, segments.blank)
         strip = self._strips.get(y)
         if strip is None:
-            assert self._segments is not None
             line = self._lines[y]
-            strip = LineStrip(line, self._segments, width)
-            if width_of("".join([text for text, _ in line])) != width:
-                strip = Strip(list(strip)).adjust_cell_length(width, self._blank)
+            strip = LineStrip(line, segments, width)
+            if _cells(line) != width:
+                strip = Strip(list(strip)).adjust_cell_length(width, segments.blank)
             self._strips[y] = strip
         return strip
 
-    def _role_styles(self) -> dict[Role, Style]:
-        background = self.rich_style
-        self._blank = self._filtered(background)
-        return {role: self._filtered(background + own) for role, own in self._style_of.items()}
+    def _styled(self, width: int) -> Segments:
+        if self._segments is None or self._strips_width != width:
+            self._segments = self._shared_segments()
+            self._strips.clear()
+            self._strips_width = width
+        return self._segments
 
-    def _filtered(self, style: Style) -> Style:
-        # Filters change a style in the same way in every line.
-        strip = Strip([Segment(" ", style)], 1)
-        for line_filter in self.get_line_filters():
-            strip = strip.apply_filter(line_filter, self.background_colors[1])
-        return next(iter(strip)).style or style
+    def _shared_segments(self) -> Segments:
+        # Panes with the same theme and background look the same, and styles take long to compute.
+        background = self.rich_style
+        filters, behind = tuple(self.get_line_filters()), self.background_colors[1]
+        look = (self._style_of, background, behind, filters)
+        for known, segments in _kept_segments:
+            if known[0] is self._style_of and known[1:] == look[1:]:
+                return segments
+
+        def filtered(style: Style) -> Style:
+            # Filters change a style in the same way in every line.
+            strip = Strip([Segment(" ", style)], 1)
+            for line_filter in filters:
+                strip = strip.apply_filter(line_filter, behind)
+            return next(iter(strip)).style or style
+
+        styles = {role: filtered(background + own) for role, own in self._style_of.items()}
+        segments = Segments(styles, filtered(background))
+        _kept_segments[:] = [(look, segments), *_kept_segments[: _MOST_KEPT - 1]]
+        return segments
+
+
+def _changed_part(old: Line, new: Line) -> tuple[int, Line]:
+    """Return the changed spans with those between them, and the column of the first.
+
+    Both lines are equally wide, so the spans at their ends are in the same columns.
+    """
+    first, end, shift = 0, len(new), len(old) - len(new)
+    while first < end and first < end + shift and old[first] == new[first]:
+        first += 1
+    while end > first and end + shift > first and old[end + shift - 1] == new[end - 1]:
+        end -= 1
+    return _cells(new[:first]), new[first:end]
+
+
+def _cells(line: Line) -> int:
+    return width_of("".join([text for text, _ in line]))
+
+
+def write_rows(app: App[int], changed: Sequence[tuple[LinePane, tuple[Line, ...]]]) -> bool:
+    """Write changed rows to the terminal if nothing covers them and no pane changes its size.
+
+    Args:
+        app: on a terminal.
+        changed: panes and what they will show.
+
+    Returns:
+        Whether it was done; if not, `LinePane.show` does it.
+    """
+    driver, screens = app._driver, app.screen_stack  # noqa: SLF001  as App._display
+    if not isinstance(driver, TerminalDriver) or not driver.is_started or len(screens) > 1:
+        return False
+    if screens[0]._layout_required or app._batch_count or _has_notices(app):  # noqa: SLF001  what is drawn later
+        return False
+    width = app.size.width
+    if any(len(lines) != len(pane.lines) or pane.size != (width, len(lines)) for pane, lines in changed):
+        return False
+    drawn = "".join([pane.take(lines, app.console) for pane, lines in changed])
+    x, y = app.cursor_position
+    drawn += f"\x1b[{y + 1};{x + 1}H"
+    driver.write(f"{SYNC_START}{drawn}{SYNC_END}" if app._sync_available else drawn)  # noqa: SLF001
+    return True
+
+
+def _has_notices(app: App[int]) -> bool:
+    try:
+        return bool(app.screen.get_child_by_type(ToastRack).children)
+    except NoMatches:
+        return False

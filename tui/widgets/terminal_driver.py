@@ -207,6 +207,11 @@ class TerminalDriver(LinuxDriver):
             self._app.ask_background()
 
     @property
+    def is_started(self) -> bool:
+        """Whether the program has the terminal's screen."""
+        return self._is_started
+
+    @property
     def is_behind(self) -> bool:
         """Whether the terminal is slow to accept output, so that more would only queue up."""
         return self._waiting.qsize() > _MOST_WAITING if self._writer_thread else False

@@ -142,9 +142,9 @@ class OverviewPage(ClassicPage):
     def _right(self, model: TopModel, layout: OverviewLayout) -> list[Line]:
         width = layout.width - layout.left
         inner = inner_width(width, boxed=True)
-        slots = machine_minute(model)
 
         def history() -> list[Line]:
+            slots = machine_minute(model)
             rows = history_rows(slots, inner, layout.history - 2)
             return framed("History", rows, (width, layout.history), key="F2", note=history_note(slots))
 
