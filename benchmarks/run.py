@@ -32,6 +32,7 @@ BENCHMARKS = (
     "anchors",
     "advice",
     "neff",
+    "profile",
 )
 
 
