@@ -335,7 +335,7 @@ class TimelineView(Widget, can_focus=True):
     def _row(self, number: int) -> list[Segment]:
         row = self.timeline.rows[number]
         style = _CURSOR if number == self.selected_row else _LABEL
-        label = Segment(printable(f" {row.row.track.label}").ljust(GUTTER - 1), style)
+        label = Segment(printable(f" {row.row.name}")[: GUTTER - 1].ljust(GUTTER - 1), style)
         cells = row.cells(self.view.edges())
         segments = row_segments(
             self.trace, row.row, cells, self.selected_event, self._found, colours=self._colours
@@ -370,12 +370,13 @@ class TimelineView(Widget, can_focus=True):
     def _selection(self) -> str:
         row = self.timeline.rows[self.selected_row].row
         clock = "measured" if row.track.measured else "modelled"
-        head = f"NC{row.nc} {row.track.label} ({clock})"
+        head = f"{row.label} ({clock})"
         if self.selected_event == NO_EVENT:
             return f"{head}  {row.last - row.first} events, Tab selects"
         event = self.trace.event(self.selected_event)
         place = f"at {units.format_ns(event.start)} for {units.format_ns(event.duration)}"
-        return f"{head}  {event.action.name} {place}, run {event.execution}"
+        run = f", run {event.execution}" if event.execution else ""
+        return f"{head}  {event.action.name} {place}{run}"
 
     def _match_number(self) -> int:
         """Return the place of the selected event, or of the last match before it, among the matches."""

@@ -267,7 +267,11 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("execution", str(found.execution) if model else ""),
         ("bytes", f"{found.value} B" if found.value else ""),
         ("status", str(found.status) if found.status else ""),
-        ("process", f"{row.process_label}, NC{row.nc} (core {row.core} of the machine)"),
+        (
+            "process",
+            row.process_label
+            + ("" if row.nc == NO_CORE else f", NC{row.nc} (core {row.core} of the machine)"),
+        ),
     )
     return tuple((name, value) for name, value in fields if value)
 

@@ -72,8 +72,9 @@ CLOCKS = {
 class Track(IntEnum):
     """The rows of one NeuronCore, and of the process (HOST); the numbers are those of the file.
 
-    RUNTIME, HARDWARE, HOST and MEMORY are measured (wall clock); the others are modelled (device clock). MODEL holds one
-    interval per execution: the model running on the core, idle engines included.
+    RUNTIME, HARDWARE, HOST, MEMORY and DEVICE are measured (wall clock); the others are modelled (device clock). MODEL
+    holds one interval per execution: the model running on the core, idle engines included. DEVICE is what another
+    program measured on a device; no record has it.
 
     Records of a file have one of four: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
     the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py).
@@ -91,6 +92,7 @@ class Track(IntEnum):
     CC = 9
     HOST = 10
     MEMORY = 11
+    DEVICE = 12
 
     @property
     def label(self) -> str:
@@ -116,8 +118,9 @@ _LABELS = (
     "CC-cores",
     "Host",
     "Memory",
+    "Device",
 )
-_MEASURED = {Track.RUNTIME, Track.HARDWARE, Track.HOST, Track.MEMORY}
+_MEASURED = {Track.RUNTIME, Track.HARDWARE, Track.HOST, Track.MEMORY, Track.DEVICE}
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
 DEVICE_TRACKS = (*ENGINES, Track.DMA, Track.CC)
 TRACK_OF_LABEL = {track.label: track for track in Track}

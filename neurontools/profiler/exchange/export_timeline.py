@@ -73,7 +73,7 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
         key = (row.process, row.nc, row.track.measured)
         group = groups.setdefault(key, Group(len(groups) + 1, _group_name(row)))
         for lane in range(_lane_count(row)):
-            name = row.track.label if lane == 0 else f"{row.track.label} {lane + 1}"
+            name = row.name if lane == 0 else f"{row.name} {lane + 1}"
             lines.append(Line(len(lines) + 1, group.number, name, row, lane))
     return tuple(groups.values()), tuple(lines)
 

@@ -51,7 +51,10 @@ class TraceAction:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """One line of the timeline: a track of a NeuronCore of a process; its events are `first` to `last` exclusive."""
+    """One line of the timeline: a track of a NeuronCore of a process; its events are `first` to `last` exclusive.
+
+    Rows of other programs' traces have names of their own: `title` for the line and `group` for its process or device.
+    """
 
     process: int
     pid: int
@@ -62,16 +65,23 @@ class TraceRow:
     last: int
     events: RowEvents = field(repr=False, compare=False)
     rank: int | None = None
+    title: str = ""
+    group: str = ""
 
     @property
     def process_label(self) -> str:
         """The process, with its rank if it is one of several workers."""
-        return process_label(self.pid, self.rank)
+        return self.group or process_label(self.pid, self.rank)
+
+    @property
+    def name(self) -> str:
+        """The name of the line among those of its core."""
+        return self.title or self.track.label
 
     @property
     def label(self) -> str:
         """The row's name; with the process only where the reader asks for it."""
-        return self.track.label if self.nc == NO_CORE else f"NC{self.nc} {self.track.label}"
+        return self.name if self.nc == NO_CORE else f"NC{self.nc} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,7 @@ class Trace:
         programs: of the models, by the hash of their NEFF; None where the NEFF cannot be read.
         origin_unix_ns: unix time of the first event.
         problems: what is wrong with the files, one line each.
+        measured_by: the other program that measured all of it; empty for captures of ours.
     """
 
     processes: tuple[Meta, ...]
@@ -159,6 +170,7 @@ class Trace:
     programs: dict[str, NeffProgram | None]
     origin_unix_ns: int
     problems: tuple[str, ...] = ()
+    measured_by: str = ""
 
     @property
     def event_count(self) -> int:
@@ -220,7 +232,7 @@ class Trace:
         """Return the trace with the chosen executions only; what the host did stays."""
         rows = [
             row
-            if row.track in {Track.HOST, Track.MEMORY}
+            if row.track in {Track.HOST, Track.MEMORY, Track.DEVICE}
             else replace(row, events=row.events.of_executions(wanted))
             for row in self.rows
         ]
