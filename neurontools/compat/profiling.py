@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.xla import api
+from neurontools.xla.host_events import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,9 @@ def start_trace(log_dir: str | os.PathLike[str]) -> None:
         options = CaptureOptions(device=DeviceProfile.SESSION)
         capture = Capture(os.fspath(log_dir), describe_run(runtime, options), options)
         runtime.add_observer(capture)
+        held = [runtime.memory_use(nc) for nc in range(len(runtime.cores))]
+        capture.host.hold([use.tensors + use.model_code + use.constants for use in held])
+        observe(capture.host)
         _captures.append(capture)
 
 

@@ -219,7 +219,7 @@ class _Writer:
         self._slots = list(graph.slots)
         self._weights: dict[int, View] = {}
         self._fused: dict[int, tuple[tuple[View, ...], tuple[View, ...]]] = {}
-        self._source = ""
+        self._source = self._layer = ""
 
     def graph(self) -> Graph:
         """Return it."""
@@ -227,7 +227,7 @@ class _Writer:
 
     def write_out(self, node: Node) -> None:
         """Add a fused call, forward or backward, written out."""
-        self._source = node.source
+        self._source, self._layer = node.source, node.layer
         if "backward" in node.op:
             self._write_gradient(node)
             return
@@ -269,7 +269,7 @@ class _Writer:
     def fuse(self, match: _Match, nodes: Sequence[Node]) -> None:
         """Add the fused call of a match."""
         mix = nodes[match.mix]
-        self._source = mix.source
+        self._source, self._layer = mix.source, mix.layer
         (result, *_) = mix.results
         if result is None:
             return
@@ -283,7 +283,7 @@ class _Writer:
         if match.gradients is None:
             return
         outer = nodes[match.weights_gradient]
-        self._source = outer.source
+        self._source, self._layer = outer.source, outer.layer
         results = [nodes[position].results[0] for position in match.gradients]
         shown = tuple(None if view is None else _single(view) for view in results)
         operands, made = self._fused[match.mix]
@@ -318,7 +318,7 @@ class _Writer:
         return made
 
     def _call(self, op: str, *args: Arg, results: tuple[View | None, ...]) -> None:
-        self.nodes.append(Node(op, args, (), results, self._source))
+        self.nodes.append(Node(op, args, (), results, self._source, self._layer))
 
 
 def _single(view: View) -> View:

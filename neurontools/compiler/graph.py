@@ -2,7 +2,7 @@
 
 A graph works on *slots*. A slot is one device buffer; tensors are views of slots (shape, strides, offset), so aliasing
 and in-place operators keep their meaning. Operators are named as torch names them (`aten.mm.default`). Source lines
-travel with the nodes but do not take part in the hash.
+and layers travel with the nodes but do not take part in the hash.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Graph:
         return (f"{self._stored_line()}\n{sources}" if sources else self._stored_line()).encode()
 
     def digest(self) -> str:
-        """Return the sha256 (hex) that identifies the graph: everything but source lines and cut."""
+        """Return the sha256 (hex) that identifies the graph: everything but source lines, layers and cut."""
         if not self._digest:
             object.__setattr__(self, "_digest", hashlib.sha256(self._stored_line().encode()).hexdigest())
         return self._digest

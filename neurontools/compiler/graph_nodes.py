@@ -12,6 +12,8 @@ import msgspec
 
 from neurontools.errors import NeuronToolsError
 
+BACKWARD = " (backward)"
+
 
 class GraphError(NeuronToolsError):
     """Stored bytes are not a graph of this schema."""
@@ -50,13 +52,19 @@ Arg = View | Lifted | Symbol | None | bool | int | float | str | tuple["Arg", ..
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """One operator call. `results` are the views it returns; None where it returns no tensor."""
+    """One operator call.
+
+    `results` are the views it returns; None where it returns no tensor. `source` is the user's `file:line`, `layer` the
+    path of the module that calls it, such as `GPT.blocks.3.attn`; both are "" if unknown. An operator of a backward pass
+    has those of its forward operator, its layer with BACKWARD at the end.
+    """
 
     op: str
     args: tuple[Arg, ...]
     kwargs: tuple[tuple[str, Arg], ...]
     results: tuple[View | None, ...]
     source: str = ""
+    layer: str = ""
 
 
 @cache

@@ -29,21 +29,28 @@ _DEEPEST = 16  # lists in lists of an argument
 _SYMBOLS = frozenset({"dtype", "layout", "memory_format", "device"})
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
+Origin = tuple[str, str]
+"""Source and layer of a call."""
 Layout = tuple[str, tuple[int, ...], tuple[int, ...], int]
 
 
 def dump_calls(nodes: Sequence[Node]) -> dict[str, Any]:
-    """Return the tables and columns of a graph's calls, without their source lines."""
+    """Return the tables and columns of a graph's calls, without their source lines and layers."""
     return _Writer(nodes).tables()
 
 
 def dump_sources(nodes: Sequence[Node], cut: str) -> str:
-    """Return the line of source locations, "" if there are none."""
+    """Return the line of source locations and layers, "" if there are none."""
     table: dict[str, int] = {}
     column = [table.setdefault(node.source, len(table)) for node in nodes]
-    if not cut and not any(table):
+    layers: dict[str, int] = {}
+    places = [layers.setdefault(node.layer, len(layers)) for node in nodes]
+    if not cut and not any(table) and not any(layers):
         return ""
-    return _encode({"cut": cut, "sources": list(table), "calls": column})
+    stored: dict[str, Any] = {"cut": cut, "sources": list(table), "calls": column}
+    if any(layers):
+        stored |= {"layers": list(layers), "places": places}
+    return _encode(stored)
 
 
 def encode(fields: dict[str, Any]) -> str:
@@ -164,12 +171,14 @@ def _store(key: Any) -> Any:
     return {"lifted": True} if key is _LIFTED else key
 
 
-def load_calls(stored: dict[str, Any], sources: Sequence[str], slots: int, lifted: int) -> tuple[Node, ...]:
+def load_calls(
+    stored: dict[str, Any], origins: Sequence[Origin], slots: int, lifted: int
+) -> tuple[Node, ...]:
     """Return the calls of a stored graph, checked.
 
     Args:
         stored: the fields of its first line.
-        sources: where each call comes from; empty if unknown.
+        origins: source and layer of each call; empty if unknown.
         slots: number of slots of the graph.
         lifted: number of its scalar inputs.
 
@@ -186,7 +195,7 @@ def load_calls(stored: dict[str, Any], sources: Sequence[str], slots: int, lifte
         raise ValueError("the calls and their operands differ in number")
     if sum(form.scalar_count for form in called) != len(scalars):
         raise ValueError("the calls and their scalars differ in number")
-    if sources and len(sources) != len(called):
+    if origins and len(origins) != len(called):
         raise ValueError("the calls and their sources differ in number")
     used, indices = _resolve_slots(operands), _resolve_scalars(scalars)
     if used and not 0 <= min(used) <= max(used) < slots:
@@ -196,7 +205,7 @@ def load_calls(stored: dict[str, Any], sources: Sequence[str], slots: int, lifte
     known = _Views(layouts)
     placed = chain.from_iterable([form.layouts for form in called])
     made: list[Any] = list(map(known.__getitem__, zip(used, placed, strict=True)))
-    return tuple(_nodes(called, made, list(map(Lifted, indices)), sources or repeat("")))
+    return tuple(_nodes(called, made, list(map(Lifted, indices)), origins or repeat(("", ""))))
 
 
 def count_calls(stored: dict[str, Any]) -> tuple[Counter[str], Counter[tuple[str, tuple[int, ...]]]]:
@@ -216,8 +225,8 @@ def count_calls(stored: dict[str, Any]) -> tuple[Counter[str], Counter[tuple[str
     return names, tensors
 
 
-def load_sources(line: bytes) -> tuple[str, list[str]]:
-    """Return what ended a recording, and where each call comes from, of a stored graph's second line.
+def load_sources(line: bytes) -> tuple[str, list[Origin]]:
+    """Return what ended a recording, and source and layer of each call, of a stored graph's second line.
 
     Raises:
         IndexError, KeyError, TypeError, ValueError, RecursionError: the line is damaged.
@@ -225,9 +234,15 @@ def load_sources(line: bytes) -> tuple[str, list[str]]:
     if not line:
         return "", []
     stored = json.loads(line)
-    table = [_text(source) for source in stored["sources"]]
-    numbers = _integers(stored["calls"], 0, len(table) - 1)
-    return _text(stored["cut"]), [table[number] for number in numbers]
+    sources = _column(stored["sources"], stored["calls"])
+    # Graphs of earlier versions have no layers.
+    layers = _column(stored["layers"], stored["places"]) if "layers" in stored else [""] * len(sources)
+    return _text(stored["cut"]), list(zip(sources, layers, strict=True))
+
+
+def _column(table: Any, numbers: Any) -> list[str]:
+    texts = [_text(text) for text in table]
+    return [texts[number] for number in _integers(numbers, 0, len(texts) - 1)]
 
 
 def integers(values: Any) -> tuple[int, ...]:
@@ -338,10 +353,10 @@ class _FormReader:
 
 
 def _nodes(
-    called: Sequence[_Form], made: list[Any], scalars: list[Any], sources: Iterable[str]
+    called: Sequence[_Form], made: list[Any], scalars: list[Any], origins: Iterable[Origin]
 ) -> Iterable[Node]:
     first = scalar = 0
-    for form, source in zip(called, sources, strict=False):
+    for form, (source, layer) in zip(called, origins, strict=False):
         after = first + form.view_count
         values = made[first:after]
         first = after
@@ -349,7 +364,7 @@ def _nodes(
             values += scalars[scalar : scalar + form.scalar_count]
             scalar += form.scalar_count
         values += form.constants
-        yield Node(form.op, form.args(values), form.kwargs(values), form.results(values), source)
+        yield Node(form.op, form.args(values), form.kwargs(values), form.results(values), source, layer)
 
 
 def _picker(indices: Sequence[Any]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -76,6 +76,7 @@ _GARBAGE_NS = 100_000  # shorter collections are many, and nothing to act on
 _buffers: dict[int, int] = {}
 _last_buffer = 0
 _cut_end_ns = 0
+_executed = False
 _garbage_start_ns = 0
 
 
@@ -121,8 +122,23 @@ def report(
     global _cut_end_ns  # noqa: PLW0603 # of this process
     if kind is HostEvent.CUT:
         _cut_end_ns = end_ns
+        note_execution()
     for observer in observers:
         observer.on_host_event(kind, start_ns, end_ns, nc, name, source, nbytes, number)
+
+
+def note_execution() -> None:
+    """Note that the step that runs executed something: eager mode reports no cuts."""
+    global _executed  # noqa: PLW0603 # of this process
+    _executed = True
+
+
+def report_step(start_ns: int, name: str, source: str) -> None:
+    """Report that a step ends now, unless nothing was executed in it: programs often end a step twice."""
+    global _executed  # noqa: PLW0603 # of this process
+    if _executed:
+        _executed = False
+        report(HostEvent.STEP, start_ns, time.monotonic_ns(), name=name, source=source)
 
 
 def after_cut(start_ns: int, end_ns: int) -> int:

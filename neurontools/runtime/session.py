@@ -17,6 +17,7 @@ from neurontools import env
 from neurontools.base.procfs import read_stat
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
+from neurontools.runtime import host_activity
 from neurontools.runtime.core_claim import CoreClaim, claim_cores, release_cores
 from neurontools.runtime.faults import Faults
 from neurontools.runtime.log import Component, Level, RuntimeLog
@@ -180,6 +181,8 @@ class Runtime:
         self._update_host_memory(end_ns)
         for observer in self.observers:
             observer.on_load(model, start_ns, end_ns)
+        if host_activity.observers:
+            host_activity.report_allocation(nc, model, code_bytes + constant_bytes, f"model {name}", "")
         return model
 
     def unload(self, model: Model) -> None:
@@ -187,6 +190,9 @@ class Runtime:
         if self._ended is None and self._models.unload(model):
             for observer in self.observers:
                 observer.on_unload(model)
+            if host_activity.observers:
+                nbytes = model.memory.model_code + model.memory.constants
+                host_activity.report_release(model.nc, model, nbytes)
 
     @property
     def dumps_inputs(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.garbage import without_collection
 from neurontools.errors import NeuronToolsError
-from neurontools.runtime.host_activity import HostEvent, observers, report
+from neurontools.runtime.host_activity import HostEvent, observers, report, report_step
 from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
@@ -97,8 +97,7 @@ def mark_step(wait: bool = False) -> None:
     start_ns = time.monotonic_ns()
     engine().sync()
     if observers:
-        source = current_source()
-        report(HostEvent.STEP, start_ns, time.monotonic_ns(), name="mark_step", source=source)
+        report_step(start_ns, "mark_step", current_source())
     if debug_analysis.shows_compilations():
         debug_analysis.show_metrics()
     metrics.append_to_file()

@@ -10,11 +10,14 @@ ends with the last of them.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from neurontools.xla.engine import TensorStore
+
+if TYPE_CHECKING:
+    from neurontools.xla.call_sites import CallSites
 
 NEVER = object()
 
@@ -22,6 +25,7 @@ NEVER = object()
 class BufferOwner(TensorStore, Protocol):
     """The recorder of a device, as its buffers and the calls on them use it."""
 
+    call_sites: CallSites
     epoch: object
     slots: list[DeviceBuffer]
     scalars: list[float]

@@ -9,7 +9,6 @@ import torch
 from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of
-from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.geometry import (
     geometry_of,
     intern_layout,
@@ -112,7 +111,8 @@ class Call:
                     slots.append(-1)
             results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
         name = str(self.operator.overload)
-        return Node(name, tuple(self._args), tuple(self._kwargs), tuple(results), current_source())
+        origin = self._recorder.call_sites.current(self._recorder.epoch)
+        return Node(name, tuple(self._args), tuple(self._kwargs), tuple(results), *origin)
 
     def _skip(self, parameter: Parameter, value: Any) -> None:
         if parameter.kind is Kind.OPTIONAL_TENSOR:

@@ -15,6 +15,7 @@ from neurontools.runtime.host_activity import (
     HostEvent,
     add_observer,
     after_cut,
+    note_execution,
     observers,
     report,
     report_allocation,
@@ -75,6 +76,7 @@ class Observed:
 def observed_cut(nc: int, cause: str, operators: int) -> AbstractContextManager[None]:
     """Report the end of a recording, its compile and its execution as one event."""
     if cause == EAGER:
+        note_execution()
         return nullcontext()  # a cut an operator
     return Observed(HostEvent.CUT, refined(cause), nc=nc, number=operators)
 

@@ -23,6 +23,7 @@ from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
 from neurontools.xla.call_capture import Call, fast_result, shape_results
+from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debugging import metrics
@@ -78,6 +79,7 @@ class Recorder:
         self.make = make
         self.device = torch.device("xla", index)
         self.account = MemoryAccount(accelerator, index, host)
+        self.call_sites = CallSites()
         self.generator = DeviceGenerator()
         self.lock = threading.RLock()
         self.numerics = numerics_of(accelerator.numerics)

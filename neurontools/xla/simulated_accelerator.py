@@ -24,6 +24,7 @@ from neurontools.xla.core_arithmetic.settings import read_numerics
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.debugging.compile_log import report_at_exit
 from neurontools.xla.distributed.workers import check_worker_count
+from neurontools.xla.host_events import observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ class SimulatedAccelerator:
         capture = capture_from_environ(runtime)
         if capture is not None and capture not in runtime.observers:
             runtime.observers.append(capture)
+            observe(capture.host)
         cache = CompileCache.open()
         report_at_exit(cache.url)
         return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))

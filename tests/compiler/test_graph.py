@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from msgspec import structs
 
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, graph_from_bytes
 from tests.compiler.graphs import graph_of, graphs, mlp, tensor
@@ -22,6 +23,16 @@ def test_what_cut_a_graph_is_stored_and_does_not_change_its_hash() -> None:
     assert cut.digest() == plain.digest()
     assert graph_from_bytes(cut.to_bytes()) == cut
     assert graph_from_bytes(plain.to_bytes()).cut == ""
+
+
+def test_layers_are_stored_and_graphs_of_earlier_versions_have_none() -> None:
+    plain = mlp()
+    layered = replace(plain, nodes=tuple(structs.replace(node, layer="MLP.fc1") for node in plain.nodes))
+    assert layered.digest() == plain.digest()
+    assert graph_from_bytes(layered.to_bytes()) == layered
+    line, _, sources = layered.to_bytes().partition(b"\n")
+    earlier = {name: value for name, value in json.loads(sources).items() if name not in {"layers", "places"}}
+    assert graph_from_bytes(line + b"\n" + json.dumps(earlier).encode()) == plain
 
 
 def changed(graph: Graph, **fields: object) -> bytes:

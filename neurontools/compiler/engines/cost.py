@@ -39,7 +39,7 @@ class OpCost:
 
     Times are modelled nanoseconds; `start_ns` counts from the start of the execution. The engine works for `busy_ns`
     of `duration_ns`; between tiles it may wait for others. Bytes are those that a transfer moves from and to HBM.
-    `operator` is the position in the graph.
+    `operator` is the position in the graph, `layer` the path of the module, see `compiler.graph.Node`.
     """
 
     name: str
@@ -55,6 +55,7 @@ class OpCost:
     busy_ns: int = 0
     count: int = 1
     operator: int = 0
+    layer: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,9 @@ class GraphCost:
             node = nodes[operator]
             if operator not in shapes:
                 shapes[operator] = _shapes(node)
-            row = (start, duration, flops, read, write, shapes[operator], node.source, busy, count, operator)
-            found.append(OpCost(node.op, opcode, engine, *row))
+            work = start, duration, flops, read, write
+            origin = node.source, busy, count, operator, node.layer
+            found.append(OpCost(node.op, opcode, engine, *work, shapes[operator], *origin))
         return tuple(found)
 
     @cached_property
@@ -147,7 +149,7 @@ def parse_operation(row: Any) -> OpCost:
     Raises:
         ValueError, TypeError, OverflowError: it has other fields, an unknown engine, or a number out of range.
     """
-    name, opcode, engine, *numbers, shape, source, busy, count, operator = row
+    name, opcode, engine, *numbers, shape, source, busy, count, operator, layer = row
     start, duration, flops, read, write = map(int, numbers)
     others = busy, count, operator = int(busy), int(count), int(operator)
     if min(start, duration, flops, read, write, *others) < 0 or start + duration > MAX_NS:
@@ -168,6 +170,7 @@ def parse_operation(row: Any) -> OpCost:
         busy,
         count,
         operator,
+        str(layer),
     )
 
 

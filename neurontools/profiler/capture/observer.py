@@ -31,6 +31,7 @@ from neurontools.profiler.capture.format import (
     model_line,
     pairing_hash,
 )
+from neurontools.profiler.capture.host_events import HostRecorder
 from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,
@@ -91,7 +92,7 @@ def _worker(environ: Mapping[str, str]) -> tuple[int | None, int]:
 
 
 class Capture:
-    """Writes one process's profile; an `ExecutionObserver` of the runtime.
+    """Writes one process's profile; an `ExecutionObserver` of the runtime, and `host` a `HostObserver`.
 
     An execution is one record with its measured wall times. What the engines did is in the copy of the NEFF.
     Over the limit the oldest records are dropped.
@@ -123,6 +124,15 @@ class Capture:
         self._files = CaptureFiles(self.directory, self._options.max_events_per_nc * cores, self._warn)
         self._meta.write(self.directory)
         self._lock = threading.Lock()
+        self.host = HostRecorder(
+            self._files,
+            self._lock,
+            ncs=self._options.ncs,
+            steps=self._options.steps,
+            wanted=not self._options.system_events.isdisjoint({NRT_LOAD, NRT_EXECUTE}),
+            started_ns=meta.started_ns,
+            on_last_step=self.on_close,
+        )
         self._known: set[bytes] = set()
         self._loaded: dict[int, tuple[int, int]] = {}
         self._models = 0
@@ -152,14 +162,14 @@ class Capture:
             self._models += 1
             self._files.append_model(model_line(value))
             self._loaded[model.model_id] = value.model, value.nc
-            if NRT_LOAD in self._options.system_events:
+            if NRT_LOAD in self._options.system_events and self.host.records:
                 record = _PACK(start_ns, end_ns - start_ns, 0, 0, value.model, 0, 0, value.nc, _LOAD)
                 self._files.append(record, end_ns)
 
     def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: int) -> None:
         """Append the record of an execution."""
         loaded = self._loaded.get(model.model_id)
-        if loaded is None or not self._records_executions:
+        if loaded is None or not self._records_executions or not self.host.records:
             return
         number, nc = loaded
         record = _PACK(
@@ -169,9 +179,8 @@ class Capture:
             self._files.append(record, end_ns)
 
     def on_unload(self, model: Model) -> None:
-        """Forget a model."""
-        with self._lock:
-            self._loaded.pop(model.model_id, None)
+        """Forget a model; safe in finalizers, which may run while this thread has the lock."""
+        self._loaded.pop(model.model_id, None)
 
     def on_close(self) -> None:
         """Write everything and say that the process ended in order; further calls do nothing."""
@@ -180,6 +189,7 @@ class Capture:
             if os.getpid() != self._meta.pid or not self._files.writable:
                 return
             self._loaded.clear()
+            self.host.close(time.monotonic_ns())
             self._files.close()
             if self._files.dropped:
                 self._warn(

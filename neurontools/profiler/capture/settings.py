@@ -14,6 +14,8 @@ from neurontools.profiler.capture.format import NC_EXEC_RUNNING, SYSTEM_EVENTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from neurontools.profiler.capture.host_events import StepWindow
+
 PREFIX = "NEURON_RT_INSPECT_"
 DEFAULT_OUTPUT_DIR = "./output"
 DEFAULT_MAX_EVENTS = 1_000_000
@@ -38,6 +40,7 @@ class CaptureOptions:
         device: which executions get modelled instruction records.
         system_events: numbers of the system events to record, see `SYSTEM_EVENTS`.
         ncs: process-local NeuronCores to record; None for all.
+        steps: the first and the last training step to record, from 1; None for the whole run.
         max_events_per_nc: maximum number of system events, and of device records, per NeuronCore.
     """
 
@@ -45,6 +48,7 @@ class CaptureOptions:
     system_events: frozenset[int] = frozenset(range(len(SYSTEM_EVENTS)))
     ncs: frozenset[int] | None = None
     max_events_per_nc: int = DEFAULT_MAX_EVENTS
+    steps: StepWindow | None = None
 
 
 def output_directory(environ: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from neurontools.profiler.capture.format import (
     TRACK_OF_LABEL,
     Track,
 )
+from neurontools.profiler.capture.host_events import HostEvent
 from neurontools.profiler.capture.settings import DeviceProfile
 from neurontools.profiler.trace.periodic import Executions, PeriodicEvents, Template
 from neurontools.profiler.trace.reader import open_captures
@@ -81,7 +82,7 @@ class _Tables:
         ]
         self.models: list[LoadedModel] = []
         self._programs: dict[str, dict[Track, Template]] = {}
-        self._hosts: dict[tuple[str, Track], int] = {}
+        self._hosts: dict[tuple[str, HostEvent, str], int] = {}
 
     def model(self, model: LoadedModel) -> tuple[int, int]:
         """Return the numbers of a model and of the action that is its execution."""
@@ -96,12 +97,12 @@ class _Tables:
             known = self._programs[program.neff_hash] = self._templates(program)
         return known
 
-    def host(self, name: str, track: Track) -> int:
-        """Return the number of the action that is an event of the host."""
-        key = name, track
+    def host(self, name: str, kind: HostEvent, source: str, track: Track) -> int:
+        """Return the number of the action that is an event of the host; its opcode is the name of its kind."""
+        key = name, kind, source
         if key not in self._hosts:
             self._hosts[key] = len(self.actions)
-            self.actions.append(TraceAction(name, "", track))
+            self.actions.append(TraceAction(name, kind.name, track, source=source))
         return self._hosts[key]
 
     def _templates(self, program: NeffProgram) -> dict[Track, Template]:
@@ -223,11 +224,18 @@ class _ProcessRows:
         if len(records) == 0:
             return []
         records = records[np.argsort(records["start_ns"], kind="stable")]
-        numbers, place = np.unique(records["name"], return_inverse=True)
-        actions = [self._tables.host(self._capture.strings[number], track) for number in numbers.tolist()]
+        texts = self._capture.strings
+        columns = np.stack(
+            [records[column].astype(np.int64) for column in ("name", "link", "status")], axis=1
+        )
+        origins, place = np.unique(columns, axis=0, return_inverse=True)
+        actions = [
+            self._tables.host(texts[name], HostEvent(kind), texts[link], track)
+            for name, link, kind in origins.tolist()
+        ]
         events = self._flat(
             records,
-            action=np.array(actions, dtype=np.uint32)[place],
+            action=np.array(actions, dtype=np.uint32)[place.reshape(-1)],
             model=np.zeros(len(records), dtype=np.uint32),
         )
         return [self._row(NO_CORE if track is Track.HOST else int(records["nc"][0]), track, events)]

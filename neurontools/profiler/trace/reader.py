@@ -27,6 +27,7 @@ from neurontools.profiler.capture.format import (
     record_dtype,
     require_numpy,
 )
+from neurontools.profiler.capture.host_events import HostEvent
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Mask, Records
@@ -282,7 +283,8 @@ def _valid(records: Records, models: dict[int, LoadedModel], strings: int) -> Ma
     of_model = (track == Track.RUNTIME) | (track == Track.MODEL)
     known = np.isin(records["link"], np.fromiter(models, dtype=np.uint32, count=len(models)))
     named = (track == Track.HOST) | (track == Track.MEMORY)
-    valid: Mask = (of_model & known) | (named & (records["name"] < strings))
+    texts = (records["name"] < strings) & (records["link"] < strings) & (records["status"] < len(HostEvent))
+    valid: Mask = (of_model & known) | (named & texts)
     return valid
 
 

@@ -31,7 +31,7 @@ PRINT = "print of a tensor"
 
 _GENERATED = "<neurontools "
 _OWN = os.path.dirname(neurontools.__file__) + os.sep
-_NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED)
+NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED)
 _PRINTING = os.path.join(os.path.dirname(torch.__file__), "_tensor_str.py")
 _DEVICE = (os.path.join(_OWN, "xla", ""), _GENERATED)
 
@@ -70,7 +70,7 @@ def current_source() -> str:
     """Return `file:line` of the innermost frame outside torch and this package, "" if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_NOT_USERS):
+        if not frame.f_code.co_filename.startswith(NOT_USERS):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -79,7 +79,7 @@ def current_source() -> str:
 def refined(cause: str) -> str:
     """Return what ended a recording, with the name of torch's function if that says more than "copy to the CPU"."""
     frame: FrameType | None = sys._getframe(1) if cause == COPY else None
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
+    while frame is not None and frame.f_code.co_filename.startswith(NOT_USERS):
         if frame.f_code.co_filename == _PRINTING:
             return PRINT
         frame = frame.f_back

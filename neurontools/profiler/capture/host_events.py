@@ -1,0 +1,180 @@
+"""Records of the host and of device memory in a capture: steps, cuts, compiles, copies, waits, allocations.
+
+A record of the row Host or Memory has, beside its times,
+
+    status      its kind, see `HostEvent`
+    name        number of a string: what was done, or the cause
+    link        number of a string: the user's `file:line`, or an empty one
+    value       bytes that were copied, exchanged, allocated or released
+    execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
+
+An event costs less than a microsecond. It is queued without a lock: buffers are released in finalizers, which may run
+in the middle of a write. The next event that finds the lock free writes all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from neurontools.profiler.capture.format import NO_CORE, RECORD, Track
+from neurontools.runtime.host_activity import HostEvent, remove_observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from threading import Lock
+
+    from neurontools.profiler.capture.files import CaptureFiles
+
+__all__ = ["HostEvent", "HostRecorder", "StepWindow"]
+
+StepWindow = tuple[int, int]
+"""The first and the last step to record, from 1."""
+
+_PACK = RECORD.pack
+_HOST, _MEMORY = int(Track.HOST), int(Track.MEMORY)
+_STEP = HostEvent.STEP
+_MEMORY_KINDS = (HostEvent.ALLOCATION, HostEvent.RELEASE)
+_WRITE_EVENTS = 256
+_WRITE_NS = 200_000_000
+_LARGEST = 0xFFFFFFFF
+
+Event = tuple[HostEvent, int, int, int, str, str, int, int]
+
+
+class HostRecorder:
+    """Writes what a process does on the host; a `HostObserver`.
+
+    Args:
+        files: of the capture.
+        lock: of the files.
+        ncs: process-local NeuronCores whose memory is recorded; None for all.
+        steps: the steps to record; None for all.
+        wanted: whether events are recorded at all, not only steps counted.
+        started_ns: when the capture, and so its first step, began.
+        on_last_step: called at the end of the last step.
+    """
+
+    def __init__(
+        self,
+        files: CaptureFiles,
+        lock: Lock,
+        *,
+        ncs: frozenset[int] | None = None,
+        steps: StepWindow | None = None,
+        wanted: bool = True,
+        started_ns: int = 0,
+        on_last_step: Callable[[], None] | None = None,
+    ) -> None:
+        self._files = files
+        self._lock = lock
+        self._ncs = ncs
+        self._steps = steps
+        self._wanted = wanted
+        self._on_last_step = on_last_step
+        self._pid = os.getpid()
+        self._queue: deque[Event] = deque()
+        self._write_at_ns = 0
+        self._step = 0
+        self._step_start_ns = started_ns
+        self._held: dict[int, Event] = {}
+        self.records = steps is None or steps[0] <= 1
+        """Whether the program is in a step that is recorded."""
+
+    def on_host_event(
+        self,
+        kind: HostEvent,
+        start_ns: int,
+        end_ns: int,
+        nc: int,
+        name: str,
+        source: str,
+        nbytes: int,
+        number: int,
+    ) -> None:
+        """Queue an event; write what is queued if there is much, or 0.2 s after the last time."""
+        if kind is _STEP:
+            self._end_step(end_ns, name, source)
+            return
+        self._take((kind, start_ns, end_ns, nc, name, source, nbytes, number))
+        if (end_ns >= self._write_at_ns or len(self._queue) >= _WRITE_EVENTS) and self._lock.acquire(
+            blocking=False
+        ):
+            try:
+                self.write(end_ns)
+            finally:
+                self._lock.release()
+
+    def hold(self, used_bytes: Sequence[int]) -> None:
+        """Queue the memory that is older than the capture, by NeuronCore; its releases have the number 0."""
+        now_ns = time.monotonic_ns()
+        for nc, nbytes in enumerate(used_bytes):
+            name = "before the profile"
+            self._take((HostEvent.ALLOCATION, now_ns, now_ns, nc, name, "", nbytes, 0))
+
+    def write(self, now_ns: int) -> None:
+        """Write what is queued; the caller has the lock."""
+        self._write_at_ns = now_ns + _WRITE_NS
+        queue, string = self._queue, self._files.string
+        if os.getpid() != self._pid:
+            queue.clear()
+            return
+        records = bytearray()
+        while queue:
+            kind, start_ns, end_ns, nc, name, source, nbytes, number = queue.popleft()
+            track = _HOST
+            if kind in _MEMORY_KINDS:
+                track = _MEMORY
+                if self._ncs is not None and nc not in self._ncs:
+                    continue
+            records += _PACK(
+                start_ns,
+                max(end_ns - start_ns, 0),
+                nbytes,
+                string(name or kind.name.lower()),
+                string(source),
+                number & _LARGEST,
+                kind,
+                min(nc, NO_CORE),
+                track,
+            )
+        if records:
+            self._files.append(bytes(records), now_ns)
+
+    def close(self, now_ns: int) -> None:
+        """Write what is queued and observe no longer; the caller has the lock."""
+        remove_observer(self)
+        self.write(now_ns)
+        self.records = False
+        self._held.clear()
+
+    def _end_step(self, end_ns: int, name: str, source: str) -> None:
+        self._step += 1
+        start_ns, self._step_start_ns = self._step_start_ns, end_ns
+        if self.records and self._wanted:
+            self._queue.append((_STEP, start_ns, end_ns, NO_CORE, name, source, 0, self._step))
+        if self._steps is None:
+            return
+        first, last = self._steps
+        if self._step >= last:
+            self.records = False
+            if self._on_last_step is not None:
+                self._on_last_step()
+        elif self._step >= first - 1 and not self.records:
+            self.records = True
+            for kind, _, _, nc, what, line, nbytes, number in tuple(self._held.values()):
+                self._take((kind, end_ns, end_ns, nc, what, line, nbytes, number))
+            self._held.clear()
+
+    def _take(self, event: Event) -> None:
+        """Queue an event; before the first recorded step, remember only which buffers are alive."""
+        kind, number = event[0], event[-1]
+        if self.records:
+            if self._wanted:
+                self._queue.append(event)
+        elif kind is HostEvent.ALLOCATION:
+            self._held[number] = event
+        elif kind is HostEvent.RELEASE:
+            self._held.pop(number, None)

@@ -1,0 +1,143 @@
+"""Where an operator is called: the user's line, and the layer of the model, such as `GPT.blocks.3.attn.proj`.
+
+Read from the stack of Python frames while a graph is learned, never when it is replayed. An operator of a backward pass
+belongs to the line and layer of its forward operator, which autograd's sequence number names: the forward operator
+runs right after autograd has made the node of its backward.
+"""
+
+# ruff: noqa: SLF001
+# Frames of the interpreter, and torch's private API.
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.compiler.graph_nodes import BACKWARD
+from neurontools.xla.debugging.compile_log import NOT_USERS
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+_KEPT_FORWARD = 100_000
+_KEPT_MODULES = 100_000
+_NEIGHBOURS = 5
+
+_current_autograd_node = torch._C._current_autograd_node
+_next_sequence_number = torch._C._autograd._get_sequence_nr
+
+
+def _code_of(function: Any) -> CodeType:
+    code: CodeType = function.__code__
+    return code
+
+
+_MODULE_CALL = _code_of(torch.nn.Module._wrapped_call_impl)
+_OPTIMIZER_STEP = _code_of(torch.optim.Optimizer.profile_hook_step(lambda _: None))
+_RUN_BACKWARD = _code_of(torch.autograd.graph._engine_run_backward)
+
+
+class _UserFiles(dict[str, bool]):
+    """Whether a file is the user's, not torch's or this package's."""
+
+    def __missing__(self, file: str) -> bool:
+        found = self[file] = not file.startswith(NOT_USERS)
+        return found
+
+
+class _Layers:
+    """The paths of modules, by identity; a model's are read when one of its modules is met for the first time."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
+
+    def find(self, module: torch.nn.Module) -> str:
+        """Return the path of a module, "" if it is not known."""
+        known = self._paths.get(id(module))
+        return known[1] if known is not None and known[0]() is module else ""
+
+    def add(self, root: torch.nn.Module) -> None:
+        """Read the paths of all modules of a model."""
+        if len(self._paths) > _KEPT_MODULES:
+            self._paths.clear()
+        model = type(root).__name__
+        for name, module in root.named_modules():
+            self._paths[id(module)] = weakref.ref(module), f"{model}.{name}" if name else model
+
+
+_users = _UserFiles()
+_layers = _Layers()
+
+
+class CallSites:
+    """The call sites of one device. It remembers those of forward operators until their backward pass."""
+
+    def __init__(self) -> None:
+        self._forward: dict[int, tuple[str, str, object]] = {}
+        self._latest = -1
+
+    def current(self, recording: object) -> tuple[str, str]:
+        """Return the user's `file:line` and the layer of the operator that is being called; "" where there is none.
+
+        Args:
+            recording: identity of the recording.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        source = layer = ""
+        while frame is not None:
+            code = frame.f_code  # compared by identity, as code is slow to hash
+            if code is _MODULE_CALL:
+                layer = layer or _layer_of(frame)
+                if source:
+                    break
+            elif code is _RUN_BACKWARD:
+                return self._backward(frame, source, recording)
+            elif not source:
+                if _users[code.co_filename]:
+                    source = f"{code.co_filename}:{frame.f_lineno}"
+                    if layer:
+                        break
+                elif code is _OPTIMIZER_STEP and not layer:
+                    layer = f"{type(frame.f_locals['args'][0]).__name__}.step"
+            frame = frame.f_back
+        number = _next_sequence_number() - 1
+        # An operator without a backward finds the number of the one before it.
+        if number != self._latest and torch.is_grad_enabled():
+            self._latest = number
+            if len(self._forward) > _KEPT_FORWARD:
+                self._forward.clear()
+            self._forward[number] = source, layer, recording
+        return source, layer
+
+    def _backward(self, frame: FrameType | None, source: str, recording: object) -> tuple[str, str]:
+        node = _current_autograd_node()
+        if node is not None:
+            number = node._sequence_nr()
+            for earlier in range(number, number - _NEIGHBOURS, -1):  # views have a node, but are not recorded
+                known = self._forward.get(earlier)
+                if known is not None and (earlier == number or known[2] is recording):
+                    return known[0], known[1] + BACKWARD
+        while frame is not None and not source:
+            if _users[frame.f_code.co_filename]:
+                source = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return source, BACKWARD
+
+
+def _layer_of(frame: FrameType) -> str:
+    """Return the path of the module that a frame calls."""
+    module = frame.f_locals["self"]
+    path = _layers.find(module)
+    if path:
+        return path
+    outermost = module
+    outer = frame.f_back
+    while outer is not None and outer.f_code is not _RUN_BACKWARD:
+        if outer.f_code is _MODULE_CALL:
+            outermost = outer.f_locals["self"]
+        outer = outer.f_back
+    _layers.add(outermost)
+    return _layers.find(module) or type(module).__name__
