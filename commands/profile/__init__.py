@@ -6,7 +6,7 @@ import argparse
 
 from neurontools.commands import console
 from neurontools.commands.parsing import add_verb
-from neurontools.commands.profile import view, what_if
+from neurontools.commands.profile import advise, view, what_if
 from neurontools.commands.profile.options import DEFAULT_DIRECTORY
 
 EXAMPLES = """examples:
@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   neuron-profile view prof                           timeline on a terminal, summary in a pipe
   neuron-profile summary prof --json --nc 0          numbers for programs
   neuron-profile top prof --limit 20 --skip-warmup        operators by modelled time
+  neuron-profile advise prof                         what to change, and what it gains
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
   neuron-profile what-if prof --dtype bf16 --batch 8=16
@@ -33,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     view.add(verbs)
+    advise.add(verbs)
     what_if.add(verbs)
     purpose = "run a program with profiling, like neuron-run --profile"
     inspect = add_verb(verbs, "inspect", purpose, _inspect)

@@ -42,7 +42,6 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         ProfileError: no profile there, or nothing left of it.
     """
     from neurontools.base.units import parse_duration_ns
-    from neurontools.errors import UsageError
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
@@ -50,9 +49,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
     from neurontools.profiler.trace.load import load
     from neurontools.profiler.trace.selection import Selection, select
 
-    given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
-    if len(given) > 1:
-        raise UsageError(f"several profiles given: {', '.join(given)}", "give one of DIR, -d and -s")
+    path = profile_path(arguments)
     wanted = Selection(
         ncs=parse_numbers(arguments.nc, "--nc") if arguments.nc else None,
         from_ns=parse_duration_ns(arguments.from_time, needs_unit=True) if arguments.from_time else None,
@@ -60,4 +57,18 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
     )
-    return select(load(given[0] if given else DEFAULT_DIRECTORY, arguments.session), wanted)
+    return select(load(path, arguments.session), wanted)
+
+
+def profile_path(arguments: argparse.Namespace) -> str:
+    """Return the path of the profile that the arguments name.
+
+    Raises:
+        UsageError: they name several.
+    """
+    from neurontools.errors import UsageError
+
+    given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
+    if len(given) > 1:
+        raise UsageError(f"several profiles given: {', '.join(given)}", "give one of DIR, -d and -s")
+    return str(given[0]) if given else DEFAULT_DIRECTORY

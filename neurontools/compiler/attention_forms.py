@@ -40,8 +40,12 @@ def write_out_attention(graph: Graph) -> Graph:
     return writer.graph()
 
 
-def fuse_attention(graph: Graph) -> Graph:
+def fuse_attention(graph: Graph, *, is_causal: bool = False) -> Graph:
     """Return a graph whose written-out attention is one call, and its gradient another.
+
+    Args:
+        graph: the graph.
+        is_causal: whether the calls have a causal mask, so that what it hides is not computed.
 
     Raises:
         ChangeError: it has no attention that is written out.
@@ -53,7 +57,7 @@ def fuse_attention(graph: Graph) -> Graph:
             "the graph has no attention that is written out (product, softmax, product)",
             "its attention is fused already, or it has none",
         )
-    writer = _Writer(graph)
+    writer = _Writer(graph, is_causal=is_causal)
     removed = {position for match in found for position in match.removed}
     forward = {match.mix: match for match in found}
     backward = {match.last: match for match in found if match.last is not None}
@@ -79,6 +83,7 @@ class _Match:
         last: the last call of the gradient.
         weights_gradient: the product that gives the gradient of the weights.
         gradients: the products that give the gradients of queries, keys and values.
+        copies: by slots of products, what the fused calls write or read instead: the heads where a copy has them.
     """
 
     scores: int
@@ -88,6 +93,7 @@ class _Match:
     last: int | None = None
     weights_gradient: int = -1
     gradients: tuple[int, int, int] | None = None
+    copies: tuple[tuple[int, View], ...] = ()
 
 
 class _Finder:
@@ -136,7 +142,43 @@ class _Finder:
                 operands.append(_single(view))
         if len({view.shape[:2] for view in operands}) > 1:  # some are copies and some are not
             return replace(match, operands=tuple(map(_single, match.operands)))
-        return replace(match, operands=tuple(operands), removed=frozenset(removed))
+        return self._in_place(replace(match, operands=tuple(operands), removed=frozenset(removed)))
+
+    def _in_place(self, match: _Match) -> _Match:
+        """Let the fused calls write heads where copies of their results have them, and read such a gradient."""
+        heads = match.operands[0].shape[:2]
+        removed, copies = set(match.removed), list[tuple[int, View]]()
+        made = [(match.mix, match.mix), *((position, match.last or 0) for position in match.gradients or ())]
+        for position, called in made:
+            (result, *_) = self._nodes[position].results
+            others = (
+                [] if result is None else [p for p in self._readers.get(result.slot, ()) if p not in removed]
+            )
+            if result is None or len(others) != 1 or (written := self._copy_of(others[0], heads)) is None:
+                continue
+            if all(reader > called for reader in self._readers.get(written.slot, ())):
+                removed.add(others[0])
+                copies.append((result.slot, written))
+        if match.weights_gradient >= 0:
+            outer = reads(self._nodes[match.weights_gradient])[0]
+            maker = self._makers.get(outer.slot, -1)
+            if maker >= 0 and removed.issuperset(self._readers[outer.slot]):
+                node = self._nodes[maker]
+                if family(node.op) == "clone" and reads(node)[0].shape[:2] == heads:
+                    removed.add(maker)
+                    copies.append((outer.slot, reads(node)[0]))
+        return replace(match, removed=frozenset(removed), copies=tuple(copies))
+
+    def _copy_of(self, position: int, heads: tuple[int, ...]) -> View | None:
+        """Return what a copy of a stack of matrices to another order of dimensions makes, as batch x heads x ..."""
+        node = self._nodes[position]
+        (made, *_) = node.results
+        if family(node.op) != "clone" or made is None or len(made.shape) != _BATCHED:
+            return None
+        source = reads(node)[0]
+        order = sorted(range(_BATCHED), key=lambda axis: -source.strides[axis])
+        shape, strides = (tuple(values[axis] for axis in order) for values in (made.shape, made.strides))
+        return View(made.slot, made.dtype, shape, strides, made.offset) if shape[:2] == heads else None
 
     def _product_before(self, slot: int) -> tuple[int, list[int]] | None:
         """Return the product behind elementwise calls, and those calls."""
@@ -213,8 +255,9 @@ class _Finder:
 class _Writer:
     """A graph with calls of another form."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, is_causal: bool = False) -> None:
         self.nodes: list[Node] = []
+        self._mask: tuple[Arg, ...] = (0.0, True) if is_causal else ()  # dropout_p, is_causal
         self._graph = graph
         self._slots = list(graph.slots)
         self._weights: dict[int, View] = {}
@@ -274,9 +317,9 @@ class _Writer:
         if result is None:
             return
         sums = self._tensor(*match.operands[0].shape[:3], dtype="float32")
-        results = (_single(result), sums)
+        results = (dict(match.copies).get(result.slot) or _single(result), sums)
         self._fused[match.mix] = match.operands, results
-        self._call(f"{_FUSED}.default", *match.operands, results=results)
+        self._call(f"{_FUSED}.default", *match.operands, *self._mask, results=results)
 
     def fuse_gradient(self, match: _Match, nodes: Sequence[Node]) -> None:
         """Add the fused gradient of a match."""
@@ -285,9 +328,12 @@ class _Writer:
         outer = nodes[match.weights_gradient]
         self._source, self._layer = outer.source, outer.layer
         results = [nodes[position].results[0] for position in match.gradients]
-        shown = tuple(None if view is None else _single(view) for view in results)
+        copies = dict(match.copies)
+        shown = tuple(None if view is None else copies.get(view.slot) or _single(view) for view in results)
+        received = reads(outer)[0]
         operands, made = self._fused[match.mix]
-        self._call(f"{_FUSED}_backward.default", _single(reads(outer)[0]), *operands, *made, results=shown)
+        given = (copies.get(received.slot) or _single(received), *operands, *made, *self._mask)
+        self._call(f"{_FUSED}_backward.default", *given, results=shown)
 
     def _stack(self, view: View) -> View:
         """Return batch x heads x length x depth as a stack of matrices, copied if it does not lie like that."""

@@ -67,6 +67,10 @@ def resize(graph: Graph, sizes: Mapping[int, int], *, only_batch: bool = False) 
     Raises:
         ChangeError: no input has these sizes, or operands would no longer fit each other.
     """
+    if only_batch and 1 in sizes:
+        raise ChangeError(
+            "a batch of 1 has the size of other dimensions of 1", "capture the program with a batch of 2"
+        )
     resizer = _Resizer(graph, sizes, only_batch=only_batch)
     return resizer.run()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType, InstanceType
 
-__all__ = ["Change", "ChangeError", "Forecast", "apply_change", "read_prices", "what_if"]
+__all__ = ["Change", "ChangeError", "Forecast", "apply_change", "model_graph", "read_prices", "what_if"]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _PRICE_LIST = "a price list has lines such as 'trn1.2xlarge: 1.34', the price of an hour"
@@ -185,13 +185,39 @@ def apply_change(graph: Graph, change: Change) -> Graph:
     return graph
 
 
+def model_graph(
+    neff: Neff,
+    graph: Graph,
+    device: DeviceType,
+    lnc: int,
+    flags: Sequence[str] = (),
+    custom_ns: Mapping[int, int] | None = None,
+) -> tuple[GraphCost | None, str]:
+    """Return the modelled schedule of a changed graph of a NEFF, or None and why the compiler would refuse it.
+
+    Args:
+        neff: whose flags and times of custom operators hold.
+        graph: its graph, as it is or changed.
+        device: the device to run on.
+        lnc: physical cores of a logical core.
+        flags: compiler flags besides those of the NEFF; they win.
+        custom_ns: other times of custom operators by their positions.
+    """
+    custom = (position for position, node in enumerate(graph.nodes) if is_custom(node.op))
+    calls = {**dict(zip(custom, _custom_times(neff), strict=False)), **(custom_ns or {})}
+    try:
+        _, cost = check_and_estimate(graph, device, flags_for(device, lnc, [*neff.flags, *flags]), calls)
+    except CompileError as error:
+        return None, error.message
+    return cost, ""
+
+
 class _Models:
     """The modelled schedules of a graph and of its changed form, once for each device."""
 
     def __init__(self, neff: Neff, changed: Graph) -> None:
         self._neff = neff
         self._changed = changed
-        self._custom_ns = _custom_times(neff)
         self._known: dict[tuple[str, int, bool], tuple[GraphCost | None, str]] = {}
 
     def forecast(self, instance: InstanceType, lnc: int) -> Forecast:
@@ -219,18 +245,8 @@ class _Models:
         key = device.name, lnc, is_changed
         if key not in self._known:
             graph = self._changed if is_changed else self._neff.graph
-            self._known[key] = self._estimate(graph, device, lnc)
+            self._known[key] = model_graph(self._neff, graph, device, lnc)
         return self._known[key]
-
-    def _estimate(self, graph: Graph, device: DeviceType, lnc: int) -> tuple[GraphCost | None, str]:
-        """Return a modelled schedule, or why the compiler would refuse the graph."""
-        custom = (position for position, node in enumerate(graph.nodes) if is_custom(node.op))
-        calls = dict(zip(custom, self._custom_ns, strict=False))
-        try:
-            _, cost = check_and_estimate(graph, device, flags_for(device, lnc, self._neff.flags), calls)
-        except CompileError as error:
-            return None, error.message
-        return cost, ""
 
 
 def _custom_times(neff: Neff) -> list[int]:

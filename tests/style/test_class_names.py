@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from tests.style.prose import ROOT, modules
 
-SAME_MEANING: dict[str, str] = {}
+SAME_MEANING = {"Advice": "what a rule says to change: of a kernel's source, or of a training program"}
 """Names of classes that mean the same in several modules, and why they are not one."""
 
 

@@ -1,0 +1,42 @@
+"""neuron-profile advise: what to change in the profiled program, and what it gains."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_limit
+from neurontools.commands.profile.options import add_reading_verb, load_trace, profile_path
+
+if TYPE_CHECKING:
+    import argparse
+
+    from neurontools.commands.parsing import Verbs
+
+_PURPOSE = "say what to change in the program so that a step takes less time"
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_reading_verb(verbs, "advise", _PURPOSE, _advise)
+    add_limit(
+        parser, "number of changes to show (default: all)", short=False
+    )  # -n is the NEFF, as in the real tool
+    add_json(parser, "print JSON (base units)")
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    trace = load_trace(arguments)
+    from neurontools.profiler.advice.opening import open_subject
+    from neurontools.profiler.advice.rules import advise
+    from neurontools.profiler.advice.text import to_json, to_text
+
+    report = advise(open_subject(trace, profile_path(arguments)))
+    if arguments.json:
+        console.print_json(to_json(report, arguments.limit))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        console.out(to_text(report, arguments.limit, width))
+    return 0

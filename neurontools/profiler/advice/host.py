@@ -1,0 +1,82 @@
+"""What keeps the device waiting between executions: a host that is slower, and steps that are cut into several graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools.base.units import format_ns
+from neurontools.compiler.engines.costs import engine_costs
+from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
+from neurontools.profiler.advice.subject import short_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.profiler.advice.findings import Finding
+    from neurontools.profiler.advice.subject import ProfiledRun
+
+HOST, CUTS = "host-bound", "graph-cuts"
+_STEP_ENDS = ("mark_step", "sync", "optimizer_step", "step")
+
+
+def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
+    """Yield a host that takes longer between executions than the device for a step."""
+    times = max(subject.cores, key=lambda core: core.between_ns, default=None)
+    if times is None:
+        yield Silent(HOST, "fewer than two steps were recorded")
+        return
+    clocks = f"{format_ns(times.between_ns)} between executions (measured), device: {format_ns(subject.step_ns)} (modelled)"
+    if times.between_ns <= subject.step_ns:
+        yield Silent(HOST, f"host: {clocks} a step")
+        return
+    operators = round(sum(len(program.graph.nodes) * program.per_step for program in subject.programs))
+    yield Advice(
+        HOST,
+        "Let the host do less in a step: the device waits for it",
+        f"the program records {operators:,} operators a step; use a larger batch, a fused optimizer (fused=True) and whole"
+        " tensors instead of loops over parts, and do logging and data loading in other threads",
+        Gain(times.between_ns, times.between_ns + times.executing_ns, Clock.MEASURED, is_bound=True),
+        f"host: {clocks}, a step of {times.process}; the host's clock is that of this computer",
+        (Evidence(f"{operators:,} operators recorded a step", count=operators),),
+    )
+
+
+def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
+    """Yield lines that end a graph within a step."""
+    runs = sum(program.per_step for program in subject.programs)
+    inner = [program for program in subject.programs if not _ends_step(program.graph.cut)]
+    if runs < 1.5 or not inner:
+        yield Silent(
+            CUTS, "one graph a step" if runs < 1.5 else f"{runs:.1f} graphs a step, each ended by mark_step"
+        )
+        return
+    launch_ns = round(
+        sum(engine_costs(program.device.core.name).launch_ns * program.per_step for program in inner)
+    )
+    gain = Gain(launch_ns, subject.step_ns)
+    lines = tuple(
+        Evidence(
+            program.graph.cut.rpartition(" at ")[0] or "end of a graph",
+            program.graph.cut.rpartition(" at ")[2],
+        )
+        for program in inner
+    )
+    places = ", ".join(f"{line.text} at {short_source(line.source)}" for line in lines[:3])
+    if gain.share < WORTH:
+        yield Silent(
+            CUTS, f"{runs:.1f} graphs a step ({places}), but their launches take {format_ns(launch_ns)}"
+        )
+        return
+    yield Advice(
+        CUTS,
+        f"Keep the step in one graph instead of {runs:.0f}",
+        f"{places}: read values after the step, e.g. add up loss.detach() and call .item() every hundred steps",
+        gain,
+        f"engine model, the launches of {sum(program.per_step for program in inner):.0f} executions a step; what the cuts"
+        " store, load and wait for comes on top",
+        lines[:3],
+    )
+
+
+def _ends_step(cut: str) -> bool:
+    return not cut or cut.startswith(_STEP_ENDS)

@@ -1,0 +1,87 @@
+"""All rules, and what they say of a run: advice with the largest gain first, and rules that found nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from neurontools.profiler.advice.attention import attention
+from neurontools.profiler.advice.data_types import data_types
+from neurontools.profiler.advice.findings import WORTH, Advice, Finding, Silent
+from neurontools.profiler.advice.host import graph_cuts, host_bound
+from neurontools.profiler.advice.kernels import kernels
+from neurontools.profiler.advice.movement import layouts, small_copies
+from neurontools.profiler.advice.sizes import batch, widths
+from neurontools.profiler.advice.spills import overlap, spills
+from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ProgramRule: TypeAlias = Callable[[ProfiledProgram], Iterator[Finding]]
+RunRule: TypeAlias = Callable[[ProfiledRun], Iterator[Finding]]
+
+PROGRAM_RULES: tuple[ProgramRule, ...] = (
+    attention,
+    data_types,
+    widths,
+    batch,
+    spills,
+    overlap,
+    small_copies,
+    layouts,
+    kernels,
+)
+RUN_RULES: tuple[RunRule, ...] = (host_bound, graph_cuts)
+_SMALLEST_SHARE = 0.05
+"""Programs that take less of a step are left out: no change of them is worth an advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the rules say of a run.
+
+    Args:
+        step_ns: modelled time of a step.
+        steps: number of steps.
+        advice: the largest gain first.
+        silent: rules that looked and found nothing to change.
+    """
+
+    step_ns: int
+    steps: int
+    advice: tuple[Advice, ...]
+    silent: tuple[Silent, ...]
+
+
+def advise(subject: ProfiledRun) -> Report:
+    """Return what the rules say of a run."""
+    found: list[Finding] = [finding for rule in RUN_RULES for finding in rule(subject)]
+    programs = [
+        program
+        for program in subject.programs
+        if program.total_ns * program.per_step >= _SMALLEST_SHARE * subject.step_ns
+    ]
+    for program in programs:
+        name = program.name if len(programs) > 1 else ""
+        for rule in PROGRAM_RULES:
+            found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
+    advice = [finding for finding in found if isinstance(finding, Advice)]
+    silent = [finding for finding in found if isinstance(finding, Silent)]
+    return Report(subject.step_ns, subject.steps, _sorted(advice), tuple(silent))
+
+
+def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun, name: str) -> Finding:
+    """Return what a rule says of an execution of a program as what it means for a step."""
+    if isinstance(finding, Silent):
+        return replace(finding, program=name)
+    ns = round(finding.gain.ns * program.per_step)
+    gain = replace(finding.gain, ns=ns, step_ns=subject.step_ns)
+    if gain.share < WORTH:
+        return Silent(finding.rule, f"{finding.title}: less than {WORTH:.0%} of the step", name)
+    return replace(finding, gain=gain, program=name)
+
+
+def _sorted(advice: Sequence[Advice]) -> tuple[Advice, ...]:
+    return tuple(sorted(advice, key=lambda found: -found.gain.share))

@@ -1,0 +1,191 @@
+"""What rules look at: the programs of a step with their graphs, and what the engine model says of changed graphs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from neurontools.base.units import format_ns
+from neurontools.compiler.engines.placement import split_name
+from neurontools.compiler.options import device_of
+from neurontools.compiler.resizing import ChangeError
+from neurontools.compiler.what_if import model_graph
+from neurontools.profiler.advice.findings import WORTH, Evidence, Gain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.neff import Neff
+    from neurontools.machine.instances.catalogue import DeviceType
+
+_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the engine model says of a change.
+
+    Args:
+        gain: of an execution, negative for a loss; None if the change is not possible.
+        words: the time now and then, or why the change is not possible.
+    """
+
+    gain: Gain | None
+    words: str
+
+    @property
+    def is_worth(self) -> bool:
+        """Whether the change is worth an advice."""
+        return self.gain is not None and self.gain.share >= WORTH
+
+    @property
+    def ns(self) -> int:
+        """Time that an execution takes less; below any other where the change is not possible."""
+        return -(1 << 62) if self.gain is None else self.gain.ns
+
+
+class ProfiledProgram:
+    """A graph that a profiled process executed.
+
+    Args:
+        neff: its NEFF.
+        name: the network's name.
+        per_step: executions a step.
+        device: what it ran on; None for what it was compiled for.
+    """
+
+    def __init__(
+        self, neff: Neff, name: str, per_step: float = 1.0, device: DeviceType | None = None
+    ) -> None:
+        self.neff = neff
+        self.name = name
+        self.per_step = per_step
+        self.graph = neff.graph
+        self.device = device or device_of(neff.flags)
+        self.lnc = neff.header.lnc
+
+    @property
+    def total_ns(self) -> int:
+        """Modelled time of an execution, as every other page of the profile shows it."""
+        return self.neff.cost.total_ns
+
+    @cached_property
+    def _now_ns(self) -> int:
+        """Time of an execution by the model of this version, which may be newer than that of the NEFF."""
+        cost, _ = model_graph(self.neff, self.graph, self.device, self.lnc)
+        return self.total_ns if cost is None else cost.total_ns
+
+    def trial(
+        self,
+        change: Callable[[], Graph] | None = None,
+        *,
+        flags: Sequence[str] = (),
+        custom_ns: Mapping[int, int] | None = None,
+        executions: float = 1,
+        is_bound: bool = False,
+    ) -> Trial:
+        """Return what the engine model says of a change.
+
+        Args:
+            change: makes the changed graph, None for the graph as it is; may raise ChangeError.
+            flags: compiler flags besides those of the NEFF.
+            custom_ns: other times of custom operators by position.
+            executions: how many of the changed graph do the work of one now.
+            is_bound: whether the change brings that gain at most.
+        """
+        try:
+            graph = self.graph if change is None else change()
+        except ChangeError as error:
+            return Trial(None, error.message)
+        cost, problem = model_graph(self.neff, graph, self.device, self.lnc, flags, custom_ns)
+        if cost is None:
+            return Trial(None, problem)
+        one_ns = cost.total_ns * self.total_ns / max(1, self._now_ns)
+        after_ns = round(one_ns * executions)
+        words = f"{format_ns(self.total_ns)} -> {format_ns(after_ns)}"
+        return Trial(Gain(self.total_ns - after_ns, self.total_ns, is_bound=is_bound), words)
+
+    def share(self, positions: Iterable[int]) -> float:
+        """Return the part of an execution during which operators work, given by their positions in the graph."""
+        wanted = frozenset(positions)
+        rows = (row for row in self.neff.cost.rows if row.operator in wanted)
+        spans = sorted((row.start_ns, row.start_ns + row.duration_ns) for row in rows)
+        covered, reach = 0, 0
+        for first, last in spans:
+            covered += max(0, last - max(first, reach))
+            reach = max(reach, last)
+        return covered / max(1, self.total_ns)
+
+    def lines(self, positions: Iterable[int], text: str = "") -> tuple[Evidence, ...]:
+        """Return the source lines of operators, those of the forward pass and of most time first.
+
+        Args:
+            positions: of the operators in the graph.
+            text: what they are; empty for their names.
+        """
+        by_line: dict[str, list[int]] = {}
+        for position in sorted(set(positions)):
+            by_line.setdefault(self.graph.nodes[position].source, []).append(position)
+        found = []
+        for source, group in by_line.items():
+            names = ", ".join(
+                dict.fromkeys(split_name(self.graph.nodes[position].op)[1] for position in group)
+            )
+            found.append(Evidence(text or names, source, len(group), self.share(group)))
+        return tuple(
+            sorted(found, key=lambda line: (line.source in self._backward, -(line.share or 0)))[:_LINES]
+        )
+
+    @cached_property
+    def _backward(self) -> frozenset[str]:
+        """Lines that run a backward pass: what is slow there follows from another line."""
+        return frozenset(node.source for node in self.graph.nodes if "_backward" in node.op)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTimes:
+    """What a clock measured of the executions on a NeuronCore of a process.
+
+    Args:
+        process: the process, with its rank if it is one of several workers.
+        nc: the core.
+        steps: number of steps.
+        executing_ns: time of a step in executions.
+        between_ns: time of a step between executions: what the host does.
+    """
+
+    process: str
+    nc: int
+    steps: int
+    executing_ns: int
+    between_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledRun:
+    """A profiled run.
+
+    Args:
+        programs: those of a step, the one with most time first.
+        rare: those that ran once, or in few steps.
+        steps: number of steps.
+        cores: measured times by core.
+    """
+
+    programs: tuple[ProfiledProgram, ...]
+    rare: tuple[ProfiledProgram, ...] = ()
+    steps: int = 1
+    cores: tuple[CoreTimes, ...] = ()
+
+    @property
+    def step_ns(self) -> int:
+        """Modelled time of a step."""
+        return round(sum(program.total_ns * program.per_step for program in self.programs))
+
+
+def short_source(source: str) -> str:
+    """Return a source line without its folders."""
+    return os.path.basename(source)
