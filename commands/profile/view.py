@@ -102,7 +102,7 @@ def _top(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from neurontools.errors import NeuronToolsError
-    from neurontools.profiler.analysis.summary import top_operators
+    from neurontools.profiler.analysis.operators import top_operators
     from neurontools.profiler.analysis.summary_text import operators_text
 
     operators = top_operators(load_trace(arguments), arguments.limit or _TOP_OPERATORS)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from neurontools.profiler.analysis.summary import engine_totals, top_operators
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.export import TraceFormat, export, write_json

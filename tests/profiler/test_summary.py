@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.profiler.analysis.metrics import core_metrics
-from neurontools.profiler.analysis.summary import engine_totals, event_details, summarise, top_operators
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary import engine_totals, event_details, summarise
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ENGINES, Peaks, ProfileError, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile

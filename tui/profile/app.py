@@ -14,7 +14,8 @@ from textual.widgets import ContentSwitcher, DataTable, Input, Static
 from neurontools.base import units
 from neurontools.base.text import plural, printable, printable_lines
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.summary import event_details, top_operators
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.analysis.summary_text import report, to_text
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.timeline import TimelineView

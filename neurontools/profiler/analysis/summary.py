@@ -14,7 +14,6 @@ from neurontools.profiler.trace.intervals import busy_ns
 
 if TYPE_CHECKING:
     from neurontools.profiler.capture.format import Meta
-    from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceEvent, TraceRow
 
 
@@ -155,23 +154,6 @@ def _warnings(trace: Trace) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorTotal:
-    """All calls of one operator on one engine, over all NeuronCores; times are modelled.
-
-    `share` (0..1) is its part of the summed instruction time of all engines and DMA.
-    """
-
-    name: str
-    opcode: str
-    engine: str
-    count: int
-    total_ns: int
-    share: float
-    flops: int
-    bytes_moved: int
-
-
-@dataclass(frozen=True, slots=True)
 class EngineTotal:
     """One engine over all NeuronCores. `busy_ns` is the union per core, added up; times are modelled, without waiting."""
 
@@ -179,43 +161,6 @@ class EngineTotal:
     count: int
     total_ns: int
     busy_ns: int
-
-
-def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
-    """Return the operators with the largest total time first, at most `limit` of them."""
-    size = len(trace.actions)
-    count: Int64s = np.zeros(size, dtype=np.int64)
-    total: Int64s = np.zeros(size, dtype=np.int64)
-    for row in trace.rows_of(*DEVICE_TRACKS):
-        for part in row.events.parts():
-            action = part.events.action
-            worked: Int64s = np.zeros(size, dtype=np.int64)
-            np.add.at(worked, action, trace.columns.worked_ns(action, part.events.duration))
-            count += part.weight * np.bincount(action, minlength=size)
-            total += part.weight * worked
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for number in np.flatnonzero(count):
-        action = trace.actions[number]
-        sums = groups.setdefault((action.name, action.opcode, action.track.label), [0, 0, 0, 0])
-        calls = int(count[number])
-        sums[0] += calls
-        sums[1] += int(total[number])
-        sums[2] += calls * action.flops
-        sums[3] += calls * (action.read_bytes + action.write_bytes)
-    everything = int(total.sum()) or 1
-    found = [
-        OperatorTotal(
-            *key,
-            count=sums[0],
-            total_ns=sums[1],
-            share=sums[1] / everything,
-            flops=sums[2],
-            bytes_moved=sums[3],
-        )
-        for key, sums in groups.items()
-    ]
-    found.sort(key=lambda operator: (-operator.total_ns, operator.name, operator.engine, operator.opcode))
-    return tuple(found[:limit])
 
 
 def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:

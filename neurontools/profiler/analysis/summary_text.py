@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base import units
 from neurontools.base.text import plural, printable, shorten, table
-from neurontools.profiler.analysis.summary import engine_totals, summarise, top_operators
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary import engine_totals, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.profiler.analysis.metrics import ProfileMetric
+    from neurontools.profiler.analysis.operators import OperatorTotal
     from neurontools.profiler.analysis.summary import (
         CoreSummary,
         EngineTotal,
         ModelSummary,
-        OperatorTotal,
         Summary,
     )
     from neurontools.profiler.trace.trace import Trace

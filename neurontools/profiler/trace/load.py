@@ -62,6 +62,7 @@ def merge(captures: tuple[ProcessCapture, ...]) -> Trace:
         programs={name: program for capture in captures for name, program in capture.programs.items()},
         origin_unix_ns=origin + first.started_unix_ns - first.started_ns,
         problems=tuple(problem for capture in captures for problem in capture.problems),
+        directories=tuple(capture.directory for capture in captures),
     )
 
 
@@ -120,6 +121,7 @@ class _Tables:
                 operation.source,
                 operation.busy_ns,
                 operation.count,
+                operation.layer,
             )
             for operation, track in zip(program.operations, tracks, strict=True)
         ]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class TraceAction:
     """What an event does: an operation of a program, a system event, or a whole model.
 
-    An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions.
+    An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions. `layer` is the path of the
+    module that called the operator, such as `GPT.blocks.3.attn`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TraceAction:
     source: str = ""
     busy_ns: int = 0
     tiles: int = 1
+    layer: str = ""
 
     @property
     def queue(self) -> DmaQueue | None:
@@ -160,6 +162,7 @@ class Trace:
         origin_unix_ns: unix time of the first event.
         problems: what is wrong with the files, one line each.
         measured_by: the other program that measured all of it; empty for captures of ours.
+        directories: of the captures, where the copies of their NEFFs are.
     """
 
     processes: tuple[Meta, ...]
@@ -171,6 +174,7 @@ class Trace:
     origin_unix_ns: int
     problems: tuple[str, ...] = ()
     measured_by: str = ""
+    directories: tuple[str, ...] = ()
 
     @property
     def event_count(self) -> int:

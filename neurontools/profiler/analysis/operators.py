@@ -1,0 +1,241 @@
+"""Totals over the events of the device: by operator, shape, layer, source line, engine, rank or opcode.
+
+Times are modelled, but for those of traces that other programs measured. Time is that in which an engine works; what it waits for between the tiles of an operator does
+not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
+
+UNKNOWN = "(unknown)"
+
+
+class By(StrEnum):
+    """What events are grouped by."""
+
+    OPERATOR = "operator"
+    SHAPE = "shape"
+    LAYER = "layer"
+    SOURCE = "source"
+    ENGINE = "engine"
+    RANK = "rank"
+    OPCODE = "opcode"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """The events of one group, over all NeuronCores that were chosen.
+
+    Args:
+        name: what they share.
+        count: number of events.
+        total_ns: modelled time in which engines work, added up.
+        share: its part (0 to 1) of that time of all events.
+        min_ns: shortest event.
+        median_ns: the event in the middle.
+        max_ns: longest event.
+        flops: floating-point operations.
+        read_bytes: bytes read from HBM.
+        write_bytes: bytes written to HBM.
+    """
+
+    name: str
+    count: int
+    total_ns: int
+    share: float
+    min_ns: int
+    median_ns: int
+    max_ns: int
+    flops: int
+    read_bytes: int
+    write_bytes: int
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read from and written to HBM."""
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def flops_s(self) -> float:
+        """Operations a second of its time."""
+        return 1e9 * self.flops / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def bytes_s(self) -> float:
+        """Bytes a second of its time."""
+        return 1e9 * self.bytes_moved / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte of HBM; 0 without bytes."""
+        return self.flops / self.bytes_moved if self.bytes_moved else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTotal:
+    """All calls of one operator on one engine, over all NeuronCores; times are modelled.
+
+    `share` (0..1) is its part of the summed instruction time of all engines and DMA.
+    """
+
+    name: str
+    opcode: str
+    engine: str
+    count: int
+    total_ns: int
+    share: float
+    flops: int
+    bytes_moved: int
+
+
+def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupTotal, ...]:
+    """Return the totals of groups, those with most time first, at most `limit` of them."""
+    names: dict[str, int] = {}
+    by_action = np.array(
+        [names.setdefault(_label(action, by), len(names)) for action in trace.actions], dtype=np.int64
+    )
+    parts = [
+        _Events(
+            group=by_action[action] if by is not By.RANK else np.full(len(action), _rank(row, names)),
+            action=action,
+            worked=worked,
+            weight=weight,
+        )
+        for row, action, worked, weight in _worked(trace)
+    ]
+    if not parts:
+        return ()
+    found = _totals(trace, parts, list(names))
+    found.sort(key=lambda group: (-group.total_ns, group.name))
+    return tuple(found[:limit])
+
+
+def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
+    """Return the operators of each engine with the largest total time first, at most `limit` of them."""
+    size = len(trace.actions)
+    count: Int64s = np.zeros(size, dtype=np.int64)
+    total: Int64s = np.zeros(size, dtype=np.int64)
+    for _, action, worked, weight in _worked(trace):
+        sums: Int64s = np.zeros(size, dtype=np.int64)
+        np.add.at(sums, action, worked)
+        count += weight * np.bincount(action, minlength=size)
+        total += weight * sums
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for number in np.flatnonzero(count):
+        found = trace.actions[number]
+        group = groups.setdefault((found.name, found.opcode, found.track.label), [0, 0, 0, 0])
+        calls = int(count[number])
+        group[0] += calls
+        group[1] += int(total[number])
+        group[2] += calls * found.flops
+        group[3] += calls * (found.read_bytes + found.write_bytes)
+    everything = int(total.sum()) or 1
+    operators = [
+        OperatorTotal(*key, group[0], group[1], group[1] / everything, group[2], group[3])
+        for key, group in groups.items()
+    ]
+    operators.sort(key=lambda operator: (-operator.total_ns, operator.name, operator.engine, operator.opcode))
+    return tuple(operators[:limit])
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Events that happen `weight` times each, by columns."""
+
+    group: Int64s
+    action: Int64s
+    worked: Int64s
+    weight: int
+
+
+def _label(action: TraceAction, by: By) -> str:
+    match by:
+        case By.OPERATOR:
+            return action.name
+        case By.SHAPE:
+            return f"{action.name} {action.shape}".rstrip()
+        case By.LAYER:
+            return action.layer or UNKNOWN
+        case By.SOURCE:
+            return action.source or UNKNOWN
+        case By.ENGINE:
+            return action.track.label
+        case By.OPCODE:
+            return action.opcode or UNKNOWN
+        case By.RANK:
+            return ""
+
+
+def _rank(row: TraceRow, names: dict[str, int]) -> int:
+    return names.setdefault(row.process_label, len(names))
+
+
+def _worked(trace: Trace) -> Iterator[tuple[TraceRow, Int64s, Int64s, int]]:
+    """Yield actions and times of the distinct events of each device row, and how often they happen."""
+    for row in trace.rows_of(*DEVICE_TRACKS, Track.DEVICE):
+        for part in row.events.parts():
+            action = part.events.action.astype(np.int64)
+            yield row, action, trace.columns.worked_ns(part.events.action, part.events.duration), part.weight
+
+
+def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupTotal]:
+    group = np.concatenate([part.group for part in parts])
+    worked = np.concatenate([part.worked for part in parts])
+    action = np.concatenate([part.action for part in parts])
+    weight: Int64s = np.repeat(
+        np.array([part.weight for part in parts], dtype=np.int64), [len(part.group) for part in parts]
+    )
+    columns = trace.columns
+    counts, times, flops, reads, writes = (
+        _sums(group, weight * values, len(names))
+        for values in (
+            1,
+            worked,
+            columns.flops[action],
+            columns.read_bytes[action],
+            columns.write_bytes[action],
+        )
+    )
+    everything = int(times.sum()) or 1
+    order = np.lexsort((worked, group))
+    group, worked, weight = group[order], worked[order], weight[order]
+    edges: Int64s = np.searchsorted(group, np.arange(len(names) + 1))
+    found = []
+    for number in np.flatnonzero(counts).tolist():
+        own = slice(int(edges[number]), int(edges[number + 1]))
+        passed: Int64s = np.cumsum(weight[own])
+        middle = int(np.searchsorted(passed, int(passed[len(passed) - 1]) // 2, side="right"))
+        found.append(
+            GroupTotal(
+                name=names[number],
+                count=int(counts[number]),
+                total_ns=int(times[number]),
+                share=int(times[number]) / everything,
+                min_ns=int(worked[own][0]),
+                median_ns=int(worked[own][middle]),
+                max_ns=int(worked[own][-1]),
+                flops=int(flops[number]),
+                read_bytes=int(reads[number]),
+                write_bytes=int(writes[number]),
+            )
+        )
+    return found
+
+
+def _sums(group: Int64s, values: Int64s, size: int) -> Int64s:
+    found: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(found, group, values)
+    return found

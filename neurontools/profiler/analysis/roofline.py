@@ -1,0 +1,167 @@
+"""The roofline: how fast operators or layers run, held against the peaks of the NeuronCore.
+
+Below the ridge (peak FLOP/s by peak bytes of HBM a second) memory bounds the speed, above it the Tensor engine does. All
+times are modelled. The time of an operator is that in which any engine or DMA works for it: what overlaps counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.profiler.analysis.operators import UNKNOWN, By
+from neurontools.profiler.capture.format import DEVICE_TRACKS, Peaks
+from neurontools.profiler.trace.intervals import union
+
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.rows import EventBlock
+    from neurontools.profiler.trace.trace import Trace
+
+COMPUTE, MEMORY = "compute", "memory"
+_KINDS = (By.OPERATOR, By.LAYER, By.SOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePoint:
+    """One operator, layer or source line.
+
+    Args:
+        name: which one.
+        total_ns: modelled time in which any engine or DMA works for it.
+        share: that time by the time of the executions.
+        flops: floating-point operations.
+        bytes_moved: bytes read from and written to HBM.
+        flops_s: operations a second of its time.
+        bytes_s: bytes a second of its time.
+        intensity: operations a byte; infinite without bytes.
+        bound: `compute` or `memory`, "" without work or with unknown peaks.
+        roof: the best possible speed at this intensity, FLOP/s; of bytes a second if there are no operations.
+        roof_share: achieved speed by that roof, 0 to 1.
+        gap_ns: time that it would save at the roof.
+    """
+
+    name: str
+    total_ns: int
+    share: float
+    flops: int
+    bytes_moved: int
+    flops_s: float
+    bytes_s: float
+    intensity: float
+    bound: str
+    roof: float
+    roof_share: float
+    gap_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """All points, those with most time first, and the peaks of one NeuronCore.
+
+    Args:
+        points: by operator, layer or source line.
+        peak_flops_s: of the Tensor engine at bfloat16; 0 if unknown.
+        peak_bytes_s: of HBM; 0 if unknown.
+    """
+
+    points: tuple[RooflinePoint, ...]
+    peak_flops_s: float
+    peak_bytes_s: float
+
+    @property
+    def ridge(self) -> float:
+        """Operations a byte at which both peaks are reached; 0 if unknown."""
+        return self.peak_flops_s / self.peak_bytes_s if self.peak_bytes_s else 0.0
+
+
+def roofline(trace: Trace, by: By = By.OPERATOR, limit: int | None = None) -> Roofline:
+    """Return the points of a trace.
+
+    Args:
+        trace: the profile or a part of it.
+        by: operator, layer or source.
+        limit: most points; None for all.
+
+    Raises:
+        ValueError: other groups have no roofline.
+    """
+    if by not in _KINDS:
+        raise ValueError(f"no roofline by {by}")
+    names: dict[str, int] = {}
+    groups = np.array(
+        [names.setdefault(getattr(each, _FIELDS[by]) or UNKNOWN, len(names)) for each in trace.actions],
+        dtype=np.int64,
+    )
+    size = len(names)
+    nothing: Int64s = np.zeros(size, dtype=np.int64)
+    active, flops, nbytes = nothing.copy(), nothing.copy(), nothing.copy()
+    for weight, blocks in _executions(trace):
+        action = np.concatenate([block.action for block in blocks])
+        start = np.concatenate([block.start for block in blocks])
+        duration = np.concatenate([block.duration for block in blocks])
+        group = groups[action]
+        active += weight * _active(group, start, duration, size)
+        for total, column in (
+            (flops, trace.columns.flops[action]),
+            (nbytes, trace.columns.read_bytes[action] + trace.columns.write_bytes[action]),
+        ):
+            np.add.at(total, group, weight * column)
+    peaks = next((meta.peaks for meta in trace.processes if meta.peaks.hbm_bytes_s), Peaks())
+    executed = sum(int(runs.device_ns.sum()) for runs in trace.runs) or int(active.sum()) or 1
+    points = [
+        _point(name, (int(active[at]), int(flops[at]), int(nbytes[at])), executed, peaks)
+        for name, at in names.items()
+        if active[at]
+    ]
+    points.sort(key=lambda point: (-point.total_ns, point.name))
+    return Roofline(tuple(points[:limit]), peaks.tensor_flops_s, peaks.hbm_bytes_s)
+
+
+_FIELDS = {By.OPERATOR: "name", By.LAYER: "layer", By.SOURCE: "source"}
+
+
+def _executions(trace: Trace) -> list[tuple[int, list[EventBlock]]]:
+    """Return what happens on the engines in each kind of execution of each core, and how often."""
+    found: dict[object, tuple[int, list[EventBlock]]] = {}
+    for row in trace.rows_of(*DEVICE_TRACKS):
+        for part in row.events.parts():
+            key = row.process, row.nc, part.key
+            found.setdefault(key, (part.weight, []))[1].append(part.events)
+    return list(found.values())
+
+
+def _active(group: Int64s, start: Int64s, duration: Int64s, size: int) -> Int64s:
+    """Return the length of the union of each group's intervals."""
+    begin = int(start.min(initial=0))
+    span = int((start + duration).max(initial=0)) - begin + 1
+    starts, ends = union(group * span + start - begin, duration)
+    found: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(found, starts // span, ends - starts)
+    return found
+
+
+def _point(name: str, work: tuple[int, int, int], executed: int, peaks: Peaks) -> RooflinePoint:
+    total_ns, flops, nbytes = work
+    seconds = total_ns / 1e9
+    intensity = flops / nbytes if nbytes else float("inf") if flops else 0.0
+    compute_s = flops / peaks.tensor_flops_s if peaks.tensor_flops_s else 0.0
+    memory_s = nbytes / peaks.hbm_bytes_s if peaks.hbm_bytes_s else 0.0
+    least_s = max(compute_s, memory_s)
+    bound = "" if not least_s else COMPUTE if compute_s >= memory_s else MEMORY
+    return RooflinePoint(
+        name=name,
+        total_ns=total_ns,
+        share=total_ns / executed,
+        flops=flops,
+        bytes_moved=nbytes,
+        flops_s=flops / seconds,
+        bytes_s=nbytes / seconds,
+        intensity=intensity,
+        bound=bound,
+        roof=(flops or nbytes) / least_s if least_s else 0.0,
+        roof_share=least_s / seconds,
+        gap_ns=max(0, round(total_ns - least_s * 1e9)),
+    )

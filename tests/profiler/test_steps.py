@@ -1,0 +1,190 @@
+"""Steps, gaps between executions, and workers held against each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.ranks import compare_ranks, missing_ranks
+from neurontools.profiler.analysis.steps import PARTS, find_steps, of_steps
+from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.selection import Selection, select
+from neurontools.runtime.host_activity import HostEvent
+from tests.profiler.host_rows import with_host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Maker
+
+    from neurontools.profiler.trace.trace import Trace
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def one(home: Path, maker: Maker) -> Trace:
+    """One core: a load of 2 ms, 0.5 ms later an execution of 3 ms, then four of 0.3 ms with 0.05 ms between them."""
+    maker.finished(home / "one")
+    return load(str(home / "one"))
+
+
+def mixed(home: Path, maker: Maker, order: str, name: str = "mixed") -> Trace:
+    """A capture that executes models by their letters, 1 ms each with 1 ms between them."""
+    capture = maker.capture(home / name)
+    letters = sorted(set(order))
+    models = {letter: maker.model(model_id=number, name=letter) for number, letter in enumerate(letters, 1)}
+    for model in models.values():
+        capture.on_load(model, maker.start_ns, maker.start_ns)
+    counts = dict.fromkeys(letters, 0)
+    now = maker.start_ns + MS
+    for letter in order:
+        counts[letter] += 1
+        capture.on_execute(models[letter], counts[letter], now, now + MS, 0)
+        now += 2 * MS
+    capture.on_close()
+    return load(str(home / name))
+
+
+def test_steps_are_the_executions_that_repeat(one: Trace) -> None:
+    (steps,) = find_steps(one)
+    assert steps.how == "repeating sequence of 1 execution (mlp)"
+    assert steps.duration_ns.tolist() == [5_500_000, 350_000, 350_000, 350_000, 350_000]
+    assert steps.is_first.tolist() == [True, False, False, False, False]
+    first = steps[0]
+    assert (first.number, first.start_ns, first.executions, first.device_ns) == (1, 0, 1, 25_000)
+    assert (first.load_ns, first.execute_ns, first.idle_ns) == (2_000_000, 3_000_000, 500_000)
+    summary = steps.summary()
+    assert (summary.count, summary.first_count) == (4, 1)
+    assert (summary.min_ns, summary.median_ns, summary.mean_ns, summary.max_ns) == (350_000,) * 4
+    assert (summary.execute_ns, summary.idle_ns, summary.device_ns) == (300_000, 50_000, 25_000)
+
+
+@pytest.mark.parametrize(
+    ("order", "executions"),
+    [
+        ("ABABAB", [2, 2, 2]),
+        ("XABABAB", [1, 2, 2, 2]),
+        ("AAABAAABAAAB", [4, 4, 4]),
+        ("XYAAAAA", [1] * 7),
+        ("A", [1]),
+        ("ABC", [1, 1, 1]),
+    ],
+)
+def test_a_sequence_that_repeats_is_found(
+    home: Path, maker: Maker, order: str, executions: list[int]
+) -> None:
+    (steps,) = find_steps(mixed(home, maker, order))
+    assert steps.executions.tolist() == executions
+    assert steps.start_ns.tolist() == np.cumsum([0, *steps.duration_ns[:-1]]).tolist()
+
+
+def test_marked_steps_come_before_repetition(one: Trace) -> None:
+    ends = [5_600_000, 6_240_000, 6_245_000, 6_950_000]
+    marks = [(HostEvent.STEP, start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    uploads = [(HostEvent.UPLOAD, 5_500_000, 5_520_000), (HostEvent.DOWNLOAD, 5_510_000, 5_540_000)]
+    compiles = [(HostEvent.COMPILE, 1_900_000, 2_400_000)]
+    (steps,) = find_steps(with_host(one, [*marks, *uploads, *compiles]))
+    assert steps.how == "ends of steps that the program marked"
+    # The mark without executions after the one before it adds nothing of its own.
+    assert steps.duration_ns.tolist() == [5_600_000, 640_000, 710_000]
+    assert steps.executions.tolist() == [2, 1, 2]
+    first = steps[0]
+    assert (first.compile_ns, first.transfer_ns, first.load_ns) == (400_000, 40_000, 2_000_000)
+    for step in steps:
+        assert sum(getattr(step, part) for part in PARTS) == step.duration_ns
+
+
+def test_what_follows_the_last_mark_is_no_step(one: Trace) -> None:
+    (steps,) = find_steps(with_host(one, [(HostEvent.STEP, 0, 5_900_000)]))
+    assert steps.executions.tolist() == [2]
+
+
+def test_a_range_of_steps_is_a_trace(one: Trace) -> None:
+    part = of_steps(one, 2, 3)
+    assert [runs.number.tolist() for runs in part.runs] == [[2, 3]]
+    (steps,) = find_steps(part)
+    assert len(steps) == 2
+    assert not steps.is_first.any()
+    assert part.event_count == 2 * (8 + 3)
+    with pytest.raises(ProfileError, match="no step 9 to 12: the profile has 5 steps"):
+        of_steps(one, 9, 12)
+
+
+def test_a_profile_without_executions_has_no_steps(home: Path, maker: Maker) -> None:
+    maker.finished(home / "none", steps=0)
+    empty = load(str(home / "none"))
+    assert find_steps(empty) == ()
+    with pytest.raises(ProfileError, match="the profile has 0 steps"):
+        of_steps(empty, 1, 1)
+
+
+def test_gaps_say_what_the_host_did(one: Trace) -> None:
+    found = find_gaps(with_host(one, [
+        (HostEvent.CUT, 5_520_000, 5_600_000),
+        (HostEvent.COMPILE, 5_530_000, 5_540_000),
+        (HostEvent.UPLOAD, 5_860_000, 5_870_000),
+    ]))  # fmt: skip
+    assert (found.count, found.total_ns, found.span_ns) == (4, 200_000, 3_000_000 + 4 * 350_000)
+    assert [gap.duration_ns for gap in found.gaps] == [50_000] * 4
+    assert [gap.start_ns for gap in found.gaps] == [5_500_000, 5_850_000, 6_200_000, 6_550_000]
+    assert found.gaps[0].host == (("cut", 20_000), ("python", 20_000), ("compile", 10_000))
+    assert found.gaps[1].host == (("python", 40_000), ("upload", 10_000))
+    assert dict(found.host) == {"python": 160_000, "cut": 20_000, "upload": 10_000, "compile": 10_000}
+    assert (found.gaps[0].before, found.gaps[0].after) == ("mlp", "mlp")
+    assert find_gaps(one, limit=1).gaps[0].start_ns == 5_500_000
+    assert find_gaps(one, at_least_ns=60_000).count == 0
+
+
+def workers(home: Path, maker: Maker, factors: tuple[int, ...], size: int | None = None) -> Trace:
+    """Workers with steps that take a factor of 0.3 ms."""
+    options = maker.capture(home / "unused")
+    meta = options._meta
+    options.on_close()
+    for rank, factor in enumerate(factors):
+        own = replace(meta, rank=rank, world_size=size or len(factors), session="run")
+        capture = maker.capture(home / "ranks", meta=own)
+        maker.train(capture, wall_ns=factor * 300_000)
+        capture.on_close()
+    return load(str(home / "ranks"))
+
+
+def test_a_worker_that_is_always_slower_is_a_straggler(home: Path, maker: Maker) -> None:
+    found = compare_ranks(workers(home, maker, (1, 1, 2)))
+    assert [rank.is_straggler for rank in found.ranks] == [False, False, True]
+    assert [rank.step_ns for rank in found.ranks] == [350_000, 350_000, 650_000]
+    assert [skew.step for skew in found.steps] == [2, 3, 4, 5]
+    assert {(skew.skew_ns, skew.slowest_rank) for skew in found.steps} == {(300_000, 2)}
+    assert (found.has_waits, found.missing, found.lost_ns) == (False, (), 300_000)
+
+
+def test_waiting_for_others_is_no_work(home: Path, maker: Maker) -> None:
+    trace = workers(home, maker, (1, 1))
+    first = trace.runs[0].wall_start[1]
+    found = compare_ranks(with_host(trace, [
+        (HostEvent.PEER_WAIT, int(first) + number * 350_000, int(first) + number * 350_000 + 100_000)
+        for number in range(4)
+    ]))  # fmt: skip
+    assert [(rank.wait_ns, rank.work_ns) for rank in found.ranks] == [(100_000, 250_000), (0, 350_000)]
+    assert [rank.is_straggler for rank in found.ranks] == [False, True]
+    assert found.has_waits
+
+
+def test_workers_that_the_profile_lacks_are_named(home: Path, maker: Maker) -> None:
+    assert missing_ranks(workers(home, maker, (1, 1), size=4)) == (2, 3)
+
+
+def test_one_worker_cannot_be_compared(one: Trace) -> None:
+    with pytest.raises(ProfileError, match="the profile has 1 worker: there is nothing to compare"):
+        compare_ranks(one)
+
+
+def test_steps_of_a_selection_count_from_one(one: Trace) -> None:
+    (steps,) = find_steps(select(one, Selection(skip_warmup=True)))
+    assert len(steps) == 4
+    assert not steps.is_first.any()
