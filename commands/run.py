@@ -11,6 +11,7 @@ from neurontools.errors import UsageError
 EXAMPLES = """examples:
   neuron-run -- python train.py
   neuron-run --profile prof -- python train.py && neuron-profile view prof
+  neuron-run --profile prof --steps 10-20 -- python train.py
   neuron-run --explain -- python train.py                  say why each graph is compiled
   neuron-run --instance trn1.32xlarge -- python train.py   a private machine for this program
 
@@ -32,6 +33,11 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--instance", metavar="TYPE", help="private machine of this instance type")
     add_machine(where)
     parser.add_argument("--profile", metavar="DIR", help="capture a profile into DIR")
+    parser.add_argument(
+        "--steps",
+        metavar="FIRST-LAST",
+        help="profile only these training steps, such as 10-20; the first is 1",
+    )
     option = parser.add_argument(
         "--cache-dir", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)"
     )
@@ -47,6 +53,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from neurontools.compat import launch
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if arguments.steps is not None:
+        if not arguments.profile:
+            raise UsageError("--steps is for a profile", "add --profile DIR")
+        from neurontools.profiler.capture.settings import parse_steps
+
+        parse_steps(arguments.steps, "--steps")
     if not command:
         raise UsageError("no program given (neuron-run -- python train.py)", "see 'neuron-run --help'")
     launch.run(
@@ -55,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
             instance=arguments.instance,
             machine=arguments.machine,
             profile=arguments.profile,
+            steps=arguments.steps,
             cache=arguments.cache_dir,
             explain=arguments.explain,
         ),

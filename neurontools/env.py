@@ -35,8 +35,9 @@ CACHE_RUN = "NEURONTOOLS_CACHE_RUN"
 EXPLAIN = "NEURONTOOLS_EXPLAIN"
 EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
 PROFILE_SESSION = "NEURONTOOLS_PROFILE_SESSION"
+PROFILE_STEPS = "NEURONTOOLS_PROFILE_STEPS"
 
-FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION})
+FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STEPS})
 """Variables that our programs set for the programs they start; not settings."""
 
 DEFAULT_MACHINE = "default"
@@ -107,6 +108,7 @@ DOCUMENTED = (
         "",
         "set by neuron-run --profile: the run that the profiles of its processes belong to",
     ),
+    (PROFILE_STEPS, "", "set by neuron-run --steps: the training steps to profile, such as 10-20"),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.parsing import add_verb
-from neurontools.commands.profile import advise, view, what_if
-from neurontools.commands.profile.options import DEFAULT_DIRECTORY
+from neurontools.commands.profile import advise, capture, inspect, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
@@ -17,6 +15,7 @@ EXAMPLES = """examples:
   neuron-profile advise prof                         what to change, and what it gains
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
+  neuron-profile capture -n model.neff -s out --num-exec 3
   neuron-profile what-if prof --dtype bf16 --batch 8=16
   neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
@@ -36,28 +35,9 @@ def build_parser() -> argparse.ArgumentParser:
     view.add(verbs)
     advise.add(verbs)
     what_if.add(verbs)
-    purpose = "run a program with profiling, like neuron-run --profile"
-    inspect = add_verb(verbs, "inspect", purpose, _inspect)
-    inspect.add_argument(
-        "-o",
-        "--output-dir",
-        default=DEFAULT_DIRECTORY,
-        metavar="DIR",
-        help="directory for the profile (default: %(default)s)",
-    )
-    inspect.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
+    inspect.add(verbs)
+    capture.add(verbs)
     return parser
-
-
-def _inspect(arguments: argparse.Namespace) -> int:
-    from neurontools.compat import launch
-    from neurontools.errors import UsageError
-
-    if not arguments.command:
-        raise UsageError("no program given", "neuron-profile inspect -o DIR python train.py")
-    command = arguments.command[1:] if arguments.command[0] == "--" else arguments.command
-    launch.run(launch.RunOptions(tuple(command), profile=arguments.output_dir))
-    return 0
 
 
 main = console.command(build_parser)

@@ -34,11 +34,13 @@ class RunOptions:
         instance: instance type of a private machine that ends with the program; None uses the shared machine.
         machine: name of the shared machine; None for the default machine.
         profile: directory that gets a profile of the run, None for no profile.
+        steps: the training steps to profile, such as `10-20`; None for all.
+        max_events: number of events per NeuronCore that the profile keeps; None for the default.
         cache: compile cache root; None for the default root.
         explain: whether each compile is explained when it happens.
     """
 
-    __slots__ = ("cache", "command", "explain", "instance", "machine", "profile")
+    __slots__ = ("cache", "command", "explain", "instance", "machine", "max_events", "profile", "steps")
 
     def __init__(
         self,
@@ -47,6 +49,8 @@ class RunOptions:
         instance: str | None = None,
         machine: str | None = None,
         profile: str | None = None,
+        steps: str | None = None,
+        max_events: int | None = None,
         cache: str | None = None,
         explain: bool = False,
     ) -> None:
@@ -54,6 +58,8 @@ class RunOptions:
         self.instance = instance
         self.machine = machine
         self.profile = profile
+        self.steps = steps
+        self.max_events = max_events
         self.cache = cache
         self.explain = explain
 
@@ -79,6 +85,10 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values["NEURON_RT_INSPECT_ENABLE"] = "1"
         values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = base.get("NEURON_RT_INSPECT_DEVICE_PROFILE") or "1"
         values["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(options.profile)
+        if options.steps:
+            values[env.PROFILE_STEPS] = options.steps
+        if options.max_events:
+            values["NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC"] = str(options.max_events)
         values[env.PROFILE_SESSION] = f"{time.time_ns()}-{os.getpid()}"
     return values
 

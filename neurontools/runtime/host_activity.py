@@ -72,6 +72,10 @@ class HostEvent(IntEnum):
 observers: list[HostObserver] = []
 """The observers of this process. Hooks test it; `add_observer` and `remove_observer` change it."""
 
+_ALLOCATION, _RELEASE = (
+    HostEvent.ALLOCATION,
+    HostEvent.RELEASE,
+)  # reading a member of an enum takes as long as a call
 _GARBAGE_NS = 100_000  # shorter collections are many, and nothing to act on
 _buffers: dict[int, int] = {}
 _last_buffer = 0
@@ -152,15 +156,16 @@ def report_allocation(nc: int, buffer: object, nbytes: int, name: str, source: s
     _last_buffer += 1
     number = _buffers[id(buffer)] = _last_buffer
     now_ns = time.monotonic_ns()
-    report(
-        HostEvent.ALLOCATION, now_ns, now_ns, nc=nc, name=name, source=source, nbytes=nbytes, number=number
-    )
+    for observer in observers:
+        observer.on_host_event(_ALLOCATION, now_ns, now_ns, nc, name, source, nbytes, number)
 
 
 def report_release(nc: int, buffer: object, nbytes: int) -> None:
     """Report that a buffer gave its device memory back; safe in finalizers."""
     now_ns = time.monotonic_ns()
-    report(HostEvent.RELEASE, now_ns, now_ns, nc=nc, nbytes=nbytes, number=_buffers.pop(id(buffer), 0))
+    number = _buffers.pop(id(buffer), 0)
+    for observer in observers:
+        observer.on_host_event(_RELEASE, now_ns, now_ns, nc, "", "", nbytes, number)
 
 
 def mark(name: str) -> None:

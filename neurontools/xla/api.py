@@ -56,6 +56,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
             return
         device.check_torch()  # before modules that another version cannot import
         from neurontools.xla import storages
+        from neurontools.xla.debugging import torch_profiler
         from neurontools.xla.device_module import make_module
         from neurontools.xla.distributed import collectives
         from neurontools.xla.python_engine import PythonEngine
@@ -70,6 +71,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         _registry.install()
         device.install(make_module(made))
         storages.install()
+        torch_profiler.install(runtime)
         made.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
         _engine = made
         atexit.register(shutdown)

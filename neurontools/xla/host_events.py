@@ -150,5 +150,6 @@ def _makers(graph: Graph) -> dict[int, tuple[str, str]]:
     for node in graph.nodes:
         for result in node.results:
             if result is not None and result.slot in wanted:
-                found.setdefault(result.slot, (node.op, node.source))
+                name = f"{node.op} in {node.layer}" if node.layer else node.op
+                found.setdefault(result.slot, (name, node.source))
     return found

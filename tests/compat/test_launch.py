@@ -65,6 +65,21 @@ def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, ho
     assert run.stderr.startswith(f"error: cannot write a profile to {home}/file: File exists\nhint: ")
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--steps", "1-2"), "--steps is for a profile"),
+        (("--profile", "p", "--steps", "0-2"), "--steps 0-2 is not a range of steps"),
+        (("--profile", "p", "--steps", "3-2"), "--steps 3-2 is not a range of steps"),
+        (("--profile", "p", "--steps", "last"), "--steps last is not a range of steps"),
+    ],
+)
+def test_steps_that_cannot_be_profiled_are_named(tool, options, problem):
+    run = tool("neuron-run", *options, "--", "python", "-c", "print('started')")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"error: {problem}\nhint: ")
+
+
 def test_a_run_that_never_uses_the_device_leaves_no_profile_directory(tool, home):
     (home / "old").mkdir()
     for directory in (home / "new" / "prof", home / "old"):

@@ -261,6 +261,12 @@ def test_the_device_profile_variable(value: str, expected: str) -> None:
     assert options_from_environ({INSPECT + "DEVICE_PROFILE": value}).device == expected
 
 
+@pytest.mark.parametrize(("text", "steps"), [("10-20", (10, 20)), (" 7 ", (7, 7)), ("1-1", (1, 1))])
+def test_steps_are_a_range_from_1(text: str, steps: tuple[int, int]) -> None:
+    assert options_from_environ({"NEURONTOOLS_PROFILE_STEPS": text}).steps == steps
+    assert options_from_environ({}).steps is None
+
+
 def test_capture_is_off_by_default_and_goes_to_output_when_on() -> None:
     assert output_directory({}) is None
     assert output_directory({INSPECT + "ENABLE": "0", INSPECT + "OUTPUT_DIR": "x"}) is None

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.machine.instances.catalogue import instance_type
+from neurontools.profiler.trace.load import load
 from tests.tui.top.conftest import Terminal
 
 if TYPE_CHECKING:
@@ -85,6 +91,8 @@ def test_trace_files_have_the_vendors_names(
         (("summary", "p", "--from", "soon"), 2, "error: invalid duration 'soon'"),
         (("summary", "p", "--to", "5"), 2, "error: duration '5' needs a unit"),
         (("inspect",), 2, "error: no program given"),
+        (("inspect", "--steps", "5-2", "python"), 2, "error: --steps 5-2 is not a range of steps"),
+        (("inspect", "-n", "0", "python"), 2, "error: --num-trace-events is not a positive number"),
         (("inspect", "-o", "x", "no-such-program"), 127, "error: cannot run no-such-program"),
     ],
 )
@@ -298,3 +306,51 @@ def test_what_if_takes_an_entry_of_the_cache(tool: Tool, home: Path) -> None:
     done = tool("neuron-profile", "what-if", Path(made.entry).name, "--dtype", "bf16")
     assert done.returncode == 0, done.stderr
     assert f"NEFF       {made.entry}/model.neff" in done.stdout
+
+
+@pytest.mark.torch
+def test_capture_executes_a_neff_and_profiles_one_execution(tool: Tool, home: Path) -> None:
+    a, b = (View(slot, "float32", (2, 2), (2, 1), 0) for slot in range(2))
+    graph = Graph((Slot(16), Slot(16)), (0,), 0, (Node("aten.mm.default", (a, a), (), (b,)),), (1,))
+    device = instance_type("trn1.2xlarge").device
+    (home / "m.neff").write_bytes(compile_graph(graph, device, ("--target=trn1",), "square"))
+    (home / "x.bin").write_bytes(struct.pack("<4f", 1, 2, 3, 4))
+    options = (
+        "-n",
+        "m.neff",
+        "-s",
+        "out.ntff",
+        "--num-exec",
+        "4",
+        "--profile-nth-exec",
+        "3",
+        "--save-output",
+    )
+    machine = {**os.environ, "NEURONTOOLS_AUTOSTART": "1"}
+    done = tool("neuron-profile", "capture", *options, "slot0", "x.bin", cwd=home, env=machine)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-2:] == [
+        "executed m.neff 4 times",
+        "profile in out.ntff; next: neuron-profile view out.ntff",
+    ]
+    assert struct.unpack("<4f", (home / "slot1.bin").read_bytes()) == (7, 10, 15, 22)
+    (runs,) = load(str(home / "out.ntff")).runs
+    assert runs.number.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("-r", "2"), "capture executes a NEFF in one process"),
+        (("slot0",), "input slot0 has no file"),
+        (("--profile-nth-exec", "2"), "--profile-nth-exec 2: there is no such execution"),
+        (("-n", "no.neff"), "cannot read no.neff: No such file or directory"),
+    ],
+)
+def test_a_capture_that_is_not_possible_is_explained(
+    words: tuple[str, ...], problem: str, tool: Tool, home: Path
+) -> None:
+    done = tool("neuron-profile", "capture", *words, cwd=home)
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith(f"error: {problem}")
+    assert not list(home.glob("profile.ntff"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +18,13 @@ from neurontools.profiler.capture.format import Track
 from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from conftest import Maker
+
+    from neurontools.profiler.trace.trace import TraceRow
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAM = """
 import os, signal, sys, time
@@ -98,3 +104,55 @@ def test_threads_on_different_cores_lose_no_event(home: Path, maker: Maker) -> N
     for row in trace.rows_of(Track.MODEL, Track.HARDWARE):
         assert row.events.block(0, row.events.count).execution.tolist() == list(range(1, 301))
     assert len(trace.rows_of(Track.MODEL)) == 4
+
+
+@pytest.mark.torch
+def test_a_training_run_tells_its_chosen_steps_and_a_block_profiles_itself(
+    home: Path, tool: Tool, torch_python: str
+) -> None:
+    whole, block = str(home / "whole"), str(home / "block")
+    script = str(Path(__file__).parent / "training_script.py")
+    chrome = home / "chrome.json"
+    options = ("--instance", "trn1.2xlarge", "--profile", whole, "--steps", "2-3")
+    done = tool("neuron-run", *options, "--", torch_python, script, block, str(chrome))
+    assert done.returncode == 0, done.stderr
+    kinds = host_events(whole)
+    assert [number for kind, _, number in kinds if kind == "STEP"] == [2, 3]
+    assert [name for kind, name, _ in kinds if kind == "CUT"] == ["mark_step"] * 2
+    assert [name for kind, name, _ in kinds if kind == "MARK"] == ["epoch 2"]
+    assert [name for kind, name, _ in kinds if kind == "REGION"] == ["forward"] * 2
+    assert [kind for kind, *_ in kinds].count("UPLOAD") == 2
+    assert [number for kind, _, number in host_events(block) if kind == "STEP"] == [1, 2]
+    trace = load(whole)
+    assert summarise(trace).models[0].executions == 2
+    memory = {trace.actions[action].name for row in trace.rows_of(Track.MEMORY) for action in actions(row)}
+    assert "aten.mm.default in MLP.layers.2 (backward)" in memory
+    check_torch_profile(done.stdout, json.loads(chrome.read_text()))
+
+
+def check_torch_profile(table: str, trace: dict[str, Any]) -> None:
+    """Check that torch.profiler has the modelled operators in its table and in its trace, within the measured time."""
+    assert "aten.addmm.default [modelled]" in table
+    assert "Self XLA" in table
+    events = trace["traceEvents"]
+    modelled = [event for event in events if event.get("args", {}).get("modelled")]
+    assert {"MLP.layers.0", "MLP.layers.2 (backward)"} <= {event["args"].get("layer") for event in modelled}
+    measured = [event for event in events if event.get("name") == "aten::linear"]
+    first, last = min(event["ts"] for event in measured), max(event["ts"] for event in measured)
+    assert all(first < event["ts"] < last + 60e6 for event in modelled)
+    assert all(event["tid"] > 0 for event in modelled)
+
+
+def host_events(path: str) -> list[tuple[str, str, int]]:
+    """Return kind, name and number of the events of the host, in order."""
+    trace = load(path)
+    (row,) = trace.rows_of(Track.HOST)
+    block = row.events.block(0, row.events.count)
+    about = [trace.actions[action] for action in block.action]
+    return [
+        (each.opcode, each.name, int(number)) for each, number in zip(about, block.execution, strict=True)
+    ]
+
+
+def actions(row: TraceRow) -> list[int]:
+    return [int(action) for action in row.events.block(0, row.events.count).action]

@@ -35,8 +35,9 @@ StepWindow = tuple[int, int]
 
 _PACK = RECORD.pack
 _HOST, _MEMORY = int(Track.HOST), int(Track.MEMORY)
-_STEP = HostEvent.STEP
-_MEMORY_KINDS = (HostEvent.ALLOCATION, HostEvent.RELEASE)
+_STEP, _ALLOCATION, _RELEASE = HostEvent.STEP, HostEvent.ALLOCATION, HostEvent.RELEASE
+_TRACKS = tuple(_MEMORY if kind in {_ALLOCATION, _RELEASE} else _HOST for kind in HostEvent)
+_LABELS = tuple(kind.name.lower() for kind in HostEvent)
 _WRITE_EVENTS = 256
 _WRITE_NS = 200_000_000
 _LARGEST = 0xFFFFFFFF
@@ -75,7 +76,8 @@ class HostRecorder:
         self._wanted = wanted
         self._on_last_step = on_last_step
         self._pid = os.getpid()
-        self._queue: deque[Event] = deque()
+        self._queue: deque[bytes | Event] = deque()
+        self._strings: dict[str, int] = {}
         self._write_at_ns = 0
         self._step = 0
         self._step_start_ns = started_ns
@@ -121,27 +123,28 @@ class HostRecorder:
         if os.getpid() != self._pid:
             queue.clear()
             return
-        records = bytearray()
+        records = []
         while queue:
-            kind, start_ns, end_ns, nc, name, source, nbytes, number = queue.popleft()
-            track = _HOST
-            if kind in _MEMORY_KINDS:
-                track = _MEMORY
-                if self._ncs is not None and nc not in self._ncs:
-                    continue
-            records += _PACK(
-                start_ns,
-                max(end_ns - start_ns, 0),
-                nbytes,
-                string(name or kind.name.lower()),
-                string(source),
-                number & _LARGEST,
-                kind,
-                min(nc, NO_CORE),
-                track,
-            )
+            event = queue.popleft()
+            if isinstance(event, tuple):
+                kind, _, _, _, name, source, _, _ = event
+                for text in (name or _LABELS[kind], source):
+                    self._strings[text] = string(text)
+                packed = self._pack(event)
+                assert packed is not None
+                event = packed
+            records.append(event)
         if records:
-            self._files.append(bytes(records), now_ns)
+            self._files.append(b"".join(records), now_ns)
+
+    def _pack(self, event: Event) -> bytes | None:
+        """Return the record of an event, None if it needs a string that is not stored yet."""
+        kind, start_ns, end_ns, nc, name, source, nbytes, number = event
+        what, line = self._strings.get(name or _LABELS[kind]), self._strings.get(source)
+        if what is None or line is None:
+            return None
+        duration_ns = end_ns - start_ns
+        return _PACK(start_ns, duration_ns, nbytes, what, line, number & _LARGEST, kind, nc, _TRACKS[kind])
 
     def close(self, now_ns: int) -> None:
         """Write what is queued and observe no longer; the caller has the lock."""
@@ -153,8 +156,8 @@ class HostRecorder:
     def _end_step(self, end_ns: int, name: str, source: str) -> None:
         self._step += 1
         start_ns, self._step_start_ns = self._step_start_ns, end_ns
-        if self.records and self._wanted:
-            self._queue.append((_STEP, start_ns, end_ns, NO_CORE, name, source, 0, self._step))
+        if self.records:
+            self._take((_STEP, start_ns, end_ns, NO_CORE, name, source, 0, self._step))
         if self._steps is None:
             return
         first, last = self._steps
@@ -172,9 +175,9 @@ class HostRecorder:
         """Queue an event; before the first recorded step, remember only which buffers are alive."""
         kind, number = event[0], event[-1]
         if self.records:
-            if self._wanted:
-                self._queue.append(event)
-        elif kind is HostEvent.ALLOCATION:
+            if self._wanted and (self._ncs is None or event[3] in self._ncs or _TRACKS[kind] == _HOST):
+                self._queue.append(self._pack(event) or event)
+        elif kind is _ALLOCATION:
             self._held[number] = event
-        elif kind is HostEvent.RELEASE:
+        elif kind is _RELEASE:
             self._held.pop(number, None)

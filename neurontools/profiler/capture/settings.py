@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.errors import UsageError
 from neurontools.machine.machine_names import parse_indices
 from neurontools.profiler.capture.format import NC_EXEC_RUNNING, SYSTEM_EVENTS
@@ -20,6 +21,7 @@ PREFIX = "NEURON_RT_INSPECT_"
 DEFAULT_OUTPUT_DIR = "./output"
 DEFAULT_MAX_EVENTS = 1_000_000
 _MAX_NC = 255
+_STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _POSITIVE = re.compile("0*[1-9][0-9]{0,17}")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
@@ -72,6 +74,9 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
         system_events=system if _flag(environ, "SYSTEM_PROFILE", default=True) else frozenset(),
         ncs=parse_numbers(ncs, filter_nc) if ncs.strip() else None,
         max_events_per_nc=_max_events(environ),
+        steps=parse_steps(environ[env.PROFILE_STEPS], env.PROFILE_STEPS)
+        if environ.get(env.PROFILE_STEPS)
+        else None,
     )
 
 
@@ -118,6 +123,22 @@ def parse_numbers(text: str, name: str) -> frozenset[int]:
         raise UsageError(
             f"invalid list of cores {name}={text}: {error}", "use for example 0,2,4-7"
         ) from error
+
+
+def parse_steps(text: str, name: str) -> StepWindow:
+    """Return the first and the last step of a range such as `10-20` or `5`; `name` is that of the variable or flag.
+
+    Raises:
+        UsageError: the text is not a range, or begins before 1.
+    """
+    found = _STEPS.fullmatch(text.strip())
+    first = int(found[1]) if found else 0
+    last = int(found[2] or first) if found else 0
+    if not 1 <= first <= last:
+        raise UsageError(
+            f"{name} {text} is not a range of steps", "use for example 10-20; the first step is 1"
+        )
+    return first, last
 
 
 def _system_events(text: str) -> frozenset[int]:

@@ -9,7 +9,9 @@ import torch
 
 from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import start_trace, stop_trace
+from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
+from neurontools.xla.host_events import Observed
 
 __all__ = ["StepTrace", "Trace", "start_trace", "stop_trace", "trace_me"]
 
@@ -24,6 +26,19 @@ class Trace(torch.profiler.record_function):  # type: ignore[misc]
     def __init__(self, name: str, **kwargs: Any) -> None:
         details = ",".join(f"{key}={value}" for key, value in kwargs.items())
         super().__init__(f"{name}#{details}#" if details else name)
+        self._region = name
+        self._event: Observed | None = None
+
+    def __enter__(self) -> Self:
+        if observers:
+            self._event = Observed(HostEvent.REGION, self._region)
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        super().__exit__(kind, error, traceback)
+        if self._event is not None:
+            self._event.__exit__()
 
 
 class StepTrace(Trace):

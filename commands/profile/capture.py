@@ -1,0 +1,166 @@
+"""neuron-profile capture: execute a NEFF with profiling, with the real tool's flags that make sense here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from neurontools.base.text import plural, printable
+from neurontools.commands import console
+from neurontools.commands.parsing import add_verb, positive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.commands.parsing import Verbs
+    from neurontools.xla.neff_run import NeffRun
+
+_NOT_HERE = (
+    "--collectives-workers-per-node",
+    "--collectives-worker-count",
+    "--collectives-worker-start-id",
+    "--collectives-profile-id",
+    "--multi-input",
+)
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(verbs, "capture", "execute a NEFF with profiling", _capture)
+    add = parser.add_argument
+    add("-n", "--neff", default="file.neff", metavar="FILE", help="NEFF to execute (default: %(default)s)")
+    add(
+        "-s",
+        "--session-file",
+        default="profile.ntff",
+        metavar="DIR",
+        help="directory for the profile (default: %(default)s)",
+    )
+    add("--num-exec", type=positive, default=1, metavar="N", help="number of executions (default: 1)")
+    add("--profile-nth-exec", type=int, metavar="N", help="profile only this execution; 0 profiles none")
+    add("--disable-profile", action="store_true", help="execute only")
+    add("--ignore-exec-errors", action="store_true", help="go on after an execution that fails")
+    add(
+        "--check-output-determinism",
+        action="store_true",
+        help="fail if two executions differ in their results",
+    )
+    add("--save-output", action="store_true", help="write the results as SLOT.bin")
+    add("--save-output-npy", action="store_true", help="write the results as SLOT.npy")
+    for flag in ("--exec-mode", "-t", "--capture-type"):
+        add(
+            flag, metavar="WORD", help=argparse.SUPPRESS
+        )  # there is one way to execute, and one kind of profile
+    for flag in ("--enable-dge-notifs", "--single-io"):
+        add(flag, action="store_true", help=argparse.SUPPRESS)
+    for flag in ("-r", "-i", "-m", *_NOT_HERE):
+        add(flag, dest="several_workers", metavar="N", help=argparse.SUPPRESS)
+    add("inputs", nargs="*", metavar="NAME FILE", help="contents of inputs; the others are zeros")
+
+
+def _capture(arguments: argparse.Namespace) -> int:
+    from neurontools.errors import UsageError
+
+    if arguments.several_workers is not None:
+        raise UsageError(
+            "capture executes a NEFF in one process, without other workers",
+            "profile the workers with neuron-run --profile DIR -- torchrun ...",
+        )
+    inputs = _inputs(arguments.inputs)
+    with_profile = not arguments.disable_profile and arguments.profile_nth_exec != 0
+    if with_profile:
+        _set_variables(arguments)
+    run = _execute(arguments, inputs)
+    _save(run, arguments)
+    failed = f", {run.failures} failed" if run.failures else ""
+    console.err(f"executed {printable(arguments.neff)} {plural(arguments.num_exec, 'time')}{failed}")
+    if with_profile:
+        path = printable(arguments.session_file)
+        console.err(
+            f"profile in {path}; next: neuron-profile view {printable(shlex.quote(arguments.session_file))}"
+        )
+    return 0
+
+
+def _inputs(words: list[str]) -> dict[str, bytes]:
+    from neurontools.errors import NeuronToolsError, UsageError
+
+    if len(words) % 2:
+        raise UsageError(f"input {words[-1]} has no file", "give pairs of NAME FILE")
+    found = {}
+    for name, path in zip(words[::2], words[1::2], strict=True):
+        try:
+            with open(path, "rb") as file:
+                found[name] = file.read()
+        except OSError as error:
+            raise NeuronToolsError(
+                f"cannot read {path}: {error.strerror}", f"it is for input {name}"
+            ) from error
+    return found
+
+
+def _set_variables(arguments: argparse.Namespace) -> None:
+    from neurontools import env
+    from neurontools.errors import UsageError
+
+    nth = arguments.profile_nth_exec
+    if nth is not None and not 1 <= nth <= arguments.num_exec:
+        raise UsageError(
+            f"--profile-nth-exec {nth}: there is no such execution", f"--num-exec is {arguments.num_exec}"
+        )
+    os.environ["NEURON_RT_INSPECT_ENABLE"] = "1"
+    os.environ["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "1"
+    os.environ["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(arguments.session_file)
+    if nth is not None:
+        os.environ[env.PROFILE_STEPS] = str(nth)
+
+
+def _execute(arguments: argparse.Namespace, inputs: Mapping[str, bytes]) -> NeffRun:
+    from neurontools.errors import NeuronToolsError
+    from neurontools.xla import api
+    from neurontools.xla.neff_run import execute_neff
+
+    try:
+        with open(arguments.neff, "rb") as file:
+            neff = file.read()
+    except OSError as error:
+        raise NeuronToolsError(
+            f"cannot read {arguments.neff}: {error.strerror}", "name a NEFF with -n FILE"
+        ) from error
+    api.activate()
+    try:
+        return execute_neff(
+            neff,
+            inputs,
+            executions=arguments.num_exec,
+            ignore_errors=arguments.ignore_exec_errors,
+            check_determinism=arguments.check_output_determinism,
+            name=arguments.neff,
+        )
+    finally:
+        api.shutdown()
+
+
+def _save(run: NeffRun, arguments: argparse.Namespace) -> None:
+    from neurontools.base.files import write_atomic
+    from neurontools.errors import NeuronToolsError
+
+    if not arguments.save_output and not arguments.save_output_npy:
+        return
+    from neurontools.xla.neff_run import npy_bytes, raw_bytes
+
+    form, data = (
+        ("npy", npy_bytes(run.results)) if arguments.save_output_npy else ("bin", raw_bytes(run.results))
+    )
+    for name, content in data.items():
+        path = f"{name}.{form}"
+        try:
+            write_atomic(path, content)
+        except OSError as error:
+            raise NeuronToolsError(
+                f"cannot write {path}: {error.strerror}", "use another directory"
+            ) from error
+    names = ", ".join(f"{name}.{form}" for name in data)
+    console.err(f"wrote {names}" if names else "the NEFF returns nothing")
