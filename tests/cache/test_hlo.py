@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -64,6 +65,15 @@ def test_numbers_may_come_one_by_one_and_unknown_types_have_a_number() -> None:
     facts = read_graph(module(computation("main", 1, 2, ops), entry=1))
     assert facts.inputs == (TensorType("type77", (2, 3)),)
     assert len(facts.outputs) == 1
+
+
+def test_a_constant_that_is_no_short_list_is_its_digest() -> None:
+    content = hlo_modules.literal(*[0.5] * 4096)
+    op = Op(1, "constant", shape("f32", 4096), extra=data(8, content))
+    facts = read_graph(module(computation("main", 1, 1, [op]), entry=1))
+    assert facts.operations[0].constants == (
+        f"constant {hashlib.sha256(content).hexdigest()[:8]} ({len(content)} bytes)",
+    )
 
 
 def test_what_is_lost_is_reported_and_the_rest_is_read() -> None:

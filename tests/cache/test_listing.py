@@ -15,6 +15,9 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import NotACacheError, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
+from neurontools.cache.filters import parse_filters
+from neurontools.cache.listing import list_entries, parse_order
+from neurontools.cache.location import resolve
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
@@ -171,6 +174,29 @@ def test_hard_links_count_once(tree: Tree) -> None:
         == sum(path.stat().st_blocks * 512 for path in tree.root.glob("*/*/*") if path.name != layouts.NEFF)
         + neff
     )
+
+
+def test_links_in_an_entry_are_not_followed(tree: Tree, tmp_path: Path) -> None:
+    path, large = tree.done(), tmp_path / "large"
+    large.write_bytes(b"x" * 1_000_000)
+    (path / "parts").mkdir()
+    for folder in (path, path / "parts"):
+        (folder / "also").symlink_to(large)
+        (folder / "away").symlink_to("nowhere")  # following it would end the reading of the folder
+        (folder / "zz").write_bytes(b"x" * 10_000)
+    (entry,) = scan(str(tree.root)).entries
+    own = (item.lstat().st_blocks for item in path.rglob("*") if item.is_symlink() or not item.is_dir())
+    assert entry.size_bytes == sum(own) * 512
+
+
+def test_a_filter_reads_what_it_needs_whatever_is_shown(tree: Tree) -> None:
+    tree.done()
+    tree.done(graph="2", flags=("--target=trn2",))
+    tree.entry(graph="3")
+    where = resolve(url=str(tree.root))
+    for chosen, known in (("name=mlp", 2), ("flags~trn1", 2), ("state=done", 2), ("name=other", 0)):
+        _, rows = list_entries(where, parse_order("size"), parse_filters([chosen]), now=NOW, details=False)
+        assert len(rows) == known
 
 
 @pytest.mark.parametrize("name", ["model.hlo.pb", "model.hlo_module.pb.gz"])

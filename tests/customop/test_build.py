@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from neurontools.customop.building import build as build_module
-from neurontools.customop.building import toolchain
+from neurontools.customop.building import compilation, toolchain
 from neurontools.customop.building.build import build
 from neurontools.customop.building.compilation import Unit, compile_units, describe, link
 from neurontools.customop.building.request import BuildRequest, with_stack
@@ -212,6 +212,16 @@ def test_signatures_that_cannot_be_passed_are_reported(sources: Path) -> None:
         with pytest.raises(CustomOpBuildError) as caught:
             check_operators((operator,))
         assert message in f"{caught.value.message}\n{caught.value.remedy}"
+
+
+def test_a_linker_that_says_nothing_of_the_sources_is_quoted(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [f"ld: line {number}" for number in range(7)]
+    monkeypatch.setattr(compilation, "_run", lambda _: (1, "\n".join(said)))
+    with pytest.raises(CustomOpBuildError) as caught:
+        link(toolchain.prepare(find_compiler()), [], scratch / "out.so", [Path("shape.cpp")])
+    assert caught.value.message.splitlines() == ["cannot link shape.cpp", *said[-5:]]
 
 
 def described(text: str) -> tuple[DescribedOperator, ...]:

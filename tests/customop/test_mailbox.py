@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from neurontools.customop import mailbox
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.mailbox import Mailbox
@@ -167,3 +168,62 @@ def test_what_a_quick_kernel_prints_is_kept(
         fault(torch.rand(5), torch.rand(5), 72)
     fault(torch.rand(5), torch.rand(5), 99)
     assert capfd.readouterr().err.count("5 elements") == 2
+
+
+class Clock:
+    """A clock that advances with each reading; `at` a reading, something happens."""
+
+    def __init__(self, step_ns: int, at: int = 0, happens: Callable[[], None] = lambda: None) -> None:
+        self._step_ns, self._at, self._happens = step_ns, at, happens
+        self.readings = 0
+
+    def monotonic_ns(self) -> int:
+        self.readings += 1
+        if self.readings == self._at:
+            self._happens()
+        return 1_000 + self.readings * self._step_ns
+
+
+@pytest.fixture
+def box() -> Iterator[Mailbox]:
+    made = Mailbox()
+    made._can_poll = True
+    yield made
+    made.close()
+
+
+def answer(box: Mailbox) -> None:
+    box._words[mailbox._ANSWERED] = box._number
+
+
+def test_a_new_mailbox_polls_at_once_and_as_long_as_its_time_lasts(
+    box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(mailbox._POLL_NS // 4, at=4, happens=lambda: answer(box))
+    monkeypatch.setattr(mailbox, "time", clock)
+    box.post()
+    assert box.poll()
+    assert clock.readings == 4
+
+
+def test_polls_that_fail_are_left_out_the_next_times(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(mailbox._POLL_NS // 4)
+    monkeypatch.setattr(mailbox, "time", clock)
+    box.post()
+    tried = []
+    for _ in range(9):
+        before = clock.readings
+        assert not box.poll()
+        tried.append(clock.readings > before)
+    assert tried == [True, False, False, True, False, False, False, False, True]
+    assert clock.readings == 3 * 6  # the first starts the time, the last is the first one after it
+
+
+def test_a_call_is_quick_below_the_time_of_a_wake_up(box: Mailbox) -> None:
+    reply = mailbox.abi.Reply.from_buffer(box.memory, mailbox.REPLY_OFFSET)
+    quick = []
+    for elapsed_ns in (0, mailbox._QUICK_NS - 1, mailbox._QUICK_NS):
+        reply.elapsed_ns = elapsed_ns
+        quick.append(box.was_quick)
+    del reply  # a buffer in use keeps the memory open
+    assert quick == [True, True, False]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
 from neurontools.cache.location import DEFAULT_ROOT
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.compile_log import report_compiles
+from neurontools.xla.debugging.compile_log import Frame, python_frames, report_compiles
+
+
+def test_the_frames_of_a_program_are_those_outside_the_device_the_innermost_first() -> None:
+    code = compile("def of_the_device(): return python_frames()", "<neurontools generated>", "exec")
+    names: dict[str, Any] = {"python_frames": python_frames}
+    exec(code, names)
+    found = names["of_the_device"]()
+    own = sys._getframe()
+    assert found[0] == Frame(own.f_code.co_name, __file__, own.f_lineno - 2)
+    assert all("<neurontools" not in frame.file for frame in found)
 
 
 @pytest.mark.parametrize(

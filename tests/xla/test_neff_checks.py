@@ -10,6 +10,7 @@ import torch
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Lifted, Node, Slot, Symbol, View
 from neurontools.machine.instances.catalogue import instance_type
+from neurontools.xla import neff_checks
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.neff_executable import NeffExecutable, compile_exported
 from neurontools.xla.neff_operators import ATEN, COLLECTIVES
@@ -163,6 +164,17 @@ def test_a_graph_larger_than_this_computer_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setenv("NEURONTOOLS_HOST_MEMORY", "1GB")
     with pytest.raises(DeviceError, match=r"the NEFF in model\.pt needs 8\.59 GB of host memory"):
         foreign(call("aten.relu.default", IN), nbytes=(16, 16, 1 << 33), outputs=(1, 2))
+
+
+def test_memory_that_the_inputs_hold_already_is_not_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(neff_checks, "host_limit", lambda: 16)
+    foreign(call("aten.relu.default", IN))  # 16 bytes of input, 16 of output
+    with pytest.raises(DeviceError, match="needs 32 B of host memory, the limit is 16 B"):
+        foreign(call("aten.relu.default", IN), nbytes=(16, 32, 16, 16))
+    with pytest.raises(
+        DeviceError, match="needs 36 B of host memory"
+    ):  # the input's buffer has room for more
+        foreign(call("aten.relu.default", IN), nbytes=(20, 16, 16, 16))
 
 
 def test_results_have_to_be_made():

@@ -22,7 +22,8 @@ from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla.call_capture import _last_positional
 from neurontools.xla.debugging import metrics
-from neurontools.xla.distributed import collectives, process_group, workers
+from neurontools.xla.distributed import collectives, process_group, worker_group, workers
+from neurontools.xla.distributed.worker_group import WorkerGroup
 from neurontools.xla.distributed.worker_roster import WorkerRoster
 from neurontools.xla.execution import generate
 from neurontools.xla.geometry import intern_layout, view_of
@@ -513,3 +514,34 @@ def test_workers_are_known_once_they_have_connected_and_those_of_another_machine
     assert first.on_one_machine((0, 1, 2)) == ()
     assert not replace(other, place="elsewhere", start_ticks=1).has_ended()
     assert replace(other, start_ticks=1).has_ended()
+
+
+class Gloo:
+    """Stands for torch's process group: keeps its options instead of a connection."""
+
+    _Options = SimpleNamespace
+
+    def __init__(self, store: object, position: int, size: int, options: SimpleNamespace) -> None:
+        self.options = options
+
+    @staticmethod
+    def create_device(hostname: str) -> str:
+        return hostname
+
+    @staticmethod
+    def create_default_device() -> str:
+        return "by the host's name"
+
+
+@pytest.mark.parametrize(("on_this_machine", "device"), [("2", "127.0.0.1"), ("1", "by the host's name")])
+def test_gloo_needs_no_host_name_where_all_workers_are_on_one_machine(
+    on_this_machine: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", on_this_machine)
+    monkeypatch.setattr(
+        worker_group, "dist", SimpleNamespace(ProcessGroupGloo=Gloo, PrefixStore=lambda *_: None)
+    )
+    roster = SimpleNamespace(rank=0, size=2, timeout=timedelta(seconds=1), store=None)
+    group = WorkerGroup(roster, (0, 1))  # type: ignore[arg-type]
+    monkeypatch.setattr(group, "_join", lambda *_: [])
+    assert group._connect_gloo().options._devices == [device]

@@ -202,6 +202,14 @@ def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
     ]
 
 
+def test_only_an_index_by_a_mask_runs_on_the_cpu(machine: InMemoryAccelerator) -> None:
+    x = torch.arange(4.0).to("xla")
+    assert x[torch.tensor([3, 1]).to("xla")].tolist() == [3.0, 1.0]
+    assert api.counter_value("aten::index") is None
+    assert x[(x > 1).to("xla")].tolist() == [2.0, 3.0]
+    assert api.counter_value("aten::index") == 1
+
+
 def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryAccelerator) -> None:
     library = torch.library.Library("neuron_test", "DEF")
     library.define("twice(Tensor x) -> Tensor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.remote.tree import BucketTree
+from neurontools.cache.remote.tree import BucketItem, BucketTree
 from neurontools.compiler.neff_header import write_header
 from tests.cache.remote.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
@@ -51,6 +52,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counting)
     return made
+
+
+def test_a_prefix_is_a_directory_without_a_size_or_a_time() -> None:
+    found = BucketItem("MODULE_1", "s3://team/MODULE_1", None).stat()
+    assert (stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime) == (True, 0, 0.0)
 
 
 @pytest.mark.parametrize(

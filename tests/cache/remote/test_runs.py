@@ -80,14 +80,18 @@ def test_failures_are_shared_until_somebody_tries_again(bucket: str, open_cache:
 
 
 @pytest.mark.parametrize("missing", [layouts.DONE, layouts.NEFF])
-def test_half_an_entry_is_none(missing: str, bucket: str, open_cache: Opener) -> None:
+def test_half_an_entry_is_none(
+    missing: str, bucket: str, open_cache: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
     entry = Path(open_cache(bucket).get_or_compile(mlp(), TRN1, "mlp").entry)
     name = f"{entry.parent.name}/{entry.name}"
     files = {f"{name}/{path.name}": path.read_bytes() for path in entry.iterdir() if path.name != missing}
     another_host(bucket)
     other = f"{bucket}-2"
     put(other, files)
-    assert not open_cache(other).get_or_compile(mlp(), TRN1, "mlp").hit
+    with caplog.at_level(logging.INFO):
+        assert not open_cache(other).get_or_compile(mlp(), TRN1, "mlp").hit
+    assert not [text for text in caplog.messages if text.startswith("Copied ")]
     assert_sound(other, 1)
 
 

@@ -445,6 +445,13 @@ def test_a_compile_after_a_failed_one_is_another_try(home: Path) -> None:
         "an earlier compile of it failed, and it was tried again",
     )
     assert CompileJournal(str(home), (damaged, miss), "run-b").find_cause(miss) is None
+    cause = CompileJournal(str(home), (damaged, miss), "run-a").find_cause(miss)
+    assert cause is not None
+    assert cause.text.startswith("the cache had it, but the stored NEFF was damaged")
+    failed_here = replace(failed, run="run-b")
+    cause = CompileJournal(str(home), (failed_here, miss), "run-b").find_cause(miss)
+    assert cause is not None
+    assert cause.name is CauseName.FAILURE
 
 
 def test_a_smaller_batch_of_another_run_is_not_a_last_batch(
