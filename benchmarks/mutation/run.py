@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("machine", "cache", "xla", "compiler", "customop")
-TEST_FOLDERS = (*FOLDERS, "commands", "faults", "links", "runtime")
+TEST_FOLDERS = (*FOLDERS, "api", "commands", "faults", "links", "precompile", "runtime")
 SAMPLE = Path(__file__).with_name("sample.json")
 RESULTS = Path(__file__).parents[1] / "MUTATION.md"
 TARGET = 0.85

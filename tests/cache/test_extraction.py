@@ -17,6 +17,9 @@ from neurontools.compiler.neff import NativePart
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.store import CompileCache
     from tests.cache.conftest import Tree
 
 FLAGS = ("--target=trn1",)
@@ -63,3 +66,15 @@ def test_each_extracted_graph_is_recorded(
         ExtractionRecord(RecordKind.GRAPH, entry),
         ExtractionRecord(RecordKind.ON_CPU, "aten::nonzero", "train.py:3"),
     ]
+
+
+def test_the_cache_of_an_extraction_is_recorded_when_it_is_opened(
+    tree: Tree, tmp_path: Path, open_cache: Callable[..., CompileCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "extraction.log"
+    log.touch()
+    monkeypatch.setenv(env.EXTRACTION_LOG, str(log))
+    open_cache(str(tree.root))
+    assert list(extraction.read_records(str(log))) == []
+    assert open_cache(str(tree.root), NEURON_EXTRACT_GRAPHS_ONLY="1").extracts_only
+    assert list(extraction.read_records(str(log))) == [ExtractionRecord(RecordKind.ROOT, str(tree.root))]

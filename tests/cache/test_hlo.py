@@ -67,6 +67,13 @@ def test_numbers_may_come_one_by_one_and_unknown_types_have_a_number() -> None:
     assert len(facts.outputs) == 1
 
 
+def test_other_parts_of_a_computation_are_not_instructions() -> None:
+    op = Op(1, "parameter", shape("f32", 2), extra=number(9, 0))
+    plain = computation("main", 1, 1, [op])
+    signature = data(4, data(1, shape("f32", 2)) + data(2, shape("f32", 2)))
+    assert read_graph(module(plain + signature, entry=1)) == read_graph(module(plain, entry=1))
+
+
 def test_a_constant_that_is_no_short_list_is_its_digest() -> None:
     content = hlo_modules.literal(*[0.5] * 4096)
     op = Op(1, "constant", shape("f32", 4096), extra=data(8, content))

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from neurontools.cache import layouts
-from neurontools.cache.entries import NotACacheError, read_entry, scan
+from neurontools.cache.entries import NotACacheError, detail_files, read_entry, scan
 from neurontools.cache.entry_files import State, first_error_line, is_killed_compile
 from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.walk import EntryRef
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.golden_files import compare
@@ -108,6 +109,15 @@ def test_golden_texts_of_all_generations(
     time.tzset()
     assert main(arguments) == 0
     compare(name, capsys.readouterr().out.replace(str(home), "HOME"))
+
+
+def test_the_files_that_hold_the_details_of_entries_are_known_in_advance() -> None:
+    places = [EntryRef(f"/c/{layout}", layout, "", "") for layout in CacheLayout]
+    assert [path for path, _ in detail_files(places)] == [
+        "/c/current/compile_flags.json",
+        "/c/current/model.neff",
+        "/c/torchneuron",
+    ]
 
 
 def test_a_root_of_one_foreign_layout_is_a_cache_and_a_likeness_is_not(home: Path) -> None:

@@ -176,6 +176,38 @@ def test_a_foreign_lock_is_waited_for_and_reported(
     )
 
 
+class Minutes:
+    """A clock on which each sleep takes a minute; after some, something happens."""
+
+    def __init__(self, number: int, happens: Callable[[], None]) -> None:
+        self._left, self._happens = number, happens
+        self._now_s = 1000.0
+
+    def sleep(self, _: float) -> None:
+        self._now_s += 60
+        self._left -= 1
+        if self._left == 0:
+            self._happens()
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+
+def test_a_long_wait_is_reported_each_minute(
+    open_cache: Opener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "neurontools.cache")
+    cache = open_cache()
+    lock = foreign_lock(cache)
+    monkeypatch.setattr(lookup, "time", Minutes(5, lock.unlink))
+    cache.get_or_compile(mlp(), TRN1, "mlp")
+    waits = [text.rpartition(": ")[2] for text in caplog.messages if "been waiting for" in text]
+    assert waits == ["1.0 minutes", "2.0 minutes", "3.0 minutes", "4.0 minutes"]
+
+
 def test_an_old_foreign_lock_is_still_respected(open_cache: Opener) -> None:
     cache = open_cache()
     lock = foreign_lock(cache)
@@ -406,3 +438,10 @@ def test_the_kernel_s_list_of_locks_counts_only_if_it_shows_ours(
         lambda path, **k: namespace if path == "/proc/self/ns/pid" else real_readlink(path, **k),
     )
     assert locks._held_inodes(str(tmp_path)) == ({1234567} if shows_own else None)
+
+
+def test_a_lock_that_cannot_be_read_has_no_age() -> None:
+    def refuse() -> int:
+        raise PermissionError
+
+    assert locks._examine("/c/lock", refuse) == locks.LockState("/c/lock", None, 0.0, Liveness.UNKNOWN)

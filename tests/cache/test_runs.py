@@ -164,6 +164,13 @@ def test_wrapped_messages_are_read_to_their_end(width: int) -> None:
     assert counts.missed == {"MODULE_111+d41d8cd9": 1}
 
 
+def test_processes_are_those_whose_numbers_stand_in_the_lines() -> None:
+    text = "INFO ||NEURON_CC_WRAPPER||: Using a cached neff at /c/MODULE_1+d41d8cd9/model.neff\n"
+    stamp = "2023-08-25 21:51:36.000440:"
+    counts = counted_in(f"{stamp}  7592  {text}{stamp} {text}{stamp}  81  {text}{stamp}  7592  {text}")
+    assert (counts.hits, counts.processes) == (4, {"7592", "81"})
+
+
 def test_a_compile_whose_module_no_line_names_is_counted() -> None:
     start = "2024-01-02 00:00:00.000001: INFO ||NEURON_CC_WRAPPER||: Call compiler with cmd: neuronx-cc"
     counts = counted_in(f"{start}\n{start}\nstep 1\nstep 2\nstep 3\nstep 4\nstep 5 /c/MODULE_9/x\n{start}")

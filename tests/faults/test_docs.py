@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.machine.faults.kinds import ECC, KINDS
+from neurontools.machine.faults.kinds import ECC, KINDS, FaultKind
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
@@ -30,6 +30,20 @@ def generate() -> ModuleType:
 
 def test_the_table_is_made_from_the_data(generate: ModuleType) -> None:
     assert generate.with_table(PAGE, generate.faults_table()) == PAGE
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FaultKind.COLLECTIVES, "NRT_EXEC_HW_ERR_COLLECTIVES"),
+        (FaultKind.HARDWARE, "NRT_EXEC_HW_ERR_NC_UE"),
+        (FaultKind.DMA_ABORT, "NRT_EXEC_HW_ERR_DMA_ABORT"),
+        (FaultKind.NQ_OVERFLOW, "NRT_EXEC_SW_NQ_OVERFLOW"),
+        (FaultKind.BAD_INPUT, "NRT_EXEC_BAD_INPUT"),
+    ],
+)
+def test_a_kind_ends_executions_with_the_status_of_the_runtime_for_it(kind: FaultKind, name: str) -> None:
+    assert NrtStatus(KINDS[kind].status).name == name
 
 
 def test_every_kind_has_its_row_with_its_status(generate: ModuleType) -> None:

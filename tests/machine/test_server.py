@@ -230,6 +230,19 @@ def test_a_fault_is_due_at_its_time_and_at_once_if_that_is_past(monkeypatch: pyt
     assert timers.delays == [1.5, 0.0]
 
 
+def test_hangs_of_processes_that_ended_without_a_daemon_are_forgotten() -> None:
+    held = [SimpleNamespace(held=((1, 0), (2, 0))), SimpleNamespace(held=((3, 1),))]
+    released: list[int] = []
+    machine: Any = SimpleNamespace(
+        handle=lambda *_: (),
+        processes={1: SimpleNamespace(key=ProcessKey(1, 7))},
+        faults=SimpleNamespace(faults=lambda: held, release=released.append, next_ns=lambda: None),
+    )
+    service = fault_service.FaultService(machine, {}, *[cast("Any", None)] * 3)
+    service.adopted()
+    assert released == [2, 3]
+
+
 def test_synthetic_processes_get_pids_that_no_real_one_has() -> None:
     living = [ProcessKey(12, 1)]
     service: Any = SimpleNamespace(machine=SimpleNamespace(processes=living))

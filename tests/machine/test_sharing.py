@@ -22,7 +22,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
-from neurontools.machine.sharing import RECORD_MODE, group_id, make_shared_root, share
+from neurontools.machine.sharing import RECORD_MODE, group_id, make_closed, make_shared_root, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,6 +171,19 @@ def shared(open_dir: Path, tool: Tool) -> DaemonInfo:
 
 def command(name: str, *words: str) -> str:
     return f"sys.exit({name}.main({list(words)!r}))"
+
+
+def test_a_closed_directory_is_closed_before_its_mode_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    monkeypatch.setattr(os, "chmod", lambda path, _: modes.append(stat.S_IMODE(os.stat(path).st_mode)))
+    before = os.umask(0)
+    try:
+        make_closed(str(tmp_path / "closed"))
+    finally:
+        os.umask(before)
+    assert modes == [0o700]
 
 
 @needs_root

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import io
 import logging
+import os
 import signal
+import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -243,6 +245,7 @@ def test_the_guard_is_compiled_once(home: Path, monkeypatch: pytest.MonkeyPatch,
     assert compiles.read_text() == "\n"
     assert len([record for record in caplog.records if "compiled the device guard" in record.message]) == 1
     assert [str(found) for found in (home / "cache" / "neurontools" / "device-guard").iterdir()] == [path]
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     changed = home / "compiler"
     changed.write_text(changed.read_text() + "#")
     assert ensure_guard(TORCH) != path

@@ -330,13 +330,14 @@ def test_an_interrupt_at_any_point_of_a_call_keeps_the_recording_consistent(
             return interrupt
 
         y = None
+        before = sys.gettrace()  # that of coverage
         sys.settrace(interrupt)
         try:
             y = (x + 1.5).mul_(x)
         except KeyboardInterrupt:
             y = None
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         if y is not None:
             assert y.tolist() == [2.5] * 3
         assert (x * 2).tolist() == [2, 2, 2]

@@ -291,6 +291,16 @@ def test_a_cut_at_the_same_line_did_not_move() -> None:
     )
 
 
+def test_a_backward_pass_that_only_one_graph_has_is_no_other_cut() -> None:
+    forward, added = ("relu", "exp", "tanh", "sin"), ("tanh_backward", "exp")
+    for old, new in (
+        (step(*forward), step(*forward, *added)),
+        (step(*forward, *added), step(*forward)),
+    ):
+        assert [cause.name for cause in told(old, new)] == [CauseName.MODE]
+    assert [cause.name for cause in told(step(*forward), step(*forward, "cos"))] == [CauseName.CUT]
+
+
 def test_another_layer_in_the_model_is_another_computation() -> None:
     """Lists of other lengths, of several types, are no change of types."""
 
@@ -539,6 +549,17 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     assert main(["why", one, other, "--full"]) == 0
     shown = capsys.readouterr().out
     assert all(character.isprintable() or character == "\n" for character in shown)
+
+
+def test_a_stored_graph_is_sketched_without_a_read_of_all_of_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tree.entry()
+    (path / layouts.GRAPH).write_bytes(mlp().to_bytes())
+    near = nearest.Neighbourhood(str(tree.root))
+    monkeypatch.setattr(near, "facts", lambda _: pytest.fail("was read"))
+    (place,) = near.places
+    assert near._sketch(place) == nearest._sketch_graph(facts_of_graph(mlp()))
 
 
 def test_entries_of_the_graph_are_read_whatever_their_layout_names_them(tree: Tree) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neurontools.cache.graph_facts import GraphFacts, GraphForm, Operand, OperatorCall, TensorType
 from neurontools.cache.graph_reader import _window, facts_of_graph
-from neurontools.cache.why.diff import Aspect, align, diff_graphs
+from neurontools.cache.why.diff import Aspect, _best_slide, align, diff_graphs
 from neurontools.cache.why.diff_text import _format_operand, diff_lines
 from neurontools.compiler.graph import View
 from tests.compiler.graphs import graphs, mlp
@@ -146,6 +146,15 @@ def test_an_insertion_stands_where_the_source_says() -> None:
     operations[1] = OperatorCall("relu", (Operand(0, 0, SQUARE),), (big,), (), "train.py:7")
     diff = diff_graphs(old, replace(new, operations=tuple(operations)))
     assert [operation.source for operation in diff.added()] == ["train.py:7"]
+
+
+def test_a_run_of_pairs_slides_behind_an_insertion_as_a_whole() -> None:
+    pairs = [(-1, -1), (0, 0), (1, 1), (2, 4)]
+    later = lambda _, j: int(j >= 2)  # noqa: E731
+    assert _best_slide(pairs, 3, 2, "ababc", later) == 2
+    assert _best_slide(pairs, 3, 2, "ababc", lambda _, j: int(j < 2)) == 0
+    assert _best_slide(pairs, 3, 2, "xbabc", later) == 1
+    assert _best_slide([(-1, -1), (0, 0), (2, 1), (3, 4)], 3, 2, "ababc", later) == 1
 
 
 def test_what_follows_from_the_inputs_sizes_is_summed_up() -> None:

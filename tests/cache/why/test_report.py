@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from neurontools.cache.events import LookupEvent, LookupEventKind
 from neurontools.cache.why.causes import find_causes
@@ -100,6 +103,19 @@ def test_a_run_numbers_its_compiles_from_one() -> None:
     misses = (Explanation(OLD, event=first), explained(second))
     shown = format_run(RunExplanation("/c", "run-7", NOW, 4, 3.0, misses, (), 0), ReportStyle(width=102))
     assert shown == RUN
+
+
+@pytest.mark.parametrize(("full", "shown", "more"), [(False, 30, "and 3 more (--full)"), (True, 33, "")])
+def test_of_many_compiles_the_first_are_shown(full: bool, shown: int, more: str) -> None:
+    events = [
+        LookupEvent(NOW + number, "run-7", LookupEventKind.MISS, 1.0, f"MODULE_{number}+0")
+        for number in range(33)
+    ]
+    misses = tuple(Explanation(None, event=event) for event in events)
+    report = RunExplanation("/c", "run-7", NOW, 0, 33.0, misses, (), 0)
+    lines = format_run(report, ReportStyle(full=full)).splitlines()
+    assert len([line for line in lines if re.match(r"\d+\. MODULE_", line)]) == shown
+    assert (lines[-1] == more) is bool(more)
 
 
 def test_operators_that_one_graph_lacks_have_no_place_in_it() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from neurontools.compiler.engines.estimate import estimate
-from neurontools.compiler.engines.lowering.families import family, has_instruction
+from neurontools.compiler.engines.lowering.families import family, has_instruction, passes_of
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.graph import Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -44,6 +44,15 @@ def test_an_operator_runs_on_the_engine_of_its_family(op: str, engine: Engine, o
     cost = estimate(graph, instance_type("trn1.2xlarge").device)
     assert (engine, opcode) in {(row.engine, row.opcode) for row in cost.rows}
     assert cost.unknown == ()
+
+
+def test_a_division_is_a_multiplication_with_a_reciprocal() -> None:
+    divides, multiplies, reciprocal = (
+        passes_of(f"aten.{name}.default") for name in ("addcdiv", "addcmul", "reciprocal")
+    )
+    assert divides.pairs == multiplies.pairs + reciprocal.pairs
+    assert divides.singles == multiplies.singles + reciprocal.singles
+    assert divides.activations == multiplies.activations + reciprocal.activations
 
 
 @pytest.mark.parametrize(

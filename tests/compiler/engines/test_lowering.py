@@ -8,9 +8,11 @@ import pytest
 from benchmarks.engine_model.builder import GraphBuilder, transpose
 from benchmarks.engine_model.layers import attention, layer_norm, linear
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.lowering.calls import PartitionLayout
+from neurontools.compiler.engines.lowering.context import Lowering
 from neurontools.compiler.engines.lowering.families import OperatorFamily, kind_of
 from neurontools.compiler.engines.lowering.lower import lower
-from neurontools.compiler.engines.lowering.matmul import tile_cycles
+from neurontools.compiler.engines.lowering.matmul import choose_layout, tile_cycles
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.graph import Graph, Node
@@ -112,6 +114,18 @@ def test_batch_norm_in_evaluation_is_folded_into_the_convolution() -> None:
 
     assert opcodes(network(False)) == ["MATMUL", "SCALAR"]
     assert "BN_STATS" in opcodes(network(True))
+
+
+@pytest.mark.parametrize("wanted", [PartitionLayout.ROW, PartitionLayout.COLUMN])
+def test_of_two_equally_fast_orientations_the_one_that_is_wanted_is_chosen(wanted: PartitionLayout) -> None:
+    other = next(layout for layout in (PartitionLayout.ROW, PartitionLayout.COLUMN) if layout is not wanted)
+    low = Lowering(CORE, frozenset(), frozenset(), frozenset())
+    product = MatMul(1, 256, 256, 256)
+    _, cycles, moved = low.transpose_work("bfloat16", 256, 256)
+    turning = cycles + moved * CORE.cycle_ns[Engine.VECTOR] / CORE.cycle_ns[Engine.TENSOR]
+    for gain, best in ((-1.0, wanted), (0.0, wanted), (1.0, other)):
+        choices = {other: (1, 1000.0 - gain), wanted: (1, 1000.0 + turning)}
+        assert choose_layout(low, product, "bfloat16", choices, wanted) is best
 
 
 def test_fused_attention_skips_what_a_causal_mask_hides() -> None:
