@@ -230,6 +230,11 @@ def sysfs_root() -> str:
     return setting(SYSFS_ROOT).rstrip("/")
 
 
+def is_set(variable: bytes) -> bool:
+    """Return whether an environment variable is set, for questions of every step: `os.environ.get` takes 30 times as long."""
+    return variable in os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 def flag(name: str, environ: "Mapping[str, str] | None" = None) -> bool:
     """Return whether a boolean variable is on; see `setting`."""
     return setting(name, environ) not in {"", "0", "false", "no"}

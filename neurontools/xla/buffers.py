@@ -51,7 +51,7 @@ class DeviceBuffer:
     is whether its device memory is accounted for.
     """
 
-    __slots__ = ("charged", "epoch", "host", "layout_id", "nbytes", "recorder", "slot")
+    __slots__ = ("epoch", "host", "layout_id", "nbytes", "recorder", "slot")
 
     def __init__(self, recorder: BufferOwner, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
         self.recorder = recorder
@@ -60,12 +60,22 @@ class DeviceBuffer:
         self.nbytes = nbytes
         self.layout_id = layout_id
         self.host: torch.Tensor | None = None
-        self.charged = False
+
+    charged = False
+
+    def mark_charged(self) -> None:
+        """Say that its device memory is accounted for: its end releases that."""
+        self.__class__ = ChargedBuffer
+
+
+class ChargedBuffer(DeviceBuffer):
+    """A buffer whose device memory is accounted for. Only it has a finalizer: most buffers of a step never have memory."""
+
+    __slots__ = ()
+    charged = True
 
     def __del__(self) -> None:
-        # `charged` is missing if __init__ was interrupted.
-        if getattr(self, "charged", False):
-            self.recorder.forget(self)
+        self.recorder.forget(self)
 
 
 def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:

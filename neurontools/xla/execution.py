@@ -22,6 +22,7 @@ from neurontools.xla.geometry import layout_geometry, view_of
 from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.shared_code import SharedCode
+from neurontools.xla.torch_functions import function_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +43,12 @@ def host_execution() -> Any:
     if torch.is_inference_mode_enabled():
         return _outside_inference()
     return torch._C._ExcludeDispatchKeyGuard(_WATCHERS)
+
+
+def is_host_execution() -> bool:
+    """Return whether CPU operators skip autograd already, as below the kernels of autograd, and need no context."""
+    skipped: bool = torch._C._dispatch_tls_is_dispatch_key_excluded(_KEYS.AutogradCPU)
+    return skipped and not torch.is_inference_mode_enabled()
 
 
 @contextmanager
@@ -194,7 +201,7 @@ class _Writer:
         if known is None:
             overload = overload_of(call)
             operator = operator_of(overload)
-            known = self._operators[call.op] = operator, self._constant(overload, overload._op)
+            known = self._operators[call.op] = operator, self._constant(overload, function_of(overload))
         operator, name = known
         if self._numerics is None:
             return known
@@ -247,7 +254,9 @@ class _Writer:
         name = self._names.get(view)
         if name is not None:
             return name
-        if whole.dtype == view.dtype:
+        if _is_transposed(view, whole):
+            made = f"{base}.t()"  # half as long as as_strided
+        elif whole.dtype == view.dtype:
             key = view.shape, view.strides, view.offset
             made = f"{self._constant(key, methodcaller('as_strided', *key))}({base})"
         else:
@@ -278,6 +287,14 @@ class _Writer:
             return self._unused_names.pop()
         self._name_count += 1
         return f"$t{self._name_count}"
+
+
+def _is_transposed(view: View, matrix: View) -> bool:
+    return (
+        len(view.shape) == 2
+        and (view.dtype, view.shape, view.strides, view.offset)
+        == (matrix.dtype, matrix.shape[::-1], matrix.strides[::-1], matrix.offset)
+    )  # fmt: skip
 
 
 def last_use_of_slots(

@@ -9,7 +9,7 @@ import torch
 
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla.accelerator import Accelerator, DeviceError
-from neurontools.xla.buffers import DeviceBuffer, buffer_of
+from neurontools.xla.buffers import ChargedBuffer, buffer_of
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
@@ -52,8 +52,8 @@ class PythonEngine:
         operators = torch.ops.neurontools
         self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
         self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
-        keep_interrupts(DeviceBuffer.__del__)
-        keep_from_compiler(DeviceBuffer.__del__)
+        keep_interrupts(ChargedBuffer.__del__)
+        keep_from_compiler(ChargedBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)
 

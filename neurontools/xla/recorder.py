@@ -8,6 +8,7 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -175,7 +176,7 @@ class Recorder:
         """Account for a buffer's device memory."""
         if not buffer.charged:
             self.account.charge(buffer.nbytes)
-            buffer.charged = True
+            buffer.mark_charged()
             self.created += 1
             if observers:
                 report_buffer(self.index, buffer)
@@ -227,6 +228,8 @@ class Recorder:
 
     def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None]) -> Any:
         """Return the results of a known call."""
+        if not child.recipes:
+            return shape_results(child.operator, [])
         handles: list[torch.Tensor | None] = []
         for recipe in child.recipes:
             handles.append(self._handle(recipe, tensors, handles))
@@ -235,13 +238,12 @@ class Recorder:
     def _handle(
         self, recipe: Recipe, tensors: Sequence[torch.Tensor | None], earlier: Sequence[torch.Tensor | None]
     ) -> torch.Tensor | None:
-        match recipe:
-            case None:
-                return None
-            case Alias():
-                base = (earlier if recipe.of_result else tensors)[recipe.tensor]
-                assert base is not None
-                return restride(base, recipe.geometry)
+        if recipe is None:
+            return None
+        if isinstance(recipe, Alias):
+            base = (earlier if recipe.of_result else tensors)[recipe.tensor]
+            assert base is not None
+            return restride(base, recipe.geometry)
         handle = self.make(recipe.geometry[1], recipe.geometry[0])
         buffer = DeviceBuffer(self, self.epoch, recipe.slot, recipe.nbytes, recipe.layout_id)
         self.slots.append(buffer)
@@ -399,7 +401,10 @@ class Recorder:
             if self.node.parent is None:
                 return
             try:
-                with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
+                if observers:
+                    with observed_cut(self.index, cause, self.node.depth):
+                        self._execute(cause)
+                else:
                     self._execute(cause)
             except BaseException:
                 self._lose()
@@ -452,7 +457,7 @@ class Recorder:
             if program.fresh_bytes:
                 self.account.charge(program.fresh_bytes)
             for slot in program.fresh:
-                slots[slot].charged = True
+                slots[slot].mark_charged()
             if observers:
                 report_results(self.index, program, slots)
             start_ns = time.perf_counter_ns()
@@ -486,7 +491,12 @@ class Recorder:
         hosts = [slots[slot].host for slot in program.inputs]
         scalars = self.scalars
         function = program.executable()
-        with host_execution(), self.generator.scope() if program.random else nullcontext():
-            outcome = self._accelerator.execute(program.loaded, lambda: function(hosts, scalars), hosts)
+        run = functools.partial(function, hosts, scalars)
+        with host_execution():
+            if program.random:
+                with self.generator.scope():
+                    outcome = self._accelerator.execute(program.loaded, run, hosts)
+            else:
+                outcome = self._accelerator.execute(program.loaded, run, hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host

@@ -19,7 +19,7 @@ from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY
 from neurontools.xla.device_guard import register_views
-from neurontools.xla.execution import host_execution
+from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.geometry import META, restride
 from neurontools.xla.host_events import report_copy
@@ -256,10 +256,17 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
 
 def _copied(host: torch.Tensor, dtype: Any, memory_format: Any) -> torch.Tensor:
     """Return a copy of a host tensor, as `to` makes it."""
-    with host_execution():
-        plain = dtype in {None, host.dtype} and memory_format is None and host.is_contiguous()
-        if plain and not has_pending_bits(host):
+    if (
+        (dtype is None or dtype is host.dtype)
+        and memory_format is None
+        and host.is_contiguous()
+        and not has_pending_bits(host)
+    ):
+        if is_host_execution():
             return host.clone()  # faster than `to`
+        with host_execution():
+            return host.clone()
+    with host_execution():
         return host.to(
             dtype=dtype or host.dtype, memory_format=memory_format or torch.preserve_format, copy=True
         )
@@ -298,9 +305,9 @@ def _download(
 def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Tensor:
     tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
-    metrics.sample("OutboundData", host.numel() * host.itemsize, "B")
+    metrics.sample("OutboundData", host.nbytes, "B")
     if observers:
-        report_copy(HostEvent.UPLOAD, start_ns, host.numel() * host.itemsize, store.device.index)
+        report_copy(HostEvent.UPLOAD, start_ns, host.nbytes, store.device.index)
     return tensor
 
 

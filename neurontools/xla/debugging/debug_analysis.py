@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.compiler.graph_memory import graph_sizes
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import python_frames
@@ -60,6 +61,8 @@ _READS_OF_VALUES = frozenset({"aten::_local_scalar_dense"})
 
 def debug_level() -> int:
     """Return PT_XLA_DEBUG_LEVEL, 100 when PT_XLA_DEBUG=1 alone is set, else 0."""
+    if not (env.is_set(b"PT_XLA_DEBUG") or env.is_set(b"PT_XLA_DEBUG_LEVEL")):
+        return 0
     level = os.environ.get("PT_XLA_DEBUG_LEVEL", "")
     if level.isdecimal():
         return int(level)

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.xla.debugging.debug_files import append_text
 from neurontools.xla.distributed import workers
 
@@ -34,12 +35,6 @@ class Metric:
     accumulator: float = 0.0
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
-    def add(self, value: float) -> None:
-        """Append a sample."""
-        self.total_samples += 1
-        self.accumulator += value
-        self.samples.append((time.monotonic_ns(), value))
-
 
 def count(name: str, by: int = 1) -> None:
     """Add to a counter."""
@@ -51,7 +46,9 @@ def sample(name: str, value: float, unit: str = "ns") -> None:
     metric = _metrics.get(name)
     if metric is None:
         metric = _metrics[name] = Metric(unit)
-    metric.add(value)
+    metric.total_samples += 1
+    metric.accumulator += value
+    metric.samples.append((time.monotonic_ns(), value))
 
 
 def add_source(read: Callable[[], dict[str, int]]) -> None:
@@ -113,7 +110,9 @@ def append_to_file() -> None:
 
     Only the first process of the machine writes; in a run of several processes, the file's name ends with its number.
     """
-    path = os.environ.get("XLA_METRICS_FILE")
+    if not env.is_set(b"XLA_METRICS_FILE"):
+        return
+    path = os.environ["XLA_METRICS_FILE"]
     if not path or workers.local_rank():
         return
     text = f"[MetricsData; step={next(_saved)}]\n{report()}\n"
