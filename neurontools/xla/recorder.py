@@ -30,13 +30,7 @@ from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
-from neurontools.xla.geometry import (
-    geometry_of,
-    intern_layout,
-    layout_geometry,
-    restride,
-    view_of,
-)
+from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer, report_results
 from neurontools.xla.memory import MemoryAccount
@@ -110,9 +104,11 @@ class Recorder:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{self.device} and {buffer.recorder.device}!"
             )
-        self.host_of(buffer)
-        slot = len(self.slots)
-        self.slots.append(buffer)
+        if buffer.host is None:
+            self.host_of(buffer)
+        slots = self.slots
+        slot = len(slots)
+        slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
         return -1 - buffer.layout_id
