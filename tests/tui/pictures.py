@@ -90,9 +90,7 @@ def _process(job: Job, uid: int, second: int) -> ProcessState:
         )
         for use in process.cores
     )
-    buckets = [0] * LATENCY_BUCKETS
-    buckets[36 if slow else 34] = 38 * second
-    buckets[40] = 2 * second
+    buckets = _latencies(job.pid, second, slow=slow)
     command = (
         f"python -m torch.distributed.run pretrain.py --model llama3-8b --rank {rank}"
         if rank is not None
@@ -103,6 +101,16 @@ def _process(job: Job, uid: int, second: int) -> ProcessState:
         process, uid=uid, command=command, cores=cores, latency_counts=tuple(buckets),
         status_counts=((0, 40 * second), *failed),
     )  # fmt: skip
+
+
+def _latencies(pid: int, second: int, *, slow: bool) -> list[int]:
+    buckets = [0] * LATENCY_BUCKETS
+    for past in range(second):
+        wave = math.sin(past / 7 + pid)
+        buckets[(36 if slow else 34) + (wave > 0.7)] += 76
+        buckets[36 + (past % 15 == 0) * 3 + (wave < -0.3)] += 3
+        buckets[38 + (past % 15 == 0) * 2 + (wave > 0)] += 1
+    return buckets
 
 
 def _busy_ns(core: int, second: int, *, slow: bool, share: float) -> int:
@@ -173,15 +181,15 @@ DOCS = (
     ("neuron-top", "faulty", "overview", (120, 40), "down enter down", "dark"),
     ("neuron-top-classic", "loaded", "overview", (100, 30), "c", "dark"),
     ("neuron-top-history", "loaded", "history", (140, 36), "down enter down", "dark"),
-    ("neuron-top-latency", "faulty", "history", (140, 36), "U end enter down down down", "dark"),
-    ("neuron-top-processes", "faulty", "processes", (160, 46), "", "dark"),
+    ("neuron-top-latency", "faulty", "history", (140, 36), "U down", "dark"),
+    ("neuron-top-processes", "faulty", "processes", (170, 54), "", "dark"),
     ("neuron-top-devices", "faulty", "devices", (120, 30), "", "dark"),
     ("neuron-top-light", "faulty", "devices", (100, 24), "", "light"),
     ("neuron-top-colorblind", "faulty", "devices", (100, 24), "", "colorblind"),
     ("neuron-top-help", "loaded", "processes", (120, 44), "question_mark", "dark"),
-    ("neuron-top-links", "faulty", "devices", (120, 30), "t down down down down down", "dark"),
+    ("neuron-top-links", "faulty", "devices", (170, 48), "t down down down down down", "dark"),
     ("neuron-top-device", "faulty", "devices", (120, 32), "down down enter", "dark"),
-    ("neuron-top-events", "faulty", "events", (120, 30), "", "dark"),
+    ("neuron-top-events", "faulty", "events", (160, 44), "j j j j j", "dark"),
 )
 
 

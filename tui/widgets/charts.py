@@ -1,8 +1,8 @@
-"""Charts: shares over time as blocks or braille dots, brighter towards the top."""
+"""Charts: shares over time as blocks or braille dots, brighter towards the top, or as several lines in one chart."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.tui.widgets.bars import SHADES
 from neurontools.tui.widgets.lines import Role, Span
@@ -14,6 +14,7 @@ _BRAILLE = 0x2800
 _LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
 _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 _DOTS = len(_LEFT_DOTS)
+_LABEL_GAP = 1
 _CELLS = tuple(
     tuple(chr(_BRAILLE + sum(_LEFT_DOTS[:left]) + sum(_RIGHT_DOTS[:right])) for right in range(_DOTS + 1))
     for left in range(_DOTS + 1)
@@ -52,6 +53,89 @@ def wide_chart(values: Sequence[float | None], width: int, lines: int) -> tuple[
         ((text, SHADES[steps - 1 - number * steps // lines] if lines > 1 else Role.GRAPH),)
         for number, text in enumerate(_drawn(heights, lines))
     )
+
+
+class ChartLine(NamedTuple):
+    """A line of a chart: its label, its shares (0..1), oldest first, and its role."""
+
+    label: str
+    values: Sequence[float | None]
+    role: Role
+
+
+def line_chart(curves: Sequence[ChartLine], width: int, lines: int, label: int = 0) -> list[list[Span]]:
+    """Draw curves as lines of dots over exactly `width` cells, each labelled at its end; return the spans of each line.
+
+    Args:
+        curves: where two meet, the later one is on top.
+        width: cells, with the labels.
+        lines: how high; each has four dots.
+        label: cells for the labels on the right, 0 for none.
+    """
+    cells = max(1, width - label)
+    dots: dict[tuple[int, int], tuple[int, Role]] = {}
+    ends: list[tuple[int, ChartLine]] = []
+    for curve in curves:
+        places = _places(curve.values, 2 * cells, lines * _DOTS)
+        for column, (low, high) in places.items():
+            for place in range(low, high + 1):
+                key = (lines - 1 - place // _DOTS, column // 2)
+                bits = (_RIGHT_DOTS if column % 2 else _LEFT_DOTS)[place % _DOTS]
+                dots[key] = (dots.get(key, (0, curve.role))[0] | bits, curve.role)
+        if places and label:
+            ends.append((places[max(places)][0], curve))
+    texts = _label_rows(ends, lines)
+    drawn = []
+    for line in range(lines):
+        spans = _dot_spans(dots, line, cells)
+        if label:
+            text, role = texts.get(line, ("", Role.PLAIN))
+            spans.append((f"{' ' * _LABEL_GAP}{text}"[:label].ljust(label), role))
+        drawn.append(spans)
+    return drawn
+
+
+def _places(values: Sequence[float | None], columns: int, dots: int) -> dict[int, tuple[int, int]]:
+    """Return for each column the lowest and the highest dot of a line; steps are joined."""
+    places: dict[int, tuple[int, int]] = {}
+    before: int | None = None
+    count = len(values)
+    for column in range(columns if count else 0):
+        value = values[column * count // columns]
+        if value is None:
+            before = None
+            continue
+        place = round(max(0.0, min(1.0, value)) * (dots - 1))
+        if before is None or abs(place - before) < 2:
+            places[column] = place, place
+        else:
+            places[column] = (before + 1, place) if place > before else (place, before - 1)
+        before = place
+    return places
+
+
+def _dot_spans(dots: dict[tuple[int, int], tuple[int, Role]], line: int, cells: int) -> list[Span]:
+    spans: list[Span] = []
+    for cell in range(cells):
+        bits, role = dots.get((line, cell), (0, Role.GRAPH))
+        text = chr(_BRAILLE + bits) if bits else " "
+        if spans and (not bits or spans[-1][1] is role):
+            spans[-1] = (spans[-1][0] + text, spans[-1][1])
+        else:
+            spans.append((text, role))
+    return spans
+
+
+def _label_rows(ends: list[tuple[int, ChartLine]], lines: int) -> dict[int, Span]:
+    """Return the labels by line, in the order of the ends of their curves, each as near to its end as there is room."""
+    ends = sorted(ends, key=lambda end: -end[0])[:lines]
+    found: dict[int, Span] = {}
+    above = -1
+    for number, (place, curve) in enumerate(ends):
+        lowest = lines - (len(ends) - number)
+        above = min(lowest, max(above + 1, lines - 1 - place // _DOTS))
+        found[above] = (curve.label, curve.role)
+    return found
 
 
 def _drawn(heights: list[int], lines: int) -> tuple[str, ...]:

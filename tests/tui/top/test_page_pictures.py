@@ -45,7 +45,8 @@ def same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("neurontools.tui.top.pages.rows.__version__", "1.2.3")
     monkeypatch.setattr("neurontools.dashboard.process_table.user_name", lambda uid: f"user{uid}")
     monkeypatch.setattr("neurontools.tui.top.pages.columns.user_name", lambda uid: f"user{uid}")
-    monkeypatch.setattr("neurontools.tui.top.pages.job_rows.user_name", lambda uid: f"user{uid}")
+    for module in ("job_rows", "job_details", "event_details"):
+        monkeypatch.setattr(f"neurontools.tui.top.pages.{module}.user_name", lambda uid: f"user{uid}")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -167,6 +168,23 @@ def test_what_keys_open(
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme="colorblind"))
     assert snap_compare(app, terminal_size=(120, 40), run_before=pressing(*keys))
+
+
+@pytest.mark.parametrize(
+    ("page", "keys"),
+    [
+        ("history", ("U", "down", "enter")),
+        ("processes", ("end",)),
+        ("devices", ("t", "down", "down", "down", "down", "down")),
+        ("events", ("t", "down", "down")),
+    ],
+    ids=["latency", "process", "links", "problem"],
+)
+def test_what_a_large_terminal_shows_beside(
+    snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, keys: tuple[str, ...]
+) -> None:
+    app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme="dark"))
+    assert snap_compare(app, terminal_size=(200, 60), run_before=pressing(*keys))
 
 
 @pytest.mark.parametrize("theme", THEMES)

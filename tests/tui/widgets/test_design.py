@@ -9,7 +9,7 @@ from textual.theme import BUILTIN_THEMES
 
 from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES
 from neurontools.tui.widgets.bars import bar, blocks, heat_cell, stacked_bar
-from neurontools.tui.widgets.charts import wide_chart
+from neurontools.tui.widgets.charts import ChartLine, line_chart, wide_chart
 from neurontools.tui.widgets.chrome import head_line, pages_line
 from neurontools.tui.widgets.frames import beside, edge, framed, row
 from neurontools.tui.widgets.lines import Line, Role, ascii_only, fit, text_of, width_of
@@ -115,3 +115,40 @@ def test_ascii_has_plain_frames_and_bars() -> None:
     line = fit((*edge("Title", 20), *bar(0.5625, 4), ("▌▸▾", Role.PLAIN)), 40)
     assert ascii_only(text_of(line)).startswith("+- Title ----------+#")
     assert "?" not in ascii_only(text_of(line))
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), shares), max_size=60), max_size=5),
+    st.integers(1, 90),
+    st.integers(1, 9),
+    st.integers(0, 14),
+)
+def test_a_line_chart_fills_its_pane(
+    curves: list[list[float | None]], width: int, lines: int, label: int
+) -> None:
+    drawn = line_chart(
+        [ChartLine(f"p{number}", values, Role.GRAPH) for number, values in enumerate(curves)],
+        width + label,
+        lines,
+        label,
+    )
+    assert [cells(tuple(spans)) for spans in drawn] == [width + label] * lines
+
+
+def test_lines_are_thin_joined_at_steps_and_interrupted_at_gaps() -> None:
+    (level,) = line_chart([ChartLine("", [0.0] * 4, Role.GRAPH)], 2, 1)
+    assert text_of(tuple(level)) == "⣀⣀"
+    (step,) = line_chart([ChartLine("", [0.0, 1.0], Role.GRAPH)], 1, 1)
+    assert text_of(tuple(step)) == "⡸"
+    (gap,) = line_chart([ChartLine("", [1.0, 1.0, None, None, 1.0, 1.0], Role.GRAPH)], 3, 1)
+    assert text_of(tuple(gap)) == "⠉ ⠉"
+
+
+def test_labels_stand_in_the_order_of_the_ends_of_their_lines() -> None:
+    curves = [
+        ChartLine(name, [value] * 9, Role.GRAPH)
+        for name, value in (("p50", 0.1), ("max", 0.9), ("p99", 0.88))
+    ]
+    texts = [text_of(tuple(spans))[-4:].strip() for spans in line_chart(curves, 20, 5, 4)]
+    assert texts == ["max", "p99", "", "", "p50"]
+    assert [text_of(tuple(spans))[-4:].strip() for spans in line_chart(curves, 20, 2, 4)] == ["max", "p99"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.history import summary
+from neurontools.dashboard.history import HistorySlot, summary
 from neurontools.tui.top.numbers import short_latency, short_rate
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.charts import wide_chart
@@ -16,7 +17,8 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
+    from neurontools.dashboard.machine_history import Series
+    from neurontools.tui.top.model import TopModel
 
 SPANS = ("last minute", "last hour")
 _VALUES_WIDTH = 15
@@ -29,6 +31,26 @@ _AXIS_WIDTH = 7
 def values_of(slots: Sequence[HistorySlot | None], *, peaks: bool = False) -> tuple[float | None, ...]:
     """Return the means (or peaks) of slots, None where there was no sample."""
     return tuple(None if slot is None else slot.peak if peaks else slot.mean for slot in slots)
+
+
+def merged(
+    columns: Sequence[Sequence[HistorySlot | None]], merge: Callable[[Sequence[float]], float]
+) -> tuple[HistorySlot | None, ...]:
+    """Return several histories as one: the merged means and peaks of each slot, None where none has a sample."""
+    found: list[HistorySlot | None] = []
+    for slots in zip(*filter(None, columns), strict=True):
+        known = [slot for slot in slots if slot]
+        found.append(
+            HistorySlot(merge([one.mean for one in known]), merge([one.peak for one in known]))
+            if known
+            else None
+        )
+    return tuple(found)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of some values."""
+    return sum(values) / len(values)
 
 
 class CurveUnit(Enum):
@@ -46,6 +68,12 @@ class HistoryCurve:
     unit: CurveUnit
     minute: Callable[[], Sequence[HistorySlot | None]]
     hour: Callable[[], Sequence[HistorySlot | None]]
+
+
+def share_curve(model: TopModel, series: Series) -> HistoryCurve:
+    """Return the history of a share: the machine's, a device's, a core's."""
+    history = model.history
+    return HistoryCurve(CurveUnit.SHARE, partial(history.minute, series), partial(history.hour, series))
 
 
 @dataclass(frozen=True, slots=True)

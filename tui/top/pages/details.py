@@ -1,10 +1,11 @@
-"""The details of one process: alerts, executions and latency over time, use of each core, models, environment."""
+"""The details of a process or a job: alerts, executions and latency over time, cores, memory, models, environment."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
+from neurontools.dashboard.jobs import ProcessJob
 from neurontools.dashboard.local_processes import environment
 from neurontools.dashboard.machine_history import LATENCIES, Measure
 from neurontools.machine.machine_names import core_ranges
@@ -13,8 +14,9 @@ from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency
 from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
 from neurontools.tui.top.pages.history import process_curve
+from neurontools.tui.top.pages.job_details import SubjectCharts, job_lines, memory_lines
 from neurontools.tui.widgets.bars import bar
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width
 from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed, width_of
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ _NAME_WIDTH = 13
 _METER_WIDTH = 30
 _LABEL_WIDTH = 17
 _ENVIRONMENT_KEPT = 64
+LEAST_FOR_CHARTS = 150
+"""Cells from which charts are shown beside the text."""
+_LEAST_CHARTS = 16
+_TEXT_PERCENT = 54
 _PERCENTILES = (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100))
 
 
@@ -39,19 +45,32 @@ class Details:
         self.hour = False
         """Whether curves are of the last hour where there is only room for one."""
         self._environments: dict[ProcessKey, tuple[tuple[str, str], ...] | None] = {}
+        self._charts = SubjectCharts()
 
     def scroll(self, steps: int) -> None:
         """Move through the lines."""
         self.first = max(0, self.first + steps)
 
     def lines(
-        self, model: TopModel, row: ProcessRow | None, width: int, height: int, *, boxed: bool = False
+        self,
+        model: TopModel,
+        one: ProcessRow | ProcessJob | None,
+        width: int,
+        height: int,
+        *,
+        boxed: bool = False,
     ) -> Sequence[Line]:
-        """Return the visible lines."""
-        if row is None or height < 2:
+        """Return the visible lines; with plenty of room, charts beside them."""
+        if one is None or height < 2:
             return ()
-        inner = inner_width(width, boxed=boxed)
-        found = list(self.all_lines(model, row, inner))
+        has_charts = boxed and width >= LEAST_FOR_CHARTS and height >= _LEAST_CHARTS
+        left = width * _TEXT_PERCENT // 100 if has_charts else width
+        inner = inner_width(left, boxed=boxed)
+        if isinstance(one, ProcessJob):
+            title, found = f"Job {printable(one.name)} x{len(one.rows)}", list(job_lines(model, one, inner))
+        else:
+            title = f"Process {one.process.pid}"
+            found = list(self.all_lines(model, one, inner, has_charts=has_charts))
         room = height - chrome_lines(boxed=boxed)
         self.first = max(0, min(self.first, len(found) - room))
         shown = found[self.first : self.first + room]
@@ -60,10 +79,15 @@ class Details:
             if len(shown) == len(found)
             else f"{self.first + 1}-{self.first + len(shown)} of {len(found)}, < > scroll"
         )
-        return framed(f"Process {row.process.pid}", shown, (width, height), note=note, boxed=boxed)
+        drawn = framed(title, shown, (left, height), note=note, boxed=boxed)
+        if not has_charts:
+            return drawn
+        return beside(drawn, self._charts.lines(model, one, (width - left, height), hour=self.hour))
 
-    def all_lines(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
-        """Yield all lines."""
+    def all_lines(
+        self, model: TopModel, row: ProcessRow, width: int, *, has_charts: bool = False
+    ) -> Iterator[Line]:
+        """Yield all lines; charts beside them replace the curves."""
         process = row.process
         for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
             yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
@@ -82,7 +106,10 @@ class Details:
         )
         for name, text in (*facts, *_gpsimd(row)):
             yield from fact_lines(name, text, width, _NAME_WIDTH)
-        yield from self._curves(model, row, width)
+        if has_charts:
+            yield from memory_lines((row,), width)
+        else:
+            yield from self._curves(model, row, width)
         yield from _cores(model, row, width)
         yield from _models(row, width)
         yield from self._environment(row, width)

@@ -37,8 +37,10 @@ _ON_DEVICE = (
 _UNCORRECTED = "uncorrected"
 
 
-def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[Line]:
-    """Yield the details of a device."""
+def device_lines(
+    model: TopModel, device: DeviceState, width: int, *, has_links: bool = True
+) -> Iterator[Line]:
+    """Yield the details of a device, its links among them unless they are shown elsewhere."""
     for alert in model.monitor.alerts_of_device.get(device.index, ()):
         yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
     yield from _fact(
@@ -59,7 +61,8 @@ def device_lines(model: TopModel, device: DeviceState, width: int) -> Iterator[L
     yield from _memory(model, device, width)
     yield from _processes(model, device, width)
     yield from _errors(device, width)
-    yield from _links(model, device, width)
+    if has_links:
+        yield from _links(model, device, width)
 
 
 @dataclass(frozen=True, slots=True)

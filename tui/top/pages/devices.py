@@ -9,11 +9,12 @@ import msgspec
 
 from neurontools.dashboard.links import links
 from neurontools.tui.top.page import ListPage, PageKey
+from neurontools.tui.top.pages.curves import chart_pane, share_curve
 from neurontools.tui.top.pages.device import device_lines, power_of
 from neurontools.tui.top.pages.heat_map import heat_map_heads, heat_map_layout, heat_map_row
 from neurontools.tui.top.pages.topology import Topology
 from neurontools.tui.widgets.bars import CELLS
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Line, Role, Span, fit
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _HEAT_MAP_LINES = 3
 _LEAST_FOR_LINKS = 110
 _DRAWING = 66
 _LEAST_DEVICE = 12
+_LEAST_BESIDE = 150
+_LEAST_CHART = 7
+_DEVICE_PERCENT = 54
 _FOOT = "⏎ one device  t heat map/links"
 _LEGEND = ("idle", "to 20%", "to 40%", "to 60%", "to 80%", "to 100%")
 
@@ -91,8 +95,22 @@ class DevicesPage(ListPage):
         if not boxed or height - above < _LEAST_DEVICE:
             return framed(title, body, size, note=note, foot=_FOOT, boxed=boxed)
         drawn = framed(title, body, (width, above), note=note, foot=_FOOT)
-        found = list(device_lines(model, device, inner_width(width, boxed=True)))
-        return drawn + framed(f"Device ND{device.index}", found, (width, height - above))
+        below = height - above
+        has_links = self._is_topology and width >= _LEAST_BESIDE
+        left = width * _DEVICE_PERCENT // 100 if has_links else width
+        found = list(device_lines(model, device, inner_width(left, boxed=True), has_links=not has_links))
+        own = min(below, len(found) + chrome_lines(boxed=True))
+        name = f"ND{device.index}"
+        column = framed(f"Device {name}", found, (left, own if below - own >= _LEAST_CHART else below))
+        if len(column) < below:
+            curve = share_curve(model, ("device", device.index))
+            size = (left, below - own)
+            column += chart_pane(curve, f"Utilization of {name}", size, hour=False, boxed=True)
+        if has_links:
+            from neurontools.tui.top.pages.link_details import link_pane
+
+            column = beside(column, link_pane(model, device.index, (width - left, below)))
+        return drawn + column
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show every device."""

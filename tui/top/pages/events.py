@@ -9,7 +9,7 @@ from neurontools.base.text import printable
 from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import PROBLEMS, MachineEventKind
 from neurontools.tui.top.page import ListPage, PageKey
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, dotted, fit, fixed
 from neurontools.tui.widgets.requests import Copy, Notice
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
 
 _KIND_WIDTH = 12
+_LEAST_FOR_DETAILS = 150
+_LIST_PERCENT = 54
 _GOOD = frozenset(
     {MachineEventKind.FOUND, MachineEventKind.LINK_UP, MachineEventKind.DATA, MachineEventKind.ALERT_OVER}
 )
@@ -48,7 +50,22 @@ class EventsPage(ListPage):
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
-        """Return the alerts and the events."""
+        """Return the alerts and the events; with plenty of room, the selected event in full beside them."""
+        if width < _LEAST_FOR_DETAILS or not is_boxed(width, height):
+            return self._lists(model, width, height)
+        from neurontools.tui.top.pages.event_details import event_panes
+
+        left = width * _LIST_PERCENT // 100
+        drawn = self._lists(model, left, height)
+        found = self._found(model)
+        folded = found[min(self._cursor.row, len(found) - 1)] if found else None
+        return beside(drawn, event_panes(model, folded, width - left, height))
+
+    def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
+        """Return all alerts and events."""
+        return self._lists(model, width, self.wanted_lines(model))
+
+    def _lists(self, model: TopModel, width: int, height: int) -> list[Line]:
         boxed = is_boxed(width, height)
         frame, inner = chrome_lines(boxed=boxed), inner_width(width, boxed=boxed)
         alerts = model.monitor.alerts

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import printable
-from neurontools.dashboard.machine_history import LATENCIES, MACHINE, Measure, Series
+from neurontools.dashboard.machine_history import LATENCIES, MACHINE, Measure
 from neurontools.machine.machine_view import device_processes, process_key
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.curves import (
@@ -18,7 +18,16 @@ from neurontools.tui.top.pages.curves import (
     columns_for,
     curve_spans,
     head_text,
+    share_curve,
     values_of,
+)
+from neurontools.tui.top.pages.latency import (
+    latency_heads,
+    latency_of,
+    latency_pane,
+    latency_row,
+    percentile_row,
+    scale_of,
 )
 from neurontools.tui.widgets.frames import chrome_lines, edge, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit, fixed
@@ -49,12 +58,16 @@ _FEWEST_MINUTES = 5
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A row: its label in the list and as a title, its curve, and the key it opens."""
+    """A row: its label in the list and as a title, its curve, and the key it opens.
+
+    `percentiles` is the process of which all percentiles are drawn together.
+    """
 
     label: str
     name: str
     curve: HistoryCurve
     opens: Opens = None
+    percentiles: ProcessKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +89,23 @@ def process_curve(model: TopModel, process: ProcessKey, measure: Measure) -> His
     )
 
 
-def _share(model: TopModel, series: Series) -> HistoryCurve:
-    history = model.history
-    return HistoryCurve(CurveUnit.SHARE, partial(history.minute, series), partial(history.hour, series))
-
-
 def _devices(model: TopModel) -> Sequence[DeviceState]:
     return model.shown.snapshot.devices if model.shown.snapshot else ()
 
 
 def _utilization(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]:
-    rows = [HistoryRow(" all cores", "all cores", _share(model, MACHINE))]
+    rows = [HistoryRow(" all cores", "all cores", share_curve(model, MACHINE))]
     for device in _devices(model):
         index = device.index
         is_open = index in opened
         rows.append(
-            HistoryRow(f" {_sign(is_open)} ND{index}", f"ND{index}", _share(model, ("device", index)), index)
+            HistoryRow(
+                f" {_sign(is_open)} ND{index}", f"ND{index}", share_curve(model, ("device", index)), index
+            )
         )
         if is_open:
             rows += [
-                HistoryRow(f"    NC{place}", f"NC{place}", _share(model, ("core", core)), index)
+                HistoryRow(f"    NC{place}", f"NC{place}", share_curve(model, ("core", core)), index)
                 for place, core in enumerate(sorted(device.core_ids))
             ]
     return rows
@@ -103,7 +113,7 @@ def _utilization(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]
 
 def _memory(model: TopModel, _opened: Collection[Opens]) -> list[HistoryRow]:
     return [
-        HistoryRow(f" ND{device.index}", f"ND{device.index}", _share(model, ("memory", device.index)))
+        HistoryRow(f" ND{device.index}", f"ND{device.index}", share_curve(model, ("memory", device.index)))
         for device in _devices(model)
     ]
 
@@ -123,7 +133,7 @@ def _latency(model: TopModel, opened: Collection[Opens]) -> list[HistoryRow]:
         key, name = process_key(process), _name(process)
         is_open = key in opened
         curve = process_curve(model, key, Measure.P99)
-        rows.append(HistoryRow(f" {_sign(is_open)} {name}", f"{name}, latency p99", curve, key))
+        rows.append(HistoryRow(f" {_sign(is_open)} {name}", f"{name}, latency", curve, key, key))
         if is_open:
             rows += [
                 HistoryRow(
@@ -202,23 +212,49 @@ class HistoryPage(ListPage):
         drawn: list[Line] = []
         if high:
             one = rows[min(self._cursor.row, len(rows) - 1)]
-            drawn += chart_pane(one.curve, one.name, (width, high + frame), hour=self._hour, boxed=boxed)
+            drawn += self._chart(model, one, (width, high + frame), boxed=boxed)
         left = height - len(drawn)
         shown = self._cursor.window(len(rows), left - frame - 1)
         self._top = len(drawn) + 2
-        body = [fit(((_head_text(columns), Role.DIM),), inner)]
-        body += [_line(rows[at], columns, inner, selected=at == self._cursor.row) for at in shown]
+        body = self._listed(model, rows, shown, columns, inner)
         if not rows and model.shown.snapshot:
             body.append(_nothing(model, inner))
         note = f"{shown.start + 1}-{shown.stop} of {len(rows)}" if len(shown) < len(rows) else ""
         return drawn + framed(
-            self._view.title,
+            "Latency" if any(one.percentiles for one in rows) else self._view.title,
             body,
             (width, left),
             note=note,
             foot="⏎ open  u next value  t minute/hour",
             boxed=boxed,
         )
+
+    def _chart(self, model: TopModel, one: HistoryRow, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        if one.percentiles:
+            return latency_pane(model, one.percentiles, one.name, size, hour=self._hour, boxed=boxed)
+        return chart_pane(one.curve, one.name, size, hour=self._hour, boxed=boxed)
+
+    def _listed(
+        self, model: TopModel, rows: Sequence[HistoryRow], shown: range, columns: Columns, width: int
+    ) -> list[Line]:
+        keys = [one.percentiles for one in rows if one.percentiles]
+        if not keys:
+            body = [fit(((_head_text(columns), Role.DIM),), width)]
+            return body + [_line(rows[at], columns, width, selected=at == self._cursor.row) for at in shown]
+        label, hour = columns.label, self._hour
+        measures = (Measure.P50, Measure.P99)
+        scale = scale_of(latency_of(model, key, measure, hour=hour) for key in keys for measure in measures)
+        body = [latency_heads(label, width, hour=hour)]
+        for at in shown:
+            one, selected = rows[at], at == self._cursor.row
+            text = one.label[1:]
+            if one.percentiles:
+                key = one.percentiles
+                body.append(latency_row(model, key, text, label, width, scale, hour=hour, selected=selected))
+            else:
+                slots = one.curve.hour() if hour else one.curve.minute()
+                body.append(percentile_row(text, slots, label, width, scale, selected=selected))
+        return body
 
     def _columns(self, model: TopModel, width: int, view: HistoryView | None = None) -> Columns:
         known = sum(slot is not None for slot in model.history.hour(MACHINE))
@@ -258,17 +294,17 @@ class HistoryPage(ListPage):
         """Return all series: means and peaks of the seconds and minutes, null where nothing was sampled."""
         devices = _devices(model)
         return {
-            "all_cores": _curve_data(_share(model, MACHINE)),
+            "all_cores": _curve_data(share_curve(model, MACHINE)),
             "devices": [
                 {
                     "device": device.index,
-                    "utilization": _curve_data(_share(model, ("device", device.index))),
-                    "memory": _curve_data(_share(model, ("memory", device.index))),
+                    "utilization": _curve_data(share_curve(model, ("device", device.index))),
+                    "memory": _curve_data(share_curve(model, ("memory", device.index))),
                 }
                 for device in devices
             ],
             "cores": [
-                {"core": core, "utilization": _curve_data(_share(model, ("core", core)))}
+                {"core": core, "utilization": _curve_data(share_curve(model, ("core", core)))}
                 for device in devices
                 for core in sorted(device.core_ids)
             ],

@@ -34,7 +34,7 @@ from neurontools.tui.top.pages.columns import (
     job_line,
     row_line,
 )
-from neurontools.tui.top.pages.details import Details
+from neurontools.tui.top.pages.details import LEAST_FOR_CHARTS, Details
 from neurontools.tui.top.pages.job_rows import Trends, trend_text
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit
@@ -50,10 +50,15 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
 
 _LEAST_DETAILS = 6
-_LEAST_FOR_BOTH = 45
+_LEAST_FOR_BOTH = 40
 _LEAST_FREE = 14
 _HEADS = 4
 _FOOT = "⏎ details  / filter  s sort  g group  t tree"
+_HINTS = (
+    "",
+    " neuron-run -- python train.py                  runs a script on the device",
+    " neurontools scenario play training-32          plays synthetic load",
+)
 _NO_PROCESS = Notice("no process is selected")
 
 
@@ -149,12 +154,14 @@ class ProcessesPage(ListPage):
         boxed: bool | None = None,
     ) -> list[Line]:
         self._place(shown)
-        has_room = height > _LEAST_FOR_BOTH and height - len(shown) - _HEADS >= _LEAST_FREE
+        subject = self._subject(shown, width)
+        free = height - len(shown) - _HEADS
+        has_room = height > _LEAST_FOR_BOTH and free >= _LEAST_FREE
         has_details = has_room if self._has_details is None else self._has_details
-        has_details = self._shows_details = has_details and self._row(shown) is not None
+        has_details = self._shows_details = has_details and subject is not None
         below = max(_LEAST_DETAILS, height // 2) if has_details and height >= 2 * _LEAST_DETAILS else 0
-        if shown and below:
-            below = max(below, min(height - len(shown) - 3, 2 * height // 3))
+        if below and free >= _LEAST_FREE:
+            below = min(free + 1, 2 * height // 3)
         boxed = is_boxed(width, height) if boxed is None else boxed
         inner = inner_width(width, boxed=boxed)
         self._left = (width - inner) // 2
@@ -171,9 +178,10 @@ class ProcessesPage(ListPage):
         if not shown:
             text = " no process uses a device" if not self.filter_text else " no process matches the filter"
             body.append(fit(((text, Role.DIM),), inner))
+            body += [] if self.filter_text else [fit(((hint, Role.DIM),), inner) for hint in _HINTS]
         title, note = self._title(model), self._note(window, len(shown))
         drawn = framed(title, body, (width, height - below), note=note, foot=_FOOT, boxed=boxed)
-        return [*drawn, *self._details.lines(model, self._row(shown), width, below, boxed=boxed)]
+        return [*drawn, *self._details.lines(model, subject, width, below, boxed=boxed)]
 
     def wanted_lines(self, model: TopModel) -> int:
         """Return how many lines show every process."""
@@ -268,6 +276,13 @@ class ProcessesPage(ListPage):
         line = shown[self._cursor.row]
         return line.row if isinstance(line, TreeLine) else None
 
+    def _subject(self, shown: Sequence[TableRow], width: int) -> ProcessRow | ProcessJob | None:
+        # A job has details where they have room beside its ranks, which enter opens and closes.
+        line = shown[self._cursor.row] if self._cursor.row < len(shown) else None
+        if isinstance(line, JobLine):
+            return line.job if width >= LEAST_FOR_CHARTS else None
+        return line.row if line else None
+
     def _current(self, model: TopModel) -> ProcessRow | None:
         shown = self._shown(model)
         self._place(shown)
@@ -356,8 +371,8 @@ class ProcessesPage(ListPage):
             self.filter_by,
         )
 
-    def _step_back(self, model: TopModel) -> None:
-        if self._shows_details and self._current(model):
+    def _step_back(self, _model: TopModel) -> None:
+        if self._shows_details:
             self._has_details = False
         else:
             self.filter_by("")

@@ -173,10 +173,10 @@ class Topology:
     def _legend(self, width: int) -> list[Line]:
         spans: list[Span] = [
             (" --- no job spans it  ", Role.DIM),
-            ("=== ", heat(0.5)),
-            ("busy (modelled: the less busy end)  ", Role.DIM),
             ("-x- ", Role.ALERT),
-            ("down", Role.DIM),
+            ("down  ", Role.DIM),
+            ("=== ", heat(0.5)),
+            ("busy (modelled)", Role.DIM),
         ]
         return [fit((), width), fit(spans, width)]
 
