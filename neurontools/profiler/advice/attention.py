@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.attention_forms import fuse_attention
@@ -10,7 +11,7 @@ from neurontools.compiler.engines.lowering.families import family
 from neurontools.compiler.engines.placement import is_attention
 from neurontools.compiler.graph import reads
 from neurontools.compiler.resizing import ChangeError
-from neurontools.profiler.advice.findings import Advice, Evidence, Silent
+from neurontools.profiler.advice.findings import Advice, Silent
 from neurontools.profiler.advice.subject import short_source
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def attention(program: ProfiledProgram) -> Iterator[Finding]:
         place = short_source(nodes[softmaxes[0]].source)
         yield Silent(ATTENTION, f"written out{' at ' + place if place else ''}, but fused: {trial.words}")
         return
-    backward = {nodes[position].source for position in removed if "backward" in nodes[position].op}
-    forward = [position for position in removed if nodes[position].source not in backward] or removed
+    forward = [position for position in removed if nodes[position].source not in program.backward]
     yield Advice(
         ATTENTION,
         "Use scaled_dot_product_attention instead of writing attention out",
@@ -55,7 +55,7 @@ def attention(program: ProfiledProgram) -> Iterator[Finding]:
         f"engine model, this graph with one{' causal' if is_causal else ''} kernel for each attention and one for its"
         f" gradient: {trial.words}",
         tuple(
-            Evidence("product, softmax and product", line.source, line.count, program.share(removed))
+            replace(line, text="product, softmax and product", share=program.share(removed))
             for line in program.lines(softmaxes)
         ),
     )

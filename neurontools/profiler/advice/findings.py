@@ -35,12 +35,16 @@ class Evidence:
         source: the line of the program, empty if unknown.
         count: how many operators.
         share: part of the step during which they work, 0 to 1; None where it has no meaning.
+        layer: the modules that they belong to, e.g. `GPT.blocks.*.attn`; empty if unknown or without a common path.
+        layers: how many modules.
     """
 
     text: str
     source: str = ""
     count: int = 1
     share: float | None = None
+    layer: str = ""
+    layers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

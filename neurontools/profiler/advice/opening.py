@@ -11,6 +11,7 @@ import numpy as np
 
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import find_instance_type
+from neurontools.profiler.advice.host_work import host_work
 from neurontools.profiler.advice.subject import CoreTimes, ProfiledProgram, ProfiledRun
 from neurontools.profiler.capture.format import ProfileError
 
@@ -62,7 +63,9 @@ def open_subject(trace: Trace, path: str) -> ProfiledRun:
         program, count = found[neff_hash], counts[neff_hash]
         program.per_step = count / steps
         (often if count >= max(_RARE * steps, min(2, steps)) else rare).append(program)
-    return ProfiledRun(tuple(often), tuple(rare), steps, tuple(_core_times(trace, ordered[0])))
+    return ProfiledRun(
+        tuple(often), tuple(rare), steps, tuple(_core_times(trace, ordered[0])), host_work(trace)
+    )
 
 
 def _executions(trace: Trace) -> Counter[str]:

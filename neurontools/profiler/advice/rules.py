@@ -15,6 +15,7 @@ from neurontools.profiler.advice.movement import layouts, small_copies
 from neurontools.profiler.advice.sizes import batch, widths
 from neurontools.profiler.advice.spills import overlap, spills
 from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
+from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ PROGRAM_RULES: tuple[ProgramRule, ...] = (
     layouts,
     kernels,
 )
-RUN_RULES: tuple[RunRule, ...] = (host_bound, graph_cuts)
+RUN_RULES: tuple[RunRule, ...] = (host_bound, graph_cuts, recompiles, input_stalls, stragglers)
 _SMALLEST_SHARE = 0.05
 """Programs that take less of a step are left out: no change of them is worth an advice."""
 

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_ns
 from neurontools.compiler.engines.placement import split_name
+from neurontools.compiler.graph import reads
+from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.compiler.options import device_of
 from neurontools.compiler.resizing import ChangeError
 from neurontools.compiler.what_if import model_graph
 from neurontools.profiler.advice.findings import WORTH, Evidence, Gain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
+    from neurontools.profiler.advice.host_work import HostWork
 
 _LINES = 3
 
@@ -108,6 +111,15 @@ class ProfiledProgram:
         words = f"{format_ns(self.total_ns)} -> {format_ns(after_ns)}"
         return Trial(Gain(self.total_ns - after_ns, self.total_ns, is_bound=is_bound), words)
 
+    @property
+    def input_shapes(self) -> tuple[str, ...]:
+        """The first view of each input, e.g. `float32[32,128]`."""
+        first: dict[int, str] = {}
+        for node in self.graph.nodes:
+            for view in reads(node):
+                first.setdefault(view.slot, f"{view.dtype}[{','.join(map(str, view.shape))}]")
+        return tuple(first[slot] for slot in self.graph.inputs if slot in first)
+
     def share(self, positions: Iterable[int]) -> float:
         """Return the part of an execution during which operators work, given by their positions in the graph."""
         wanted = frozenset(positions)
@@ -131,18 +143,35 @@ class ProfiledProgram:
             by_line.setdefault(self.graph.nodes[position].source, []).append(position)
         found = []
         for source, group in by_line.items():
-            names = ", ".join(
-                dict.fromkeys(split_name(self.graph.nodes[position].op)[1] for position in group)
-            )
-            found.append(Evidence(text or names, source, len(group), self.share(group)))
+            nodes = [self.graph.nodes[position] for position in group]
+            names = ", ".join(dict.fromkeys(split_name(node.op)[1] for node in nodes))
+            layers = {node.layer.removesuffix(BACKWARD) for node in nodes} - {""}
+            share = self.share(group)
+            found.append(Evidence(text or names, source, len(group), share, _pattern(layers), len(layers)))
         return tuple(
-            sorted(found, key=lambda line: (line.source in self._backward, -(line.share or 0)))[:_LINES]
+            sorted(found, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
         )
 
     @cached_property
-    def _backward(self) -> frozenset[str]:
-        """Lines that run a backward pass: what is slow there follows from another line."""
-        return frozenset(node.source for node in self.graph.nodes if "_backward" in node.op)
+    def backward(self) -> frozenset[str]:
+        """Lines that run a backward pass of operators whose own line is unknown."""
+        return frozenset(
+            node.source
+            for node in self.graph.nodes
+            if "_backward" in node.op and not node.layer.endswith(BACKWARD)
+        )
+
+
+def _pattern(layers: Collection[str]) -> str:
+    """Return one path for several modules: `GPT.blocks.*.attn`; empty if they have no such path."""
+    paths = [layer.split(".") for layer in layers]
+    if not paths or len(set(map(len, paths))) > 1:
+        return ""
+    found = [
+        parts[0] if len(set(parts)) == 1 else "*" if all(part.isdecimal() for part in parts) else ""
+        for parts in zip(*paths, strict=True)
+    ]
+    return ".".join(found) if all(found) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +202,14 @@ class ProfiledRun:
         rare: those that ran once, or in few steps.
         steps: number of steps.
         cores: measured times by core.
+        host: what the host did, by process.
     """
 
     programs: tuple[ProfiledProgram, ...]
     rare: tuple[ProfiledProgram, ...] = ()
     steps: int = 1
     cores: tuple[CoreTimes, ...] = ()
+    host: tuple[HostWork, ...] = ()
 
     @property
     def step_ns(self) -> int:

@@ -71,12 +71,16 @@ def _details(advice: Advice) -> list[str]:
 
 
 def _place(line: Evidence) -> str:
-    return f"{short_source(line.source)}, {line.count} times" if line.count > 1 else short_source(line.source)
+    place = short_source(line.source)
+    if line.count < 2:
+        return place
+    return f"{place}, {line.layers} layers" if line.layers == line.count else f"{place}, {line.count} times"
 
 
 def _seen(line: Evidence) -> str:
     share = "" if line.share is None else f", {format_percent(line.share)} of the step"
-    return f"{_place(line)}, {line.text}{share}" if line.source else f"{line.text}{share}"
+    layer = f" in {line.layer}" if line.layer else ""
+    return f"{_place(line)}, {line.text}{layer}{share}" if line.source else f"{line.text}{share}"
 
 
 def _silent(silent: Silent) -> str:
