@@ -87,12 +87,11 @@ def test_a_scenario(home, capsys):
 
 def test_a_profile(home, capsys):
     class HostileMaker(Maker):
-        @staticmethod
-        def model(*arguments, **more):
-            return Maker.model(*arguments, **{**more, "name": HOSTILE})
+        def model(self, *arguments, **more):
+            return super().model(*arguments, **{**more, "name": HOSTILE})
 
         def mlp(self):
-            return (*super().mlp(), self.operation(HOSTILE, "Vector", 30_000, 5_000, source=HOSTILE))
+            return (*super().mlp(), self.operation(HOSTILE, "Vector", 20_000, 5_000, source=HOSTILE))
 
     HostileMaker().finished(home / "profile")
     meta = next((home / "profile").rglob("meta.json"))
