@@ -177,6 +177,8 @@ def torch_python() -> Iterator[str]:
     """A program to run in place of python: it has torch loaded. See tests/loaded_python.py for what differs."""
     from tests.loaded_python import LoadedPython
 
+    if NO_TORCH:
+        pytest.skip("torch is not installed")
     python = LoadedPython("import torch, torch._dynamo")
     yield python.executable
     python.close()
