@@ -22,7 +22,12 @@ def add_reading_verb(
     """Add a verb that reads a profile."""
     parser = add_verb(verbs, name, purpose, run)
     add = parser.add_argument
-    add("directory", nargs="?", metavar="DIR", help=f"profile (default: {DEFAULT_DIRECTORY})")
+    add(
+        "directory",
+        nargs="?",
+        metavar="DIR",
+        help=f"profile, or a Chrome trace of another program (default: {DEFAULT_DIRECTORY})",
+    )
     add("-d", "--session-dir", metavar="DIR", help="same as DIR")
     add("-s", "--session-file", metavar="FILE", help="one process's directory or a file of its records")
     add("--session", type=int, metavar="N", help="which run of DIR, 1 is the oldest (default: the newest)")
@@ -46,7 +51,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
 
     require_numpy()
     from neurontools.profiler.capture.settings import parse_numbers
-    from neurontools.profiler.trace.load import load
+    from neurontools.profiler.exchange.foreign import open_trace
     from neurontools.profiler.trace.selection import Selection, select
 
     path = profile_path(arguments)
@@ -57,7 +62,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
     )
-    return select(load(path, arguments.session), wanted)
+    return select(open_trace(path, arguments.session), wanted)
 
 
 def profile_path(arguments: argparse.Namespace) -> str:

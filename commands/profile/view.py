@@ -12,6 +12,7 @@ from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_limit, add_old_spelling
 from neurontools.commands.profile.options import add_reading_verb, load_trace
+from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
     import argparse
@@ -19,14 +20,10 @@ if TYPE_CHECKING:
     from neurontools.commands.parsing import Verbs
     from neurontools.profiler.trace.trace import Trace
 
-FORMATS = ("summary-text", "summary-json", "json", "chrome", "perfetto")
+_FILES = tuple(form.value for form in TraceFormat if form is not TraceFormat.PARQUET)
+FORMATS = ("summary-text", "summary-json", *_FILES)
 _REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
 _NOTICE_S = 2.0
-_VIEWERS = {
-    "json": "one JSON document: events, summary, metadata",
-    "chrome": "open it in chrome://tracing or ui.perfetto.dev",
-    "perfetto": "open it in ui.perfetto.dev",
-}
 _TOP_OPERATORS = 20
 
 
@@ -40,7 +37,7 @@ def add(verbs: Verbs) -> None:
     view.add_argument(
         "--output-file",
         metavar="FILE",
-        help="file to write (default: ntff.json, ntff.trace.json or ntff.pftrace)",
+        help="file or directory to write (default: ntff with the ending of the format)",
     )
     summary = add_reading_verb(verbs, "summary", "print a summary of the profile", _summary)
     add_json(summary, "print JSON (base units)")
@@ -61,7 +58,7 @@ def _view(arguments: argparse.Namespace) -> int:
     trace = load_trace(arguments)
     if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
         return _terminal(trace)
-    if form in {"json", "chrome", "perfetto"}:
+    if form in _FILES:
         return _export(trace, form, arguments.output_file)
     return _print_summary(trace, as_json=form == "summary-json", path=arguments.output_file)
 
@@ -103,13 +100,14 @@ def _top(arguments: argparse.Namespace) -> int:
 
     from neurontools.errors import NeuronToolsError
     from neurontools.profiler.analysis.operators import top_operators
-    from neurontools.profiler.analysis.summary_text import operators_text
+    from neurontools.profiler.analysis.summary_text import operators_text, operators_title
 
-    operators = top_operators(load_trace(arguments), arguments.limit or _TOP_OPERATORS)
+    trace = load_trace(arguments)
+    operators = top_operators(trace, arguments.limit or _TOP_OPERATORS)
     if arguments.json:
         console.print_json([asdict(operator) for operator in operators])
     elif operators:
-        console.out(operators_text(operators))
+        console.out(operators_text(operators, operators_title(trace)))
     if operators:
         return 0
     raise NeuronToolsError(
@@ -119,9 +117,10 @@ def _top(arguments: argparse.Namespace) -> int:
 
 
 def _export(trace: Trace, form: str, path: str | None) -> int:
-    from neurontools.profiler.exchange.export import DEFAULT_FILES, TraceFormat, export
+    from neurontools.profiler.exchange.export import export
 
-    target = path or DEFAULT_FILES[TraceFormat(form)]
+    use = FORMAT_USES[TraceFormat(form)]
+    target = path or use.default_path
     next_notice = time.monotonic() + _NOTICE_S
 
     def progress(done: int, total: int) -> None:
@@ -131,7 +130,7 @@ def _export(trace: Trace, form: str, path: str | None) -> int:
             console.notice(f"writing {target}: {done / total:.0%}")
 
     export(trace, TraceFormat(form), target, progress)
-    console.err(f"{_written(target)}; {_VIEWERS[form]}")
+    console.err(f"{_written(target)}; {use.opens}")
     return 0
 
 

@@ -14,8 +14,10 @@ from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.exchange.export import TraceFormat, export, write_json
-from neurontools.profiler.exchange.export_timeline import write_chrome, write_perfetto
+from neurontools.profiler.exchange.export import export, write_json
+from neurontools.profiler.exchange.export_timeline import write_chrome
+from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.exchange.perfetto import write_perfetto
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,9 +243,9 @@ def test_export_replaces_a_file_only_when_it_is_complete(trace: Trace, home: Pat
 
 
 def test_progress_ends_at_all_events(trace: Trace, home: Path) -> None:
-    for form in TraceFormat:
+    for form in set(TraceFormat) - {TraceFormat.PARQUET}:
         seen: list[tuple[int, int]] = []
-        export(trace, form, str(home / "t"), lambda done, total, seen=seen: seen.append((done, total)))
+        export(trace, form, str(home / form.value), lambda done, total, seen=seen: seen.append((done, total)))
         assert seen[-1] == (trace.event_count, trace.event_count)
 
 

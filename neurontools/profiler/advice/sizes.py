@@ -80,7 +80,10 @@ def _weight_sizes(program: ProfiledProgram) -> dict[int, list[int]]:
     for position, node in enumerate(program.graph.nodes):
         if family(node.op) not in _PRODUCTS:
             continue
-        left, right = [arg for arg in node.args if isinstance(arg, View)][-2:]
+        views = [arg for arg in node.args if isinstance(arg, View)]
+        if len(views) < 2:
+            continue
+        left, right = views[-2:]
         is_weight.setdefault(left.slot, False)  # data: a later product, of the gradient, has it on the right
         if right.slot in inputs and is_weight.setdefault(right.slot, True) and len(right.shape) == 2:
             for size in set(right.shape):

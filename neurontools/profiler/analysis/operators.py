@@ -1,7 +1,7 @@
 """Totals over the events of the device: by operator, shape, layer, source line, engine, rank or opcode.
 
-Times are modelled, but for those of traces that other programs measured. Time is that in which an engine works; what it waits for between the tiles of an operator does
-not count.
+All times are modelled. Time is that in which an engine works; what it waits for between the tiles of an operator does
+not count. In traces of other programs all times are measured, and time is that of an event without the events in it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
+from neurontools.profiler.trace.nesting import nest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,10 +186,21 @@ def _rank(row: TraceRow, names: dict[str, int]) -> int:
 
 def _worked(trace: Trace) -> Iterator[tuple[TraceRow, Int64s, Int64s, int]]:
     """Yield actions and times of the distinct events of each device row, and how often they happen."""
-    for row in trace.rows_of(*DEVICE_TRACKS, Track.DEVICE):
+    for row in _operator_rows(trace):
         for part in row.events.parts():
-            action = part.events.action.astype(np.int64)
-            yield row, action, trace.columns.worked_ns(part.events.action, part.events.duration), part.weight
+            events = part.events
+            if trace.measured_by:
+                worked = nest(events.start, events.duration).own_ns
+            else:
+                worked = trace.columns.worked_ns(events.action, events.duration)
+            yield row, events.action.astype(np.int64), worked, part.weight
+
+
+def _operator_rows(trace: Trace) -> tuple[TraceRow, ...]:
+    """Return the rows of operators; those of the host if another program measured nothing on a device."""
+    if trace.measured_by:
+        return trace.rows_of(Track.DEVICE) or trace.rows_of(Track.HOST)
+    return trace.rows_of(*DEVICE_TRACKS)
 
 
 def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupTotal]:

@@ -141,7 +141,7 @@ def _warnings(trace: Trace) -> list[str]:
     found = []
     if trace.event_count == 0:
         found.append("no events: the program executed nothing on a NeuronCore")
-    elif all(row.track.measured for row in trace.rows):
+    elif not trace.measured_by and all(row.track.measured for row in trace.rows):
         found.append(
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )
@@ -164,7 +164,9 @@ class EngineTotal:
 
 
 def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
-    """Return the time of every engine that did something."""
+    """Return the time of every engine that did something, or of every row of another program's trace."""
+    if trace.measured_by:
+        return _row_totals(trace)
     found = []
     for track in DEVICE_TRACKS:
         rows = trace.rows_of(track)
@@ -184,6 +186,20 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
                 )
             )
     return tuple(found)
+
+
+def _row_totals(trace: Trace) -> tuple[EngineTotal, ...]:
+    """Return the measured time of every row, the busiest first."""
+    found = [
+        EngineTotal(
+            engine=f"{row.process_label} {row.label}",
+            count=row.events.count,
+            total_ns=sum(part.weight * int(part.events.duration.sum()) for part in row.events.parts()),
+            busy_ns=_busy_ns(row),
+        )
+        for row in trace.rows
+    ]
+    return tuple(sorted(found, key=lambda total: -total.busy_ns))
 
 
 def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,7 @@ from neurontools.base import units
 from neurontools.base.text import plural, printable, shorten, table
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary import engine_totals, summarise
+from neurontools.profiler.capture.format import Track
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA = 1
 _NAME_WIDTH = 26
+_ROW_WIDTH = 44
+_MOST_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +38,38 @@ class ProfileReport:
     summary: Summary
     engines: tuple[EngineTotal, ...]
     operators: tuple[OperatorTotal, ...]
+    operators_title: str
+    measured_by: str = ""
 
 
 def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
     """Return the report of a trace with the `operators` longest operators."""
-    return ProfileReport(summarise(trace), engine_totals(trace), top_operators(trace, operators))
+    return ProfileReport(
+        summarise(trace),
+        engine_totals(trace),
+        top_operators(trace, operators),
+        operators_title(trace),
+        trace.measured_by,
+    )
+
+
+def operators_title(trace: Trace) -> str:
+    """Return what the times of operators are."""
+    if not trace.measured_by:
+        return "Operators by modelled time"
+    where = "device" if trace.rows_of(Track.DEVICE) else "host"
+    return f"Operators by own time on the {where}, measured by {trace.measured_by}"
 
 
 def to_text(what: ProfileReport) -> str:
     """Return the report for people, 80 columns wide where names allow, no newline at the end."""
     parts = [
-        _head(what.summary),
+        _head(what.summary, what.measured_by),
         _wall(what.summary.cores),
         _models(what.summary.models),
         _metrics(what.summary.cores),
-        _engines(what.engines),
-        operators_text(what.operators),
+        _rows(what) if what.measured_by else _engines(what.engines),
+        operators_text(what.operators, what.operators_title),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -60,7 +79,8 @@ def to_json(what: ProfileReport) -> dict[str, Any]:
     summary = what.summary
     return {
         "schema": JSON_SCHEMA,
-        "is_simulation": True,
+        "is_simulation": not what.measured_by,
+        **({"measured_by": what.measured_by} if what.measured_by else {}),
         "event_count": summary.event_count,
         "span_ns": summary.span_ns,
         "processes": [asdict(meta) for meta in summary.processes],
@@ -72,7 +92,7 @@ def to_json(what: ProfileReport) -> dict[str, Any]:
     }
 
 
-def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
+def operators_text(operators: tuple[OperatorTotal, ...], title: str = "Operators by modelled time") -> str:
     """Return the operators as a table."""
     rows = [
         (
@@ -86,7 +106,7 @@ def operators_text(operators: tuple[OperatorTotal, ...]) -> str:
         for operator in operators
     ]
     head = ("operator", "engine", "count", "total", "share", "flops")
-    return _section("Operators by modelled time", head, rows, text_columns=2)
+    return _section(title, head, rows, text_columns=2)
 
 
 def metric_text(metric: ProfileMetric) -> str:
@@ -117,16 +137,17 @@ def _core_json(core: CoreSummary) -> dict[str, Any]:
     }
 
 
-def _head(summary: Summary) -> str:
+def _head(summary: Summary, measured_by: str) -> str:
     kinds = sorted({meta.instance_type for meta in summary.processes})
     counts = (
         plural(len(summary.processes), "process", "processes"),
-        plural(len(summary.cores), "NeuronCore"),
+        *(() if measured_by else (plural(len(summary.cores), "NeuronCore"),)),
         plural(summary.event_count, "event"),
         units.format_ns(summary.span_ns),
     )
-    lines = [f"Profile of a simulated {', '.join(kinds)}: {', '.join(counts)}"]
-    for meta in summary.processes:
+    what = f"Trace measured by {measured_by}" if measured_by else f"Profile of a simulated {', '.join(kinds)}"
+    lines = [f"{what}: {', '.join(counts)}"]
+    for meta in () if measured_by else summary.processes:
         ncs = ",".join(str(core) for core in meta.cores)
         lines.append(f"  {meta.label}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
     lines += [f"  warning: {warning}" for warning in summary.warnings]
@@ -201,6 +222,22 @@ def _metrics(cores: tuple[CoreSummary, ...]) -> str:
         )
     title = f"Device time of {len(profiled)} NeuronCores, modelled (not measured)"
     return _section(title, ("metric", "least", "median", "most"), rows)
+
+
+def _rows(what: ProfileReport) -> str:
+    """Return the busiest rows of another program's trace."""
+    rows = [
+        (
+            shorten(row.engine, _ROW_WIDTH),
+            str(row.count),
+            units.format_ns(row.total_ns),
+            units.format_ns(row.busy_ns),
+        )
+        for row in what.engines[:_MOST_ROWS]
+    ]
+    more = len(what.engines) - len(rows)
+    title = f"Rows, measured by {what.measured_by}" + (f", {more} less busy ones left out" if more else "")
+    return _section(title, ("row", "events", "sum", "busy"), rows)
 
 
 def _engines(engines: tuple[EngineTotal, ...]) -> str:

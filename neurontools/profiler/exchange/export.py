@@ -2,63 +2,62 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from neurontools.base.files import atomic_file
+from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json
-from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.capture.format import NO_CORE, ProfileError
 from neurontools.profiler.exchange.export_timeline import (
     BLOCK,
     dump_compact,
     event_tuples,
     write_chrome,
-    write_perfetto,
 )
+from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.exchange.html_report import write_html
+from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
+from neurontools.profiler.exchange.tensorboard import write_tensorboard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.profiler.exchange.export_timeline import Progress
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
+    TextWriter: TypeAlias = Callable[[Trace, IO[str]], None]
 
-class TraceFormat(StrEnum):
-    """Formats of trace files."""
-
-    JSON = "json"
-    CHROME = "chrome"
-    PERFETTO = "perfetto"
-
-
-DEFAULT_FILES = {
-    TraceFormat.JSON: "ntff.json",
-    TraceFormat.CHROME: "ntff.trace.json",
-    TraceFormat.PERFETTO: "ntff.pftrace",
-}
+_DIRECTORIES = {TraceFormat.TENSORBOARD}
 
 
 def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None = None) -> None:
-    """Write a trace to a file; an existing one is replaced when the new one is complete.
+    """Write a trace to a file or, for some formats, a directory; a file is replaced when the new one is complete.
 
     A pipe or a device is written to and never replaced; a link is kept, and its target is replaced.
 
     Args:
         trace: the events.
         form: the format.
-        path: the file.
+        path: the file or directory.
         progress: called with the number of events written and of all.
 
     Raises:
         ProfileError: the file cannot be written.
+        MissingDependencyError: the format needs a library that is not installed.
     """
-    target = os.path.realpath(path)
-    is_special = os.path.exists(target) and not os.path.isfile(target)
-    with _write_errors(path), open(path, "wb") if is_special else atomic_file(target, sync=False) as file:
-        _write(trace, form, file, progress)
+    with _write_errors(path):
+        if form in _DIRECTORIES:
+            write_tensorboard(trace, path, progress)
+            return
+        target = os.path.realpath(path)
+        is_special = os.path.exists(target) and not os.path.isfile(target)
+        with open(path, "wb") if is_special else atomic_file(target, sync=False) as file:
+            _write(trace, form, file, progress)
 
 
 def write_text(path: str, text: str) -> None:
@@ -75,9 +74,36 @@ def _write(trace: Trace, form: TraceFormat, file: IO[bytes], progress: Progress 
     if form is TraceFormat.PERFETTO:
         write_perfetto(trace, file, progress)
         return
-    text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
-    (write_chrome if form is TraceFormat.CHROME else write_json)(trace, text, progress)
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
+    match form:
+        case TraceFormat.CHROME:
+            write_chrome(trace, text, progress)
+        case TraceFormat.JSON:
+            write_json(trace, text, progress)
+        case _:
+            _WHOLE[form](trace, text)
+            if progress is not None:
+                progress(trace.event_count, trace.event_count)
     text.detach()
+
+
+def write_csv(trace: Trace, file: IO[str]) -> None:
+    """Write a line an operator, those with most time first; times are nanoseconds."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("name", "opcode", "engine", "count", "total_ns", "share", "flops", "bytes_moved"))
+    for each in top_operators(trace, None):
+        writer.writerow((
+            each.name, each.opcode, each.engine, each.count, each.total_ns, f"{each.share:.6f}", each.flops,
+            each.bytes_moved,
+        ))  # fmt: skip
+
+
+_WHOLE: dict[TraceFormat, TextWriter] = {
+    TraceFormat.CSV: write_csv,
+    TraceFormat.FOLDED: write_folded,
+    TraceFormat.HTML: write_html,
+    TraceFormat.SPEEDSCOPE: write_speedscope,
+}
 
 
 @contextmanager
@@ -95,7 +121,11 @@ def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) ->
 
     `progress` gets the number of events written and of all.
     """
-    file.write('{"is_simulation":true,"summary":[' + dump_compact(to_json(report(trace, None))) + "]")
+    file.write(
+        f'{{"is_simulation":{dump_compact(not trace.measured_by)},"summary":['
+        + dump_compact(to_json(report(trace, None)))
+        + "]"
+    )
     done = 0
     for key, measured in (("instruction", False), ("system_profile", True)):
         file.write(f',\n"{key}":[')
@@ -143,8 +173,8 @@ def _event(
 
 def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
     if row.track.measured:
-        group = f"nrt-nc-{row.nc:03d}"
-        return {"id": number, "name": action.name, "trace_event_source": row.track.label, "group": group}
+        group = row.process_label if row.nc == NO_CORE else f"nrt-nc-{row.nc:03d}"
+        return {"id": number, "name": action.name, "trace_event_source": row.name, "group": group}
     return {
         "label": row.track.label,
         "hlo_name": action.name,

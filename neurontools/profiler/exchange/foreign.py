@@ -1,0 +1,235 @@
+"""Traces of other programs as a `Trace`: rows with their own names, on a device or on the host, all of them measured."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.base.text import plural
+from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
+from neurontools.profiler.exchange.chrome_events import read_chrome
+from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.rows import EventBlock, FlatEvents
+from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbered
+
+if TYPE_CHECKING:
+    from neurontools.profiler.exchange.chrome_events import ForeignEvents, Id
+    from neurontools.profiler.trace.intervals import Codes, Int64s
+
+_MOST_ROWS = 4096
+_SNIFFED = 64
+_DEVICE_CATEGORIES = re.compile(r"kernel|gpu_\w+|privateuse1_\w+|modelled|Memcpy|Memset", re.IGNORECASE)
+_DEVICE_NAMES = re.compile(r"(/device:(?!CPU)|GPU|TPU|XPU|stream\b)", re.IGNORECASE)
+_UNIX_NS = 1 << 59  # times from 1988 on, on an axis that begins in 1970
+_BOOT = "foreign"
+
+
+def open_trace(path: str, session: int | None = None) -> Trace:
+    """Open a capture of ours, or a trace of another program: a Chrome trace file.
+
+    Args:
+        path: the directory of captures, or a file.
+        session: which run, as in `load`.
+
+    Raises:
+        ProfileError: nothing there that can be read.
+    """
+    if _is_json(path):
+        return open_chrome(path)
+    return load(path, session)
+
+
+def _is_json(path: str) -> bool:
+    if not os.path.isfile(path) or os.path.basename(path) == "meta.json":
+        return False
+    try:
+        with open(path, "rb") as file:
+            first = file.read(_SNIFFED)
+    except OSError:
+        return False
+    named = path.endswith((".json", ".json.gz"))
+    return (
+        named
+        or first.startswith(b"\x1f\x8b")
+        or first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["}
+    )
+
+
+def open_chrome(path: str) -> Trace:
+    """Open a Chrome trace file, plain or gzip.
+
+    Raises:
+        ProfileError: the file cannot be read, is not a Chrome trace, or has no events.
+    """
+    events = read_chrome(path)
+    if len(events.start) == 0:
+        raise ProfileError(
+            "; ".join((f"{path} has no events with a duration", *events.problems)), "export the trace again"
+        )
+    return _Builder(events, path).trace()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a track is shown."""
+
+    process: Id
+    track: Track
+    title: str
+    group: str
+
+
+class _Builder:
+    """Makes rows of events."""
+
+    def __init__(self, events: ForeignEvents, path: str) -> None:
+        self._events = events
+        self._path = path
+        self._problems = list(events.problems)
+
+    def trace(self) -> Trace:
+        """Return the trace."""
+        events = self._events
+        origin = int(events.start.min())
+        base = int(max((header.baseTimeNanoseconds for header in events.headers), default=0))
+        rows = self._rows(origin)
+        names = {row.process: row.group for row in rows}
+        return Trace(
+            processes=tuple(
+                _description(names.get(number, ""), row_pid) for number, row_pid in self._pids(rows)
+            ),
+            rows=numbered(rows),
+            models=(),
+            actions=self._actions(),
+            runs=(),
+            programs={},
+            origin_unix_ns=origin + base if base or origin > _UNIX_NS else 0,
+            problems=tuple(self._problems),
+            measured_by=_program(events),
+        )
+
+    def _pids(self, rows: list[TraceRow]) -> list[tuple[int, int]]:
+        pids = {row.process: row.pid for row in rows}
+        return [(number, pids.get(number, 0)) for number in range(max(pids) + 1)]
+
+    def _actions(self) -> tuple[TraceAction, ...]:
+        device = self._device_names
+        return tuple(
+            TraceAction(name, category, Track.DEVICE if device[number] else Track.HOST)
+            for number, (name, category) in enumerate(self._events.names)
+        )
+
+    def _rows(self, origin: int) -> list[TraceRow]:
+        events = self._events
+        self._device_names = np.array(
+            [bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names], dtype=bool
+        )
+        row_of, places = self._merge_rows(self._places())
+        track = row_of[events.track]
+        order = np.argsort(track, kind="stable")
+        bounds: Int64s = np.searchsorted(track[order], np.arange(len(places) + 1))
+        pids = {place.process: None for place in places}
+        numbers = {process: number for number, process in enumerate(pids)}
+        rows = []
+        for number, place in enumerate(places):
+            chosen = order[bounds[number] : bounds[number + 1]]
+            rows.append(
+                TraceRow(
+                    process=numbers[place.process],
+                    pid=_pid(place.process),
+                    nc=NO_CORE,
+                    core=NO_CORE,
+                    track=place.track,
+                    first=0,
+                    last=0,
+                    events=self._flat(chosen, origin),
+                    title=place.title,
+                    group=place.group,
+                )
+            )
+        rows.sort(key=lambda row: (row.process, row.track, row.title))
+        return rows
+
+    def _flat(self, chosen: Int64s, origin: int) -> FlatEvents:
+        events = self._events
+        start, duration, action = events.start[chosen], events.duration[chosen], events.name[chosen]
+        start -= origin
+        if np.any(start[1:] < start[:-1]):
+            order = np.lexsort((-duration, start))  # what holds another event comes before it
+            start, duration, action = start[order], duration[order], action[order]
+        nothing = np.broadcast_to(np.uint32(0), len(start))
+        zeros = np.broadcast_to(np.int64(0), len(start))
+        return FlatEvents(EventBlock(start, duration, action, nothing, nothing, nothing, zeros))
+
+    def _places(self) -> list[_Place]:
+        events = self._events
+        device_events = np.bincount(events.track, self._device_names[events.name], len(events.tracks)) > 0
+        return [
+            self._place(process, thread, has_device_events=bool(device_events[number]))
+            for number, (process, thread) in enumerate(events.tracks)
+        ]
+
+    def _place(self, process: Id, thread: Id | tuple[str, str], *, has_device_events: bool) -> _Place:
+        events = self._events
+        name, label = events.processes.get(process, ""), events.labels.get(process, "")
+        group = label if label and label != "CPU" else f"{name} (pid {process})" if name else f"pid {process}"
+        if isinstance(process, str):
+            group = process
+        if isinstance(thread, tuple):
+            title = thread[1] or thread[0]
+        else:
+            title = events.threads.get((process, thread)) or f"thread {thread}"
+        on_device = has_device_events or bool(_DEVICE_NAMES.match(name) or _DEVICE_NAMES.match(label))
+        return _Place(process, Track.DEVICE if on_device else Track.HOST, title, group)
+
+    def _merge_rows(self, places: list[_Place]) -> tuple[Codes, list[_Place]]:
+        """Return by track the number of its row, and the rows: small tracks share one where there are very many."""
+        if len(places) <= _MOST_ROWS:
+            return np.arange(len(places), dtype=np.uint32), places
+        counts = np.bincount(self._events.track, minlength=len(places))
+        kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_ROWS])
+        row_of: Codes = np.full(len(places), _MOST_ROWS, dtype=np.uint32)
+        row_of[kept] = np.arange(_MOST_ROWS)
+        left = len(places) - _MOST_ROWS
+        self._problems.append(f"{plural(len(places), 'track')}: the {left} smallest share one row")
+        others = _Place(places[int(kept[0])].process, Track.HOST, f"{left} other tracks", "other tracks")
+        return row_of, [*(places[number] for number in kept.tolist()), others]
+
+
+def _pid(process: Id) -> int:
+    return process if isinstance(process, int) and 0 <= process < 1 << 62 else 0
+
+
+def _description(name: str, pid: int) -> Meta:
+    """Return what is known of a process of another program."""
+    return Meta(
+        instance_type="",
+        instance_id="",
+        lnc=1,
+        cores=(),
+        pid=pid,
+        command=(name,),
+        boot_id=_BOOT,
+        started_ns=0,
+        started_unix_ns=0,
+        device_profile="",
+        max_events_per_nc=0,
+        ended_ns=1,
+    )
+
+
+def _program(events: ForeignEvents) -> str:
+    """Return the name of the program that wrote a file."""
+    for header in events.headers:
+        if header.otherData.get("is_simulation"):
+            return "neurontools (device times modelled)"
+        if bytes(header.deviceProperties) or header.baseTimeNanoseconds:
+            return "torch.profiler"
+        if bytes(header.viztracer_metadata):
+            return "viztracer"
+    categories = {category for _, category in events.names}
+    return "torch.profiler" if "cpu_op" in categories else "another program"

@@ -1,0 +1,244 @@
+"""The profile as one HTML file: numbers, operators, plots, advice. It needs no network and no script."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING
+
+from neurontools import __version__
+from neurontools.base.text import plural
+from neurontools.base.units import format_count, format_ns
+from neurontools.errors import NeuronToolsError
+from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.rules import advise
+from neurontools.profiler.advice.text import gain_text
+from neurontools.profiler.analysis.operators import By, group_totals
+from neurontools.profiler.analysis.roofline import roofline
+from neurontools.profiler.analysis.steps import find_steps
+from neurontools.profiler.analysis.summary_text import metric_text, report
+from neurontools.profiler.exchange.html_plots import PARTS, roofline_plot, steps_plot, text_of
+from neurontools.profiler.exchange.html_style import STYLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from neurontools.profiler.advice.findings import Advice
+    from neurontools.profiler.analysis.summary_text import ProfileReport
+    from neurontools.profiler.trace.trace import Trace
+
+_OPERATORS = 30
+_GROUPS = 30
+_PLOTTED_PROCESSES = 8
+_MOST_CORES = 16
+_MAIN_METRICS = (
+    "total_time",
+    "total_active_time_percent",
+    "mfu_estimated_percent",
+    "mbu_estimated_percent",
+    "tensor_engine_active_time_percent",
+    "vector_engine_active_time_percent",
+    "scalar_engine_active_time_percent",
+    "gpsimd_engine_active_time_percent",
+    "dma_active_time_percent",
+    "spill_reload_bytes",
+)
+
+
+def write_html(trace: Trace, file: IO[str]) -> None:
+    """Write the report."""
+    found = report(trace, _OPERATORS)
+    title = _title(trace)
+    file.write(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text_of(title)}</title><style>{STYLE}</style></head><body><main>\n"
+    )
+    file.write(_head(trace, found, title))
+    sections = (
+        ("Advice", _advice(trace)),
+        ("Steps, measured", _steps(trace)),
+        ("NeuronCores, modelled", _metrics(found)),
+        (found.operators_title, _operators(found)),
+        ("Roofline, modelled", _roofline(trace)),
+        ("Modules, modelled", "" if trace.measured_by else _groups(trace, By.LAYER)),
+        ("Source lines, modelled", "" if trace.measured_by else _groups(trace, By.SOURCE)),
+        ("Rows, measured" if trace.measured_by else "Engines, modelled", _engines(found)),
+    )
+    for name, body in sections:
+        if body:
+            file.write(f"<section><h2>{text_of(name)}</h2>\n{body}</section>\n")
+    file.write(f"<footer>neurontools {text_of(__version__)}</footer></main></body></html>\n")
+
+
+def _title(trace: Trace) -> str:
+    if trace.measured_by:
+        return f"Trace measured by {trace.measured_by}"
+    kinds = sorted({meta.instance_type for meta in trace.processes})
+    return f"Profile of a simulated {', '.join(kinds)}"
+
+
+def _head(trace: Trace, found: ProfileReport, title: str) -> str:
+    summary = found.summary
+    facts = [
+        plural(len(summary.processes), "process", "processes"),
+        *([plural(len(summary.cores), "NeuronCore")] if summary.cores else []),
+        plural(summary.event_count, "event"),
+        format_ns(summary.span_ns),
+    ]
+    if trace.origin_unix_ns > 0:
+        started = datetime.fromtimestamp(trace.origin_unix_ns / 1e9, UTC)
+        facts.append(f"{started:%Y-%m-%d %H:%M:%S} UTC")
+    lines = [f"<h1>{text_of(title)}</h1><p>{text_of(', '.join(facts))}</p>"]
+    if not trace.measured_by:
+        commands = dict.fromkeys(shlex.join(meta.command) for meta in summary.processes)
+        lines += [
+            f"<p><code>{text_of(command)}</code></p>" for command in list(commands)[:_PLOTTED_PROCESSES]
+        ]
+        lines.append(
+            "<p>Wall times are measured on the computer that ran the simulation, device times are modelled.</p>"
+        )
+    lines += [f'<p class="warning">{text_of(warning)}</p>' for warning in summary.warnings]
+    return f"<header>{''.join(lines)}</header>\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """Return a table; cells are HTML."""
+    kinds = ["" if column < text_columns else ' class="number"' for column in range(len(head))]
+    titles = "".join(f"<th{kind}>{text_of(name)}</th>" for kind, name in zip(kinds, head, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>\n'
+
+
+def _share(share: float) -> str:
+    """Return a share with a bar behind it."""
+    return f'<span class="bar"><i style="width:{min(max(share, 0), 1) * 100:.1f}%"></i></span>{share:.1%}'
+
+
+def _advice(trace: Trace) -> str:
+    """Return the advice; nothing for traces that rules cannot judge."""
+    if trace.measured_by or not trace.runs or not trace.directories:
+        return ""
+    try:
+        found = advise(open_subject(trace, trace.directories[0]))
+    except NeuronToolsError as error:
+        return f"<p>No advice: {text_of(error.message)}</p>"
+    if not found.advice:
+        return "<p>No change that a rule knows would gain 1 % of a step.</p>"
+    items = "".join(f"<li>{_one_advice(advice)}</li>" for advice in found.advice)
+    return f"<p>A step takes {text_of(format_ns(found.step_ns))} (modelled).</p><ol>{items}</ol>"
+
+
+def _one_advice(advice: Advice) -> str:
+    seen = "".join(
+        f"<li>{text_of(line.text)}{f' <code>{text_of(line.source)}</code>' if line.source else ''}</li>"
+        for line in advice.evidence
+    )
+    return (
+        f"<strong>{text_of(advice.title)}</strong>: {text_of(gain_text(advice))}"
+        f"<p>{text_of(advice.change)}</p>{f'<ul>{seen}</ul>' if seen else ''}"
+    )
+
+
+def _steps(trace: Trace) -> str:
+    found = [steps for steps in find_steps(trace) if len(steps)] if trace.runs else []
+    if not found:
+        return ""
+    legend = "".join(f'<span class="key {label}">{label}</span>' for _, label in PARTS)
+    parts = [f'<p class="legend">{legend}</p>']
+    for steps in found[:_PLOTTED_PROCESSES]:
+        typical = steps.summary()
+        whose = f"rank {steps.rank}, " if steps.rank is not None else ""
+        parts.append(
+            f"<p>{text_of(whose)}{text_of(plural(typical.count, 'step'))}: median {text_of(format_ns(typical.median_ns))}, "
+            f"{text_of(format_ns(typical.min_ns))} to {text_of(format_ns(typical.max_ns))}; "
+            f"{text_of(plural(typical.first_count, 'first step'))} apart. Steps found by: {text_of(steps.how)}.</p>"
+            f"{steps_plot(steps)}"
+        )
+    if len(found) > _PLOTTED_PROCESSES:
+        parts.append(f"<p>{len(found) - _PLOTTED_PROCESSES} more processes are not shown.</p>")
+    return "".join(parts)
+
+
+def _metrics(found: ProfileReport) -> str:
+    cores = [core for core in found.summary.cores if core.metrics]
+    if not cores:
+        return ""
+    names = dict.fromkeys(metric.name for core in cores for metric in core.metrics)
+    columns = [{metric.name: metric for metric in core.metrics} for core in cores[:_MOST_CORES]]
+    head = ["metric", *(_core_name(core.nc, core.rank) for core in cores[:_MOST_CORES])]
+    rows = {
+        name: [text_of(name), *(text_of(metric_text(core[name])) if name in core else "" for core in columns)]
+        for name in names
+    }
+    main = _table(head, [rows[name] for name in _MAIN_METRICS if name in rows])
+    more = (
+        f"<p>{len(cores) - _MOST_CORES} more NeuronCores are not shown.</p>"
+        if len(cores) > _MOST_CORES
+        else ""
+    )
+    return (
+        f"{main}{more}<details><summary>All {len(names)} metrics</summary>"
+        f"{_table(head, list(rows.values()))}</details>"
+    )
+
+
+def _core_name(nc: int, rank: int | None) -> str:
+    return f"NC{nc}" if rank is None else f"rank {rank} NC{nc}"
+
+
+def _engines(found: ProfileReport) -> str:
+    rows = [
+        [
+            text_of(each.engine),
+            str(each.count),
+            text_of(format_ns(each.total_ns)),
+            text_of(format_ns(each.busy_ns)),
+        ]
+        for each in found.engines
+    ]
+    return _table(("engine", "events", "sum", "busy"), rows) if rows else ""
+
+
+def _operators(found: ProfileReport) -> str:
+    rows = [
+        [
+            text_of(each.name),
+            text_of(each.engine),
+            text_of(each.opcode),
+            str(each.count),
+            text_of(format_ns(each.total_ns)),
+            _share(each.share),
+            text_of(format_count(each.flops)) if each.flops else "",
+            text_of(format_count(each.bytes_moved)) + "B" if each.bytes_moved else "",
+        ]
+        for each in found.operators
+    ]
+    head = ("operator", "engine", "opcode", "count", "time", "share", "FLOP", "bytes")
+    return _table(head, rows, text_columns=3) if rows else ""
+
+
+def _groups(trace: Trace, by: By) -> str:
+    found = group_totals(trace, by, _GROUPS)
+    if len(found) < 2:
+        return ""
+    rows = [list(_group_cells(each.name, each.count, each.total_ns, each.share)) for each in found]
+    return _table((by.value, "events", "time, modelled", "share"), rows)
+
+
+def _group_cells(name: str, count: int, total_ns: int, share: float) -> Iterator[str]:
+    yield from (text_of(name), str(count), text_of(format_ns(total_ns)), _share(share))
+
+
+def _roofline(trace: Trace) -> str:
+    if trace.measured_by:
+        return ""
+    found = roofline(trace, By.OPERATOR)
+    plot = roofline_plot(found)
+    if not plot:
+        return ""
+    peaks = f"Peaks of a NeuronCore: {format_count(found.peak_flops_s)}FLOP/s at bf16, {format_count(found.peak_bytes_s)}B/s of HBM."
+    return f"<p>{text_of(peaks)} Left of the vertical line memory bounds the speed.</p>{plot}"

@@ -1,0 +1,170 @@
+"""Perfetto's native trace format (perfetto/trace/*.proto), encoded by hand.
+
+Two packets an event, names interned. The parts that all events of an action on a line share are encoded once; only the
+timestamp is new. Events of a line never overlap, so begin and end packets nest.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.base.protowire import encode_message, encode_number, encode_text
+from neurontools.profiler.capture.format import Track
+from neurontools.profiler.exchange.export_timeline import event_blocks, layout
+from neurontools.profiler.exchange.wire_columns import constant, join, message, texts, varints
+
+if TYPE_CHECKING:
+    from neurontools.profiler.exchange.export_timeline import Group, Line, Progress
+    from neurontools.profiler.trace.rows import EventBlock
+    from neurontools.profiler.trace.trace import Trace, TraceAction
+
+_SEQUENCE = 1
+# Field numbers of perfetto/trace/*.proto
+_TRACE_PACKET = 1
+_TIMESTAMP, _SEQUENCE_ID, _TRACK_EVENT, _INTERNED, _FLAGS, _DESCRIPTOR = 8, 10, 11, 12, 13, 60
+_CLEARED, _NEEDS_STATE = 1, 2
+_UUID, _NAME, _PROCESS, _THREAD, _PARENT, _ORDERING, _RANK = 1, 2, 3, 4, 5, 11, 12
+_EXPLICIT = 3
+_TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
+_BEGIN, _END = 1, 2
+_LARGEST_MATRIX = 1 << 26  # bytes
+_GROUP_UUID = 1 << 32
+_EXECUTION = "execution"
+_NUMBERS = ("flops", "read_bytes", "write_bytes")
+_TEXTS = ("opcode", "queue", "shape", "source")
+_ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
+_PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
+_PACKET_FIELD = bytes((_TRACE_PACKET << 3 | 2,))
+_STAMP_FIELD = bytes((_TIMESTAMP << 3,))
+
+
+def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = None) -> None:
+    """Write a trace to a binary file; timestamps are nanoseconds since the first event.
+
+    `progress` gets the number of events written and of all.
+    """
+    groups, lines = layout(trace)
+    names = _names(trace)
+    file.write(_packet(encode_number(_FLAGS, _CLEARED), _interned(names)))
+    for group in groups:
+        file.write(_packet(_group(group)))
+    for line in lines:
+        file.write(_packet(_line(line)))
+    encoders = {line.number: _LineEncoder(trace, line, names) for line in lines}
+    for line, block in event_blocks(trace, lines, progress):
+        file.write(encoders[line.number].encode(block))
+
+
+class _LineEncoder:
+    """Packets of the events of one line."""
+
+    def __init__(self, trace: Trace, line: Line, names: dict[str, int]) -> None:
+        self._trace = trace
+        self._names = names
+        self._uuid = encode_number(_EVENT_UUID, line.number)
+        self._end = _tail(encode_number(_TYPE, _END), self._uuid)
+        self._begin: dict[tuple[int, int], bytes] = {}
+        self._has_executions = line.row.track in _PER_EXECUTION
+
+    def encode(self, block: EventBlock) -> bytes:
+        """Return the packets of some events."""
+        count = len(block)
+        key = block.action.astype(np.int64) << 32
+        if self._has_executions:
+            key |= block.execution
+            self._begin.clear()  # each begin occurs once
+        keys, number = np.unique(key, return_inverse=True)
+        tails = texts([self._tail_of(key >> 32, key & 0xFFFFFFFF) for key in keys.tolist()])
+        if count > 1 and count * tails.data.shape[1] > _LARGEST_MATRIX:
+            middle = count // 2
+            return self.encode(block.take(slice(middle))) + self.encode(block.take(slice(middle, count)))
+        begin = tails.take(number)
+        field, stamp = constant(_PACKET_FIELD, count), constant(_STAMP_FIELD, count)
+        return join(
+            field,
+            *message(stamp, varints(block.start), begin),
+            field,
+            *message(stamp, varints(block.start + block.duration), constant(self._end, count)),
+        )
+
+    def _tail_of(self, action: int, execution: int) -> bytes:
+        found = self._begin.get((action, execution))
+        if found is None:
+            known = self._trace.actions[action]
+            found = self._begin[action, execution] = _tail(
+                encode_number(_TYPE, _BEGIN),
+                self._uuid,
+                encode_number(_NAME_IID, self._names[known.name]),
+                _annotations(known, execution),
+            )
+        return found
+
+
+def _tail(*event: bytes) -> bytes:
+    return (
+        encode_number(_SEQUENCE_ID, _SEQUENCE)
+        + encode_message(_TRACK_EVENT, *event)
+        + encode_number(_FLAGS, _NEEDS_STATE)
+    )
+
+
+def _annotations(action: TraceAction, execution: int) -> bytes:
+    numbers = (action.flops, action.read_bytes, action.write_bytes)
+    texts = (action.opcode, action.queue_name, action.shape, action.source)
+    found = [
+        _annotation(name, encode_number(4, value))
+        for name, value in zip(_NUMBERS, numbers, strict=True)
+        if value
+    ]
+    found += [
+        _annotation(name, encode_text(6, value)) for name, value in zip(_TEXTS, texts, strict=True) if value
+    ]
+    if action.track in _PER_EXECUTION:
+        found.append(_annotation(_EXECUTION, encode_number(4, execution)))
+    return b"".join(found)
+
+
+def _annotation(name: str, value: bytes) -> bytes:
+    return encode_message(_ANNOTATION, encode_number(1, _ANNOTATION_NAMES.index(name) + 1), value)
+
+
+def _packet(*parts: bytes) -> bytes:
+    return encode_message(_TRACE_PACKET, encode_number(_SEQUENCE_ID, _SEQUENCE), *parts)
+
+
+def _names(trace: Trace) -> dict[str, int]:
+    names: dict[str, int] = {}
+    for action in trace.actions:
+        names.setdefault(action.name, len(names) + 1)
+    return names
+
+
+def _interned(names: dict[str, int]) -> bytes:
+    events = [encode_message(2, encode_number(1, iid), encode_text(2, name)) for name, iid in names.items()]
+    annotations = [
+        encode_message(3, encode_number(1, iid), encode_text(2, name))
+        for iid, name in enumerate(_ANNOTATION_NAMES, 1)
+    ]
+    return encode_message(_INTERNED, *events, *annotations)
+
+
+def _group(group: Group) -> bytes:
+    process = encode_message(_PROCESS, encode_number(1, group.number), encode_text(6, group.name))
+    return encode_message(
+        _DESCRIPTOR,
+        encode_number(_UUID, _GROUP_UUID + group.number),
+        process,
+        encode_number(_ORDERING, _EXPLICIT),
+    )
+
+
+def _line(line: Line) -> bytes:
+    return encode_message(
+        _DESCRIPTOR,
+        encode_number(_UUID, line.number),
+        encode_text(_NAME, line.name),
+        encode_number(_PARENT, _GROUP_UUID + line.group),
+        encode_number(_RANK, line.number),
+    )

@@ -1,0 +1,264 @@
+"""Traces of other programs: what is read, what is left out, what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.capture.format import ProfileError, Track
+from neurontools.profiler.exchange import chrome_text
+from neurontools.profiler.exchange.foreign import open_trace
+from neurontools.profiler.trace.nesting import nest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from neurontools.profiler.trace.trace import Trace
+
+KINETO: list[dict[str, Any]] = [
+    {"ph": "M", "name": "process_name", "pid": 77, "tid": 0, "args": {"name": "python3"}},
+    {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}},
+    {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "stream 7"}},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "pid": 77, "tid": 1, "ts": 100.001, "dur": 10.0},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 77, "tid": 1, "ts": 102.0, "dur": 6.5},
+    {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 105.25, "dur": 20.125},
+    {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 77, "tid": 1, "ts": 102.0, "id": 1},
+]
+
+
+def kineto(**more: Any) -> dict[str, Any]:
+    return {"schemaVersion": 1, "deviceProperties": [], "traceEvents": KINETO, **more}
+
+
+def written(path: Path, value: object) -> Trace:
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return open_trace(str(path))
+
+
+def events(trace: Trace) -> list[tuple[str, str, int, int]]:
+    found = []
+    for row in trace.rows:
+        block = row.events.block(0, row.events.count)
+        for start, duration, action in zip(
+            block.start.tolist(), block.duration.tolist(), block.action.tolist(), strict=True
+        ):
+            found.append((row.label, trace.actions[action].name, start, duration))
+    return found
+
+
+EXPECTED = [
+    ("stream 7", "gemm", 5249, 20125),
+    ("thread 1", "aten::linear", 0, 10000),
+    ("thread 1", "aten::addmm", 1999, 6500),
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(kineto()),
+        json.dumps(kineto(), indent=2),
+        json.dumps(KINETO),
+        json.dumps(KINETO)[:-1],
+        json.dumps(KINETO)[:-1] + ",",
+        "\ufeff" + json.dumps(kineto()),
+        json.dumps({"traceEvents": KINETO, "stackFrames": [{"a": 1}, {"b": 2}], "samples": [{"x": [{}]}]}),
+    ],
+    ids=["object", "indented", "array", "no end", "comma at the end", "byte order mark", "much after it"],
+)
+def test_all_forms_of_a_file_read_the_same(home: Path, text: str) -> None:
+    assert sorted(events(written(home / "t.json", text))) == sorted(EXPECTED)
+
+
+def test_gzip_is_recognised_whatever_the_name(home: Path) -> None:
+    (home / "t").write_bytes(gzip.compress(json.dumps(kineto()).encode()))
+    trace = open_trace(str(home / "t"))
+    assert sorted(events(trace)) == sorted(EXPECTED)
+    assert trace.measured_by == "torch.profiler"
+
+
+def test_rows_have_the_names_and_the_class_of_their_process(home: Path) -> None:
+    trace = written(home / "t.json", kineto())
+    assert [(row.process_label, row.label, row.track) for row in trace.rows] == [
+        ("python3 (pid 77)", "thread 1", Track.HOST),
+        ("GPU 0", "stream 7", Track.DEVICE),
+    ]
+
+
+def test_a_file_that_is_read_in_many_pieces_is_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = events(written(home / "t.json", kineto()))
+    for size in (1, 7, 64, 333):
+        monkeypatch.setattr(chrome_text, "_PIECE", size)
+        monkeypatch.setattr(chrome_text, "_LONGEST_RETRY", 1 << 20)
+        assert events(written(home / "t.json", kineto())) == whole
+
+
+def test_begins_and_ends_become_events(home: Path) -> None:
+    common = {"pid": 1, "tid": 2, "cat": "c"}
+    trace = written(
+        home / "t.json",
+        [
+            {"ph": "B", "name": "outer", "ts": 1, **common},
+            {"ph": "B", "name": "inner", "ts": 2, **common},
+            {"ph": "E", "ts": 3, **common},
+            {"ph": "E", "ts": 9.5, **common},
+            {"ph": "E", "ts": 10, **common},
+            {"ph": "B", "name": "endless", "ts": 11, **common},
+            {"ph": "b", "name": "load", "id": "0x1", "ts": 1, **common},
+            {"ph": "b", "name": "load", "id": "0x2", "ts": 2, **common},
+            {"ph": "e", "name": "load", "id": "0x1", "ts": 4, **common},
+            {"ph": "e", "name": "load", "id": "0x2", "ts": 7, **common},
+        ],
+    )
+    assert sorted(events(trace)) == [
+        ("c", "load", 0, 3000),
+        ("c", "load", 1000, 5000),
+        ("thread 2", "inner", 1000, 1000),
+        ("thread 2", "outer", 0, 8500),
+    ]
+    assert trace.problems == (
+        "1 event that end what never began left out",
+        "1 event that never end left out",
+    )
+
+
+@pytest.mark.parametrize("base", [0, 1_759_000_000_000_000, 7_900_000_000_000])
+def test_times_keep_their_nanoseconds(home: Path, base: int) -> None:
+    text = ",".join(
+        f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{base + number}.{number:03d},"dur":0.{number:03d}}}'
+        for number in range(1, 1000)
+    )
+    trace = written(home / "t.json", f"[{text}]")
+    (row,) = trace.rows
+    block = row.events.block(0, 999)
+    assert np.diff(block.start).tolist() == [1001] * 998
+    assert block.duration.tolist() == list(range(1, 1000))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (
+            '{"ph":"X","name":"x","pid":1,"tid":1,"ts":5,"dur":-2}',
+            "1 event with negative or impossible times",
+        ),
+        ('{"ph":"X","name":"x","pid":1,"tid":1,"ts":1e300,"dur":2}', "1 event with negative or impossible"),
+        ('{"ph":"X","name":"x","pid":1,"tid":1,"ts":{},"dur":2}', "1 event damaged"),
+        ('{"ph":"X","name":"x" "pid":1,"tid":1}', "1 event damaged"),
+    ],
+)
+def test_one_wrong_event_costs_only_itself(home: Path, wrong: str, problem: str) -> None:
+    good = json.dumps(KINETO[3]), json.dumps(KINETO[4])
+    trace = written(home / "t.json", f"[{good[0]},\n{wrong},\n{good[1]}]")
+    assert any(problem in line for line in trace.problems)
+    assert "aten::addmm" in {name for _, name, _, _ in events(trace)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"a\x01b", b"a\nb", b"a\tb", b"a\xffb", rb"a\xb", rb"a\ud800b", rb"a\\b\"c"],
+)
+def test_names_that_are_not_json_are_read(home: Path, name: bytes) -> None:
+    path = home / "t.json"
+    path.write_bytes(b'[{"ph":"X","name":"' + name + b'","pid":1,"tid":1,"ts":1,"dur":2,"args":{"v":NaN}}]')
+    trace = open_trace(str(path))
+    assert trace.problems == ()
+    assert events(trace)[0][1].startswith("a")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"[]", "no events"),
+        (b'{"traceEvents":[]}', "no events"),
+        (b'{"events":[]}', "is not a trace"),
+        (b"hello", "is not a trace"),
+        (b"[1, 2]", "no events"),
+        (b"\x1f\x8bgarbage", "is empty"),
+        (gzip.compress(b"[" + b" " * (200 << 20)), "unpacks to more than"),
+    ],
+    ids=["empty", "empty array", "no events", "other json", "text", "numbers", "no gzip", "gzip bomb"],
+)
+def test_what_is_no_trace_is_refused_in_one_line(home: Path, content: bytes, reason: str) -> None:
+    (home / "t.json").write_bytes(content)
+    with pytest.raises(ProfileError, match=reason) as raised:
+        open_trace(str(home / "t.json"))
+    assert "\n" not in raised.value.message
+
+
+def test_a_cut_gzip_file_shows_what_came_before(home: Path) -> None:
+    many = [{**KINETO[3], "ts": number, "dur": number % 7} for number in range(20_000)]
+    data = gzip.compress(json.dumps(kineto(traceEvents=many)).encode())
+    (home / "t.json.gz").write_bytes(data[: len(data) // 2])
+    trace = open_trace(str(home / "t.json.gz"))
+    assert 1000 < trace.event_count < 20_000
+    assert "no end" in trace.problems[0]
+
+
+def test_very_many_tracks_share_a_row(home: Path) -> None:
+    many = [{**KINETO[3], "tid": number} for number in range(5000)]
+    trace = written(home / "t.json", many)
+    assert len(trace.rows) == 4097
+    assert trace.event_count == 5000
+    assert "5000 tracks: the 904 smallest share one row" in trace.problems
+
+
+def test_a_summary_says_who_measured(home: Path) -> None:
+    trace = written(home / "t.json", kineto(baseTimeNanoseconds=1_759_000_000_000_000_000))
+    text = to_text(report(trace))
+    assert text.startswith("Trace measured by torch.profiler: 2 processes, 3 events, 25.37 us")
+    assert "modelled" not in text
+    stored = to_json(report(trace))
+    assert (stored["is_simulation"], stored["measured_by"]) == (False, "torch.profiler")
+    assert trace.origin_unix_ns == 1_759_000_000_000_000_000 + 100_001
+
+
+def test_operators_are_those_of_the_device_or_of_the_host_without_what_they_call(home: Path) -> None:
+    device = written(home / "d.json", kineto())
+    assert [(each.name, each.total_ns) for each in top_operators(device)] == [("gemm", 20125)]
+    host = written(home / "h.json", KINETO[:5])
+    assert [(each.name, each.total_ns, each.share) for each in top_operators(host)] == [
+        ("aten::addmm", 6500, 0.65),
+        ("aten::linear", 3500, 0.35),
+    ]
+
+
+tree = st.recursive(
+    st.just([]), lambda inner: st.lists(st.tuples(st.integers(0, 3), inner, st.integers(0, 3)), max_size=4)
+)
+
+
+def lay(calls: list[Any], at: int, depth: int, found: list[tuple[int, int, int]]) -> int:
+    """Place nested calls on an axis; found gets start, end and depth of each in order."""
+    for before, inner, after in calls:
+        place = len(found)
+        found.append((at, 0, depth))
+        end = lay(inner, at + before, depth + 1, found) + after
+        found[place] = (at, end, depth)
+        at = end
+    return at
+
+
+@given(tree)
+def test_nesting_gives_each_nanosecond_to_the_innermost_event(calls: list[Any]) -> None:
+    laid: list[tuple[int, int, int]] = []
+    total = lay(calls, 0, 0, laid)
+    laid.sort(key=lambda each: (each[0], -each[1]))
+    start = np.array([each[0] for each in laid], dtype=np.int64)
+    end = np.array([each[1] for each in laid], dtype=np.int64)
+    found = nest(start, end - start)
+    assert int(found.own_ns.sum()) == total
+    assert sorted(np.concatenate([*found.levels, np.zeros(0, np.int64)]).tolist()) == list(range(len(laid)))
+    for number, parent in enumerate(found.parent.tolist()):
+        if parent >= 0:
+            assert start[parent] <= start[number]
+            assert end[number] <= end[parent]
