@@ -51,22 +51,23 @@ class EventsPage(ListPage):
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return the alerts and the events; with plenty of room, the selected event in full beside them."""
-        if width < _LEAST_FOR_DETAILS or not is_boxed(width, height):
-            return self._lists(model, width, height)
+        boxed = is_boxed(width, height)
+        if width < _LEAST_FOR_DETAILS or not boxed:
+            return self._lists(model, width, height, boxed=boxed)
         from neurontools.tui.top.pages.event_details import event_panes
 
         left = width * _LIST_PERCENT // 100
-        drawn = self._lists(model, left, height)
+        drawn = self._lists(model, left, height, boxed=True)
         found = self._found(model)
         folded = found[min(self._cursor.row, len(found) - 1)] if found else None
         return beside(drawn, event_panes(model, folded, width - left, height))
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
         """Return all alerts and events."""
-        return self._lists(model, width, self.wanted_lines(model))
+        height = self.wanted_lines(model)
+        return self._lists(model, width, height, boxed=is_boxed(width, height))
 
-    def _lists(self, model: TopModel, width: int, height: int) -> list[Line]:
-        boxed = is_boxed(width, height)
+    def _lists(self, model: TopModel, width: int, height: int, *, boxed: bool) -> list[Line]:
         frame, inner = chrome_lines(boxed=boxed), inner_width(width, boxed=boxed)
         alerts = model.monitor.alerts
         room = max(1, height // 3 - frame)

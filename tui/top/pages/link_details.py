@@ -26,15 +26,16 @@ _MOST_CHART_LINES = 8
 _LINES_BESIDE_CHART = 2
 
 
-def link_pane(model: TopModel, device: int, size: tuple[int, int]) -> list[Line]:
+def link_pane(model: TopModel, device: int, size: tuple[int, int], *, boxed: bool = True) -> list[Line]:
     """Return the links of a device in a frame: a chart for each, as high as there is room.
 
     Args:
         model: the data.
         device: its index.
         size: cells across and down.
+        boxed: whether the frame has sides.
     """
-    width, height = inner_width(size[0], boxed=True), size[1] - chrome_lines(boxed=True)
+    width, height = inner_width(size[0], boxed=boxed), size[1] - chrome_lines(boxed=boxed)
     body: list[Line] = []
     found = _links_of(model, device)
     loaded = sum(link.load is not None for link in found)
@@ -44,7 +45,7 @@ def link_pane(model: TopModel, device: int, size: tuple[int, int]) -> list[Line]
         body += [*_link_lines(model, link, width, high), fit((), width)]
     if not found:
         body = [fit(((" no links", Role.DIM),), width)]
-    return framed(f"Links of ND{device}", body, size, note="last minute, load is modelled")
+    return framed(f"Links of ND{device}", body, size, note="last minute, load is modelled", boxed=boxed)
 
 
 def _links_of(model: TopModel, device: int) -> list[DeviceLink]:
@@ -70,7 +71,7 @@ def _link_lines(model: TopModel, link: DeviceLink, width: int, lines: int) -> It
         text = f"  avg {percent(found.mean).strip()}  peak {percent(found.peak).strip()}" if found else ""
         spans += [(f"up, load {percent(link.load).strip()}", Role.VALUE), (text, Role.DIM)]
     if breaks:
-        spans.append((f"  broke {len(breaks)}x since neuron-top started", Role.ALERT))
+        spans.append((f"  broke {len(breaks)}x", Role.ALERT))
     yield fit(spans, width)
     if link.load is None:
         return
