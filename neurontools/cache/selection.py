@@ -64,7 +64,7 @@ def find_neff(source: str) -> str:
 
     Raises:
         NeuronToolsError: there is no such file, or no NEFF in the directory.
-        NoSuchEntryError: the name fits no entry, or several.
+        NoSuchEntryError: the name fits no entry, or several, or one without a NEFF.
     """
     if os.path.isfile(source):
         return source
@@ -84,6 +84,11 @@ def find_neff(source: str) -> str:
             f"{source} does not exist", "name a NEFF file, a profile, or an entry of the cache"
         )
     (entry,) = find_entries(resolve().directory, [source])
+    if not os.path.isfile(entry.file()):
+        raise NoSuchEntryError(
+            f"{entry.module} has no NEFF: its compile failed or has not ended",
+            f"see 'neuron-cache show {source}'",
+        )
     return entry.file()
 
 

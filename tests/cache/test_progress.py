@@ -12,8 +12,11 @@ from neurontools.cache import stats, walk
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
+from neurontools.cache.sync.plan import SyncPlan
+from neurontools.cache.sync.runner import SyncedEntry, SyncOutcome, SyncResult, format_stopped
 from neurontools.commands.cache import main
 from neurontools.commands.progress import ProgressLine
+from tests.cache.entries import an_entry
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree
@@ -60,3 +63,12 @@ def test_a_pipe_does_not(
     monkeypatch.setitem(ProgressLine.__init__.__kwdefaults__, "clock", lambda: float(next(seconds)))
     assert main([verb, "--cache-dir", str(five.root)]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_sync_that_stopped_says_how_much_is_left() -> None:
+    moved, present, *rest = (an_entry(module=f"MODULE_{number}+0") for number in range(5))
+    plan = SyncPlan("/a", "/b", (moved, present, *rest), (), (), ())
+    done = (SyncedEntry(moved, SyncOutcome.MOVED), SyncedEntry(present, SyncOutcome.PRESENT))
+    assert format_stopped(plan, SyncResult(done, None)) == (
+        "stopped after 1 entry, 3 left; run the command again to continue"
+    )

@@ -18,6 +18,7 @@ from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.locks import hold
 from neurontools.cache.orphans import MOST_KEPT, REASON, list_quarantine, quarantine_entry
+from neurontools.cache.verify import ProblemKind, VerifyProblem, format_problems
 from neurontools.commands.cache import main
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
 from neurontools.machine.instances.catalogue import instance_type
@@ -211,3 +212,15 @@ def test_no_flipped_bit_is_ever_run(entry: Path, offset: int, bit: int) -> None:
     finally:
         path.write_bytes(sound)
     assert main(["verify", str(entry)]) == 0
+
+
+def test_on_a_narrow_terminal_the_kind_of_a_problem_goes_first() -> None:
+    words = "its digest does not match its content"
+    found = [VerifyProblem("/c/MODULE_1", ProblemKind.UNMARKED, words, None)]
+    wide = format_problems("/c", 3, found, 0, 120).splitlines()
+    narrow = format_problems("/c", 3, found, 0, 40).splitlines()
+    assert wide[0].split() == ["PROBLEM", "WHAT", "PATH"]
+    assert words in wide[1]
+    assert narrow[0].split() == ["WHAT", "PATH"]
+    assert narrow[1].endswith("content  MODULE_1")
+    assert narrow[-2:] == ["(too narrow for problem)", "3 entries checked in /c, 1 problem"]

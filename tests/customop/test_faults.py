@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from neurontools.customop.calls import Failure, Outcome
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.marshalling import execute, infer
-from neurontools.customop.operation import CustomOperator
+from neurontools.customop.operation import CustomOperator, log_outcome
+from neurontools.customop.torch_operators import Caller
 
 SOURCE = Path(__file__).parent / "kernels" / "faults" / "compute.cpp"
 Find = Callable[[str], CustomOperator]
@@ -230,13 +232,26 @@ def test_the_newest_printed_text_stays_in_the_queue(
     assert capsys.readouterr().err.endswith("GPSIMD:\n 996\nline 997\nline 998\nline 999\n")
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
 def test_only_core_0_prints(
-    operation: Find, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    is_prepared: bool, operation: Find, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "1024")
     monkeypatch.setenv("NEURON_RT_LOG_LEVEL", "INFO")
-    execute(operation("multicore_faults::fault"), (torch.zeros(16), 6))
+    fault = operation("multicore_faults::fault")
+    if is_prepared:
+        Caller(fault)(torch.zeros(16), 6)
+    else:
+        execute(fault, (torch.zeros(16), 6))
     assert capsys.readouterr().err.endswith("GPSIMD:\ncore 0\n")
+
+
+def test_a_timeout_is_logged_in_milliseconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "2.5")
+    log_outcome("my_ops::slow", Outcome(Failure("timeout", "no result after 2.5 s", fatal=True)))
+    assert "inference timeout (2500 ms) on Neuron Device 0" in capsys.readouterr().err
 
 
 def test_a_fault_logs_as_the_real_runtime_does(operation: Find, capsys: pytest.CaptureFixture[str]) -> None:

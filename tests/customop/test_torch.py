@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from neurontools.customop import load as load_module
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError, NeuronCustomOpError
@@ -215,3 +217,29 @@ def test_without_torch_one_line_says_how_to_get_it(library: Library) -> None:
         [sys.executable, "-c", code, str(library("faults"))], capture_output=True, text=True, check=True
     )
     assert "torch is not installed | pip install 'neurontools[torch]'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("verbose", "rebuilt", "said"),
+    [
+        (True, True, "compiling\nbuilt lib.so\n"),
+        (True, False, "compiling\nup to date: lib.so\n"),
+        (False, True, ""),
+    ],
+)
+def test_the_steps_of_a_build_are_shown_on_request(
+    verbose: bool,
+    rebuilt: bool,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def build(request: BuildRequest, show: Callable[[str], None] | None) -> SimpleNamespace:
+        if show is not None:
+            show("compiling")
+        return SimpleNamespace(path=f"{request.name}.so", rebuilt=rebuilt, warnings=())
+
+    monkeypatch.setattr(load_module, "build", build)
+    monkeypatch.setattr(load_module, "load_library", lambda path: path)
+    assert load("lib", ["k.cpp"], ["s.cpp"], verbose=verbose) == "lib.so"
+    assert capsys.readouterr().err == said

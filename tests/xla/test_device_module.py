@@ -35,6 +35,11 @@ def test_a_device_without_an_index_is_the_current_one(machine: InMemoryAccelerat
     module.set_device(0)
 
 
+def test_the_device_is_the_accelerator_of_torch(machine: InMemoryAccelerator) -> None:
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.current_accelerator(check_available=True) == torch.device("xla")
+
+
 def test_each_device_has_its_own_random_numbers(machine: InMemoryAccelerator) -> None:
     module = torch.get_device_module("xla")
     states = module.get_rng_state_all()

@@ -20,7 +20,8 @@ from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Sy
 from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
-from neurontools.xla.call_capture import _last_positional
+from neurontools.xla import custom_op_graph
+from neurontools.xla.call_capture import _last_positional, fast_result
 from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import collectives, process_group, worker_group, workers
 from neurontools.xla.distributed.worker_group import WorkerGroup
@@ -30,6 +31,7 @@ from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.memory import HostBudget, HostMemoryError, MemoryAccount, host_limit
 from neurontools.xla.operators import Kind, Parameter, operator_of
 from neurontools.xla.rng import DeviceGenerator, state_at
+from neurontools.xla.trie import Alias, Fresh
 
 if TYPE_CHECKING:
     from tests.xla.conftest import InMemoryAccelerator
@@ -514,6 +516,27 @@ def test_workers_are_known_once_they_have_connected_and_those_of_another_machine
     assert first.on_one_machine((0, 1, 2)) == ()
     assert not replace(other, place="elsewhere", start_ticks=1).has_ended()
     assert replace(other, start_ticks=1).has_ended()
+
+
+def test_only_a_single_new_contiguous_result_takes_the_fast_way() -> None:
+    single, pair = operator_of(torch.ops.aten.relu.default), operator_of(torch.ops.aten.max.dim)
+    geometry = (torch.float32, (2, 3), (3, 1), 0)
+    fresh = Fresh(0, geometry, 24, 7, contiguous=True)
+    assert fast_result(single, (fresh,)) == ((2, 3), torch.float32, 24, 7)
+    assert fast_result(single, (replace(fresh, contiguous=False),)) is None
+    assert fast_result(single, (Alias(0, of_result=False, geometry=geometry),)) is None
+    assert fast_result(pair, (fresh, fresh)) is None
+
+
+def test_the_inputs_that_custom_operators_read_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_op_graph, "_loaded", lambda: [SimpleNamespace(ops=("my_ops::twice",))])
+    nodes = (
+        Node("aten.relu.default", (vector(0),), (), (vector(3),)),
+        Node("my_ops.twice.default", (vector(1), vector(3)), (), (vector(4),)),
+    )
+    graph = Graph((Slot(16),) * 5, (0, 1, 2), 0, nodes, (4,), ("ab" * 32,))
+    assert custom_op_graph.native_inputs(graph) == (1,)
+    assert custom_op_graph.native_inputs(replace(graph, libraries=())) == ()
 
 
 class Gloo:

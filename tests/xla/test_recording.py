@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from neurontools.xla import api
+from neurontools.xla import api, kernels
 from neurontools.xla.accelerator import DeviceError, LostValueError
+from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,6 +226,37 @@ def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryAccel
     assert calls == ["cpu"] * 3
     (graph,) = machine.graphs
     assert [call.op for call in graph.nodes] == ["neuron_test.twice.default"]
+
+
+def test_an_operator_may_return_its_argument(machine: InMemoryAccelerator) -> None:
+    library = torch.library.Library("neuron_same", "DEF")
+    library.define("same(Tensor x, Tensor y) -> (Tensor, Tensor)")
+    library.impl("same", lambda x, y: (x + y, y), "CPU")
+    x, y = torch.ones(3).to("xla"), torch.zeros(3).to("xla")
+    for number in range(1, 4):
+        added, same = torch.ops.neuron_same.same(x, y)
+        y.add_(1)
+        api.mark_step()
+        assert same.tolist() == y.tolist() == [float(number)] * 3
+        assert added.tolist() == [float(number)] * 3
+
+
+def test_a_number_goes_to_the_overload_that_takes_numbers(machine: InMemoryAccelerator) -> None:
+    def overload(name: str) -> str | None:
+        found = kernels._find_scalar_overload(operator_of(getattr(torch.ops.aten, name).Tensor))
+        return None if found is None else str(found)
+
+    assert overload("mul") == "aten.mul.Scalar"
+    assert overload("eq") == "aten.eq.Scalar"
+    assert kernels._find_scalar_overload(operator_of(torch.ops.aten.relu.default)) is None
+
+
+def test_dropout_of_everything_leaves_zeros_and_no_mark(machine: InMemoryAccelerator) -> None:
+    x = torch.full((4,), 3.0).to("xla")
+    kept, mask = torch.ops.aten.native_dropout(x, 1.0, True)
+    assert (kept.tolist(), mask.tolist()) == ([0.0] * 4, [False] * 4)
+    kept, mask = torch.ops.aten.native_dropout(x, 0.0, True)
+    assert (kept.tolist(), mask.tolist()) == ([3.0] * 4, [True] * 4)
 
 
 def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryAccelerator) -> None:

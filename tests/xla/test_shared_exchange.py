@@ -147,6 +147,13 @@ def test_members_that_run_different_collectives_are_found_out(members: Any) -> N
     ]
 
 
+def test_memory_that_the_first_member_never_sends_is_its_failure() -> None:
+    own, first = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    first.close()
+    with own, pytest.raises(RuntimeError, match="member 0: it has closed its connection"):
+        SharedExchange(1, {0: own})._receive_descriptor(Patient())
+
+
 def test_a_member_that_does_not_come_or_ends_is_known(members: Any) -> None:
     waiting = Patient()
 

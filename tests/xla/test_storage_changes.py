@@ -24,6 +24,14 @@ def test_a_tensor_gets_another_storage(device):
 
 
 @pytest.mark.parametrize("device", ["xla:0", "xla:1"])
+def test_a_form_that_is_none_is_refused(device):
+    tensor = torch.arange(4.0).to(device)
+    with pytest.raises(RuntimeError, match="unequal size length"):
+        tensor.set_(tensor.untyped_storage(), 0, (2, 2), (1,))
+    assert tensor.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("device", ["xla:0", "xla:1"])
 def test_a_tensor_gets_another_form_in_place(device):
     tensor = torch.arange(6.0).to(device)
     tensor.unsqueeze_(0).t_()

@@ -90,3 +90,15 @@ def test_autocast_computes_in_bfloat16_in_every_thread(machine: InMemoryAccelera
     thread.start()
     thread.join()
     assert found == [torch.bfloat16, torch.float16] * 2
+
+
+def test_a_copy_to_the_host_has_the_type_and_the_order_that_are_asked_for(
+    machine: InMemoryAccelerator,
+) -> None:
+    x = torch.arange(24.0).reshape(1, 2, 3, 4)
+    on_device = x.to("xla")
+    last = on_device.to("cpu", torch.float64, memory_format=torch.channels_last)
+    assert last.dtype == torch.float64
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(last, x.double())
+    assert on_device.to("cpu").is_contiguous()
