@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.profile import advise, capture, inspect, view, what_if
+from neurontools.commands.profile import advise, capture, compare, inspect, numbers, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
   neuron-profile view prof                           timeline on a terminal, summary in a pipe
   neuron-profile summary prof --json --nc 0          numbers for programs
   neuron-profile top prof --limit 20 --skip-warmup        operators by modelled time
+  neuron-profile steps prof                          where the time of steps goes
+  neuron-profile top prof --by layer --steps 3-7     also by shape, source, engine, rank, opcode
+  neuron-profile gaps prof; neuron-profile roofline prof; neuron-profile critical-path prof
+  neuron-profile ranks prof                          stragglers among workers
+  neuron-profile diff before after                   what became slower or faster
+  neuron-profile check prof --fail-if 'step_time>120ms'
   neuron-profile advise prof                         what to change, and what it gains
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
@@ -20,7 +26,7 @@ EXAMPLES = """examples:
   neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
 exit codes: 0 success, 1 no profile there, or the file is not writable, 2 usage error, 130 interrupted; inspect: the
-exit code of the program
+exit code of the program; diff and check: 3 inconclusive
 """
 
 
@@ -33,6 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     view.add(verbs)
+    numbers.add(verbs)
+    compare.add(verbs)
     advise.add(verbs)
     what_if.add(verbs)
     inspect.add(verbs)

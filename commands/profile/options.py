@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.commands.parsing import add_verb
+from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_verb
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from neurontools.commands.parsing import Verbs
+    from neurontools.profiler.capture.format import Track
     from neurontools.profiler.trace.trace import Trace
 
 DEFAULT_DIRECTORY = "./output"
@@ -35,8 +39,75 @@ def add_reading_verb(
     add("--nc", metavar="LIST", help="only these NeuronCores of each process: 0,2,4-7")
     add("--from", dest="from_time", metavar="TIME", help="start of the time range, e.g. 1.5ms")
     add("--to", dest="to_time", metavar="TIME", help="end of the time range, e.g. 20ms")
+    add("--steps", metavar="RANGE", help="only these steps of each process, e.g. 5 or 3-7")
+    add(
+        "--engine",
+        metavar="LIST",
+        help="only these engines: tensor, vector, scalar, gpsimd, sync, dma, cc-cores",
+    )
     add("--skip-warmup", action="store_true", help="skip loads and first executions")
     return parser
+
+
+def add_number_output(parser: argparse.ArgumentParser) -> None:
+    """Add `--json` and `--csv` to a verb that prints rows of numbers."""
+    add_json(parser, "print JSON (base units)")
+    parser.add_argument("--csv", action="store_true", help="print CSV (base units)")
+
+
+def print_numbers(
+    arguments: argparse.Namespace, text: str, rows: Sequence[dict[str, Any]], document: Any = None
+) -> None:
+    """Print numbers as text, as CSV, or as JSON.
+
+    Args:
+        arguments: of the command line.
+        text: for people.
+        rows: for CSV, all with the same keys.
+        document: for JSON; None for the rows.
+    """
+    if arguments.json and arguments.csv:
+        raise UsageError("--json and --csv exclude each other", "give one of them")
+    if arguments.json:
+        console.print_json(rows if document is None else document)
+    elif arguments.csv:
+        console.out(csv_text(rows))
+    else:
+        console.out(text)
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name."""
+    from dataclasses import asdict
+
+    return asdict(value)
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as CSV with a head; "" without rows."""
+    import csv
+    import io
+
+    written = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return written.getvalue().rstrip("\n")
+
+
+def open_profile(path: str) -> Trace:
+    """Open the newest run of a profile, all of it.
+
+    Raises:
+        ProfileError: no profile there.
+    """
+    from neurontools.profiler.capture.format import require_numpy
+
+    require_numpy()
+    from neurontools.profiler.exchange.foreign import open_trace
+
+    return open_trace(path)
 
 
 def load_trace(arguments: argparse.Namespace) -> Trace:
@@ -50,6 +121,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
+    from neurontools.profiler.analysis.steps import of_steps
     from neurontools.profiler.capture.settings import parse_numbers
     from neurontools.profiler.exchange.foreign import open_trace
     from neurontools.profiler.trace.selection import Selection, select
@@ -61,8 +133,36 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         to_ns=parse_duration_ns(arguments.to_time, needs_unit=True) if arguments.to_time else None,
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
+        engines=_engines(arguments.engine) if arguments.engine else None,
     )
-    return select(open_trace(path, arguments.session), wanted)
+    steps = _steps(arguments.steps) if arguments.steps else None
+    trace = open_trace(path, arguments.session)
+    return select(trace if steps is None else of_steps(trace, *steps), wanted)
+
+
+def _engines(text: str) -> frozenset[Track]:
+    from neurontools.base.text import did_you_mean
+    from neurontools.profiler.capture.format import DEVICE_TRACKS
+
+    known = {track.label.lower(): track for track in DEVICE_TRACKS}
+    known["cc"] = known["cc-cores"]
+    names = [name.strip().lower() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown engine {name!r}", did_you_mean(name, known))
+    return frozenset(known[name] for name in names)
+
+
+def _steps(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    pair = first, last if dash else first
+    if not all(word.isdecimal() and 1 <= len(word) <= 12 for word in pair) or not 1 <= int(first) <= int(
+        pair[1]
+    ):
+        raise UsageError(
+            f"--steps {text} is not a range of steps", "use for example 5 or 3-7, steps count from 1"
+        )
+    return int(first), int(pair[1])
 
 
 def profile_path(arguments: argparse.Namespace) -> str:

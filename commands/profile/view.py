@@ -1,4 +1,4 @@
-"""neuron-profile view, summary and top: the viewer, numbers as text or JSON, and trace files."""
+"""neuron-profile view and summary: the viewer, numbers as text or JSON, and trace files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_limit, add_old_spelling
+from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace
 from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
 
@@ -24,7 +24,6 @@ _FILES = tuple(form.value for form in TraceFormat if form is not TraceFormat.PAR
 FORMATS = ("summary-text", "summary-json", *_FILES)
 _REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
 _NOTICE_S = 2.0
-_TOP_OPERATORS = 20
 
 
 def add(verbs: Verbs) -> None:
@@ -41,12 +40,6 @@ def add(verbs: Verbs) -> None:
     )
     summary = add_reading_verb(verbs, "summary", "print a summary of the profile", _summary)
     add_json(summary, "print JSON (base units)")
-    top = add_reading_verb(verbs, "top", "print the operators that take the most device time", _top)
-    limit = add_limit(
-        top, "number of operators (default: 20)", short=False
-    )  # -n is the NEFF, as in the real tool
-    add_old_spelling(top, limit, "-k")
-    add_json(top, "print JSON (base units)")
 
 
 def _view(arguments: argparse.Namespace) -> int:
@@ -93,27 +86,6 @@ def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:
     write_text(path, text + "\n")
     console.err(_written(path))
     return 0
-
-
-def _top(arguments: argparse.Namespace) -> int:
-    from dataclasses import asdict
-
-    from neurontools.errors import NeuronToolsError
-    from neurontools.profiler.analysis.operators import top_operators
-    from neurontools.profiler.analysis.summary_text import operators_text, operators_title
-
-    trace = load_trace(arguments)
-    operators = top_operators(trace, arguments.limit or _TOP_OPERATORS)
-    if arguments.json:
-        console.print_json([asdict(operator) for operator in operators])
-    elif operators:
-        console.out(operators_text(operators, operators_title(trace)))
-    if operators:
-        return 0
-    raise NeuronToolsError(
-        "the profile has no device records, so no operators",
-        "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
-    )
 
 
 def _export(trace: Trace, form: str, path: str | None) -> int:

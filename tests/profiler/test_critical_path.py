@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neurontools.base.units import format_ns
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Node
 from neurontools.compiler.neff import parse
@@ -17,9 +18,13 @@ from neurontools.profiler.trace.load import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
     from conftest import Maker
+
+    Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 TRN1 = instance_type("trn1.2xlarge").device
 
@@ -52,7 +57,7 @@ def test_the_path_adds_up_to_the_execution() -> None:
     assert [part.start_ns for part in path.parts] == sorted(part.start_ns for part in path.parts)
 
 
-def test_paths_of_a_profile_are_those_of_its_programs(home: Path, maker: Maker) -> None:
+def test_paths_of_a_profile_are_those_of_its_programs(tool: Tool, home: Path, maker: Maker) -> None:
     capture = maker.capture(home / "profile")
     model = maker.model(neff=compiled(), name="two")
     capture.on_load(model, maker.start_ns, maker.start_ns + 10)
@@ -65,6 +70,16 @@ def test_paths_of_a_profile_are_those_of_its_programs(home: Path, maker: Maker) 
     assert (path.program, path.executions) == ("two", 3)
     (neff,) = [name for name in os.listdir(capture.directory) if name.endswith(".neff")]
     assert neff == f"neff_{path.neff_hash}.neff"
+    text = tool("neuron-profile", "critical-path", str(home / "profile")).stdout
+    assert text.startswith(f"two: {format_ns(path.total_ns)} modelled, 3 executions")
+    assert max(map(len, text.splitlines())) <= 80
+    rows = tool("neuron-profile", "critical-path", str(home / "profile"), "--csv").stdout.splitlines()
+    assert len(rows) == 1 + len(path.parts)
+
+
+def test_a_program_for_no_device_has_no_path(profile_dir: Path) -> None:
+    with pytest.raises(ProfileError, match=r"no critical path of mlp: .*unknown device"):
+        critical_paths(load(str(profile_dir)))
 
 
 def test_a_profile_without_executions_has_no_path(home: Path, maker: Maker) -> None:

@@ -13,7 +13,7 @@ from neurontools.compiler.engines.estimate import plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE
 from neurontools.compiler.neff import parse
-from neurontools.compiler.options import device_of, read_flags
+from neurontools.compiler.options import CompileError, device_of, read_flags
 from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
@@ -112,12 +112,17 @@ def critical_paths(trace: Trace) -> tuple[CriticalPath, ...]:
             model = trace.models[number]
             counts[model.neff_hash] = counts.get(model.neff_hash, 0) + 1
             names[model.neff_hash] = model.name
-    found = []
+    found, problem = [], ""
     for neff_hash, count in counts.items():
         if trace.programs.get(neff_hash) is not None:
             neff = parse(_read(trace, neff_hash))
-            found.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
+            try:
+                found.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
+            except CompileError as error:
+                problem = f"{names[neff_hash]}: {error.message}"
     if not found:
+        if problem:
+            raise ProfileError(f"no critical path of {problem}", "compile the program again")
         raise ProfileError(
             "the profile has no executed program whose NEFF can be read, so no critical path",
             "capture a run that uses the device, with neuron-run --profile",

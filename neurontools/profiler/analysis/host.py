@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace
 
-LOAD, PYTHON = "load", "python"
+LOAD, PYTHON, OTHER_CORE = "load", "python", "other core"
 _SPECIFIC_FIRST = (
     HostEvent.COMPILE,
     HostEvent.CACHE_HIT,
@@ -89,8 +89,12 @@ def covered_in_turn(kinds: dict[str, list[tuple[Int64s, Int64s]]], edges: Int64s
 
 
 def activity(trace: Trace, process: int, edges: Int64s) -> dict[str, Int64s]:
-    """Return what the host did between neighbouring edges, nanoseconds by kind; the rest is Python's own."""
-    kinds = {LOAD: [load_intervals(trace, process)]} | {
+    """Return what the host did between neighbouring edges, nanoseconds by kind; the rest is Python's own.
+
+    Executions count as those of another core: the edges are around a time without any on the core in question.
+    """
+    executions = [(runs.wall_start, runs.wall_ns) for runs in trace.runs if runs.process == process]
+    kinds = {OTHER_CORE: executions, LOAD: [load_intervals(trace, process)]} | {
         kind.name.lower(): [host_intervals(trace, process, kind)] for kind in _SPECIFIC_FIRST
     }
     found = covered_in_turn(kinds, edges)

@@ -24,7 +24,7 @@ from neurontools.profiler.trace.rows import ExecutionFilter
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
     from neurontools.profiler.trace.trace import CoreRuns, Trace
@@ -138,6 +138,9 @@ class ProcessSteps:
         values = {name: getattr(self, name)[place].item() for name in _COLUMNS}
         return TrainingStep(number, **values)
 
+    def __iter__(self) -> Iterator[TrainingStep]:
+        return (self[place] for place in range(len(self)))
+
     @property
     def numbers(self) -> Int64s:
         """Numbers of the steps."""
@@ -195,7 +198,8 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
         for each in chosen
         if len(each)
     }
-    wanted = _OfTimes(trace, spans)
+    edges = {process: (np.array([begin]), np.array([end])) for process, (begin, end) in spans.items()}
+    wanted = _OfTimes(trace, edges)
     kept = trace.of_executions(wanted)
     rows = []
     for row in kept.rows:
@@ -208,27 +212,49 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
     return kept.with_rows(rows, [runs for runs in kept.runs if runs.process in spans])
 
 
-class _OfTimes(ExecutionFilter):
-    """Executions whose measured start lies in the stretch of their process; loads of that stretch as well."""
+def of_steady_steps(trace: Trace, steps: Sequence[ProcessSteps]) -> Trace:
+    """Return the executions of a trace that are in typical steps; what the host did stays."""
+    spans = {
+        each.process: (each.start_ns[each.steady], (each.start_ns + each.duration_ns)[each.steady])
+        for each in steps
+    }
+    return trace.of_executions(_OfTimes(trace, spans))
 
-    def __init__(self, trace: Trace, spans: dict[int, tuple[int, int]]) -> None:
+
+class _OfTimes(ExecutionFilter):
+    """Executions, and loads, whose measured start lies in one of the stretches of their process.
+
+    Args:
+        trace: whose executions they are.
+        spans: starts and ends by process, in order; without entry nothing is chosen.
+    """
+
+    def __init__(self, trace: Trace, spans: Mapping[int, tuple[Int64s, Int64s]]) -> None:
+        nothing: Int64s = np.zeros(0, dtype=np.int64)
         self._runs: dict[int, Codes] = {}
-        self._spans: dict[int, tuple[int, int]] = {}
+        self._spans: dict[int, tuple[Int64s, Int64s]] = {}
         for runs in trace.runs:
-            first, last = spans.get(runs.process, (0, -1))
-            inside = (runs.wall_start >= first) & (runs.wall_start < last)
+            span = spans.get(runs.process, (nothing, nothing))
+            chosen = _within(runs.wall_start, span)
             for model in np.unique(runs.model).tolist():
-                self._runs[model] = np.unique(runs.number[inside & (runs.model == model)])
-                self._spans[model] = first, last
+                self._runs[model] = np.unique(runs.number[chosen & (runs.model == model)])
+                self._spans[model] = span
 
     def chosen(self, model: Codes, execution: Codes, start: Int64s) -> Mask:
         found: Mask = np.zeros(len(model), dtype=bool)
         for number, wanted in self._runs.items():
-            own = model == number
-            first, last = self._spans[number]
-            loads = (execution == 0) & (start >= first) & (start < last)
-            found |= own & (np.isin(execution, wanted) | loads)
+            loads = (execution == 0) & _within(start, self._spans[number])
+            found |= (model == number) & (np.isin(execution, wanted) | loads)
         return found
+
+
+def _within(times: Int64s, span: tuple[Int64s, Int64s]) -> Mask:
+    """Return which times lie in a stretch."""
+    starts, ends = span
+    if len(starts) == 0:
+        return np.zeros(len(times), dtype=bool)
+    place = np.searchsorted(starts, times, side="right") - 1
+    return (place >= 0) & (times < ends[np.maximum(place, 0)])
 
 
 @dataclass(frozen=True, slots=True)

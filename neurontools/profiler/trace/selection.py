@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.profiler.capture.format import NO_CORE, ProfileError, pairing_hash
+from neurontools.profiler.capture.format import DEVICE_TRACKS, NO_CORE, ProfileError, Track, pairing_hash
 from neurontools.profiler.trace.rows import ExecutionFilter
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Selection:
         from_ns, to_ns: events that touch this stretch, nanoseconds since the first event; None for no limit.
         skip_warmup: leave out loads and the first execution of every model.
         neff: path of a NEFF; only models loaded from it.
+        engines: modelled engines, DMA and collectives to keep; None for all. Other rows stay.
     """
 
     ncs: frozenset[int] | None = None
@@ -33,6 +34,7 @@ class Selection:
     to_ns: int | None = None
     skip_warmup: bool = False
     neff: str | None = None
+    engines: frozenset[Track] | None = None
 
 
 def select(trace: Trace, wanted: Selection) -> Trace:
@@ -52,6 +54,9 @@ def select(trace: Trace, wanted: Selection) -> Trace:
         )
     if wanted.neff is not None:
         trace = trace.of_executions(_OfModels(_loaded_from(trace, wanted.neff)))
+    if wanted.engines is not None:
+        hidden = set(DEVICE_TRACKS) - wanted.engines
+        trace = trace.with_rows([row for row in trace.rows if row.track not in hidden], trace.runs)
     if wanted.from_ns is not None or wanted.to_ns is not None:
         trace = between(
             trace,
@@ -59,7 +64,7 @@ def select(trace: Trace, wanted: Selection) -> Trace:
             _ALWAYS_NS if wanted.to_ns is None else wanted.to_ns,
         )
     if trace.event_count == 0:
-        raise ProfileError("no events match the filters", "widen --nc, --from, --to or -n")
+        raise ProfileError("no events match the filters", "widen --nc, --engine, --from, --to or -n")
     return trace
 
 

@@ -1,0 +1,202 @@
+"""neuron-profile diff and check: two profiles held against each other, and limits for continuous integration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.base.text import table
+from neurontools.base.units import format_ns
+from neurontools.commands import console
+from neurontools.commands.parsing import add_json, add_limit, add_verb
+from neurontools.commands.profile.options import add_reading_verb, fields_of, load_trace, open_profile
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from neurontools.commands.parsing import Verbs
+    from neurontools.profiler.analysis.check import LimitResult
+    from neurontools.profiler.analysis.compare import GroupChange, ProfileComparison, TimeChange
+    from neurontools.profiler.analysis.operators import By
+
+_WIDTH = 80
+_LIMIT = 10
+_INCONCLUSIVE = 3
+_DIFF = """Only typical steps count, without first executions. Modelled time has no noise: over 1 % is a change. For
+measured steps a Mann-Whitney test says whether they differ by more than chance (p below 0.01, 5 steps or more).
+
+examples:
+  neuron-profile diff before after
+  neuron-profile diff before after --markdown >> "$GITHUB_STEP_SUMMARY"
+
+exit codes: 0 compared, 1 no profile there, 2 usage error, 3 inconclusive
+"""
+_CHECK = """Metrics are those of 'neuron-profile summary --json', step_time (the median step, measured) and step_device_time
+(modelled). A bound with + or - and % is relative to the baseline. --tolerance limits both times of a step.
+
+examples:
+  neuron-profile check prof --fail-if 'step_time>120ms' --fail-if 'mfu_estimated_percent<30'
+  neuron-profile check prof --baseline main --fail-if 'total_time>+5%'
+  neuron-profile check prof --baseline main --tolerance 5% --junit check.xml
+
+exit codes: 0 passed, 1 a limit is exceeded, 2 usage error, 3 inconclusive: no profile, nothing to measure, or a baseline
+that is not comparable
+"""
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs."""
+    diff = add_verb(verbs, "diff", "compare two profiles by operator, layer and engine", _diff)
+    diff.epilog = _DIFF
+    diff.add_argument("before", metavar="A", help="profile before the change")
+    diff.add_argument("after", metavar="B", help="profile after the change")
+    add_json(diff, "print JSON (base units)")
+    diff.add_argument("--markdown", action="store_true", help="print Markdown, for pull requests")
+    add_limit(diff, f"number of changes in each table (default: {_LIMIT})")
+    check = add_reading_verb(verbs, "check", "fail if a profile exceeds limits, for CI", _check)
+    check.epilog = _CHECK
+    check.add_argument(
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
+        help="e.g. 'step_time>120ms'; may be repeated",
+    )
+    check.add_argument("--baseline", metavar="DIR", help="profile that relative limits refer to")
+    check.add_argument("--tolerance", metavar="PERCENT", help="slower steps than the baseline's, e.g. 5%%")
+    check.add_argument("--junit", metavar="FILE", help="also write the results as JUnit XML")
+    check.add_argument("--markdown", metavar="FILE", help="also write the results as Markdown")
+    add_json(check, "print JSON (base units)")
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.compare import StepVerdict, compare
+
+    if arguments.json and arguments.markdown:
+        raise UsageError("--json and --markdown exclude each other", "give one of them")
+    found = compare(open_profile(arguments.before), open_profile(arguments.after))
+    limit = arguments.limit or _LIMIT
+    if arguments.json:
+        console.print_json(_diff_json(found))
+    else:
+        console.out(_diff_text(found, limit, markdown=arguments.markdown))
+    return _INCONCLUSIVE if found.verdict is StepVerdict.INCONCLUSIVE else 0
+
+
+def _diff_json(found: ProfileComparison) -> dict[str, Any]:
+    return {
+        "verdict": found.verdict,
+        "reasons": list(found.reasons),
+        "notes": list(found.notes),
+        "device": _time_json(found.device),
+        "step": _time_json(found.step),
+        "changes": {by: [fields_of(change) for change in changes] for by, changes in found.groups.items()},
+    }
+
+
+def _time_json(time: TimeChange | None) -> dict[str, Any] | None:
+    return None if time is None else fields_of(time) | {"ratio": time.ratio}
+
+
+def _diff_text(found: ProfileComparison, limit: int, *, markdown: bool) -> str:
+    from neurontools.profiler.analysis.operators import UNKNOWN
+
+    verdict = f"Verdict: {found.verdict}"
+    lines = [f"**{verdict}**" if markdown else verdict]
+    lines += [f"not comparable: {reason}" for reason in found.reasons]
+    lines += [f"note: {note}" for note in found.notes]
+    times = [("device, modelled", found.device), ("step, measured", found.step)]
+    rows = [_time_row(name, time) for name, time in times if time is not None]
+    lines += [
+        f"chance of such a difference between {time.before_steps} and {time.after_steps} equal steps: p = {time.p_value:.2g}"
+        for _, time in times
+        if time is not None and time.p_value is not None
+    ]
+    parts = ["\n\n".join(lines) if markdown else "\n".join(lines)]
+    if rows:
+        parts.append(
+            _table(("median step", "before", "after", "change", "verdict"), rows, "<>>><", markdown=markdown)
+        )
+    for by, changes in () if found.reasons else found.groups.items():
+        shown = [change for change in changes if change.kind != "same"][:limit]
+        if shown and [change.name for change in changes] != [UNKNOWN]:
+            parts.append(_changes(by, shown, markdown=markdown))
+    return "\n\n".join(parts)
+
+
+def _time_row(name: str, time: TimeChange) -> tuple[str, ...]:
+    ratio = "-" if time.ratio is None else f"{time.ratio - 1:+.1%}"
+    return name, format_ns(time.before_ns), format_ns(time.after_ns), ratio, str(time.verdict)
+
+
+def _changes(by: By, changes: list[GroupChange], *, markdown: bool) -> str:
+    rows = [
+        (
+            change.name,
+            str(change.kind),
+            format_ns(change.before_ns),
+            format_ns(change.after_ns),
+            f"{'+' if change.difference_ns > 0 else '-'}{format_ns(abs(change.difference_ns))}",
+            f"{change.before_count:g} -> {change.after_count:g}",
+        )
+        for change in changes
+    ]
+    head = (str(by), "change", "before", "after", "difference", "events")
+    return _table(head, rows, "<<>>>>", markdown=markdown)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], align: str, *, markdown: bool) -> str:
+    if not markdown:
+        return table(head, rows, align, width=_WIDTH)
+    from neurontools.profiler.analysis.check import cell
+
+    marks = "|".join("---" if side == "<" else "---:" for side in align)
+    lines = [f"| {' | '.join(map(cell, row))} |" for row in (head, *rows)]
+    return "\n".join([lines[0], f"|{marks}|", *lines[1:]])
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.capture.format import ProfileError
+
+    try:
+        results = _results(arguments)
+    except ProfileError as error:
+        console.fail(error)
+        return _INCONCLUSIVE
+    from neurontools.profiler.analysis.check import LimitOutcome, overall, to_junit, to_markdown
+
+    outcome = overall(results)
+    if arguments.json:
+        console.print_json({"outcome": outcome, "limits": [fields_of(result) for result in results]})
+    else:
+        rows = [(str(result.outcome), result.limit, result.text) for result in results]
+        console.out(table(None, rows, "<<<"))
+    for path, text in (
+        (arguments.junit, to_junit(results, "neuron-profile check")),
+        (arguments.markdown, to_markdown(results)),
+    ):
+        if path:
+            from neurontools.profiler.exchange.export import write_text
+
+            write_text(path, text)
+    return {LimitOutcome.PASSED: 0, LimitOutcome.FAILED: 1, LimitOutcome.INCONCLUSIVE: _INCONCLUSIVE}[outcome]
+
+
+def _results(arguments: argparse.Namespace) -> tuple[LimitResult, ...]:
+    if arguments.tolerance and not arguments.baseline:
+        raise UsageError("--tolerance needs a baseline", "give --baseline DIR")
+    if not arguments.fail_if and not arguments.baseline:
+        raise UsageError(
+            "no limits given", "give --fail-if 'step_time>120ms', or --baseline DIR --tolerance 5%"
+        )
+    from neurontools.profiler.capture.format import require_numpy
+
+    require_numpy()
+    from neurontools.profiler.analysis.check import check, parse_limit, tolerance_limits
+
+    limits = [parse_limit(text) for text in arguments.fail_if]
+    if arguments.tolerance or not limits:
+        limits += tolerance_limits(arguments.tolerance or "5%")
+    baseline = open_profile(arguments.baseline) if arguments.baseline else None
+    return check(load_trace(arguments), limits, baseline)

@@ -1,0 +1,364 @@
+"""neuron-profile steps, top, roofline, gaps, critical-path and ranks: tables of numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from neurontools.base.text import plural, table
+from neurontools.base.units import format_count, format_ns
+from neurontools.commands.parsing import add_limit, add_old_spelling
+from neurontools.commands.profile.options import (
+    add_number_output,
+    add_reading_verb,
+    fields_of,
+    load_trace,
+    print_numbers,
+)
+from neurontools.errors import NeuronToolsError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from neurontools.commands.parsing import Verbs
+    from neurontools.profiler.analysis.critical_path import CriticalPath
+    from neurontools.profiler.analysis.gaps import Gaps
+    from neurontools.profiler.analysis.operators import GroupTotal
+    from neurontools.profiler.analysis.ranks import RankReport
+    from neurontools.profiler.analysis.roofline import Roofline
+    from neurontools.profiler.analysis.steps import ProcessSteps
+
+WIDTH = 80
+_LIMIT = 20
+_GROUPS = ("operator", "shape", "layer", "source", "engine", "rank", "opcode")
+_POINTS = ("operator", "layer", "source")
+_NO_DEVICE = NeuronToolsError(
+    "the profile has no device records, so no operators",
+    "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
+)
+
+_EXAMPLES = {
+    "steps": """Steps end where the program ends them (mark_step, optimizer_step); without that, one step is the sequence of
+executions that repeats. Times of steps are measured on this computer; 'device' is modelled.
+
+examples:
+  neuron-profile steps prof
+  neuron-profile steps prof --skip-warmup --csv > steps.csv""",
+    "top": """examples:
+  neuron-profile top prof --limit 5 --skip-warmup
+  neuron-profile top prof --by layer --steps 3-7
+  neuron-profile top prof --by source --engine tensor --json""",
+    "roofline": """Intensity is operations a byte of HBM. Below the ridge memory bounds the speed, above it the Tensor engine.
+The gap is the time that the operator would save at its roof. All times are modelled.
+
+examples:
+  neuron-profile roofline prof
+  neuron-profile roofline prof --by layer --json""",
+    "gaps": """A gap is the time between two executions on a NeuronCore, measured on this computer. 'python' is what the
+profile has no record of: the program's own work.
+
+examples:
+  neuron-profile gaps prof --limit 5
+  neuron-profile gaps prof --min 1ms --steps 3-7""",
+    "critical-path": """The path is the chain of work that decides the time of an execution; slack is how much later other work of
+the operator could end without effect. All times are modelled.
+
+examples:
+  neuron-profile critical-path prof
+  neuron-profile critical-path prof --csv > path.csv""",
+    "ranks": """Work is a step without the time in which the worker waits for others. Times are medians of steps, measured.
+
+examples:
+  neuron-profile ranks prof
+  neuron-profile ranks prof --steps 3-7 --json""",
+}
+
+
+def add(verbs: Verbs) -> None:
+    """Add the verbs."""
+    _add(verbs, "steps", "list the steps and what is typical of them", _steps)
+    top = _add(verbs, "top", "print the operators that take the most device time", _top)
+    top.add_argument("--by", choices=_GROUPS, metavar="WHAT", help=f"group by {', '.join(_GROUPS)}")
+    old = add_limit(
+        top, f"number of operators (default: {_LIMIT})", short=False
+    )  # -n is the NEFF, as in the real tool
+    add_old_spelling(top, old, "-k")
+    roofline = _add(
+        verbs, "roofline", "print what bounds each operator, and how far it is from that", _roofline
+    )
+    roofline.add_argument(
+        "--by", choices=_POINTS, default="operator", metavar="WHAT", help=f"group by {', '.join(_POINTS)}"
+    )
+    add_limit(roofline, f"number of rows (default: {_LIMIT})", short=False)
+    gaps = _add(verbs, "gaps", "list the times between executions and what the host did", _gaps)
+    gaps.add_argument("--min", dest="shortest", metavar="TIME", help="leave out shorter gaps, e.g. 1ms")
+    add_limit(gaps, f"number of gaps (default: {_LIMIT})", short=False)
+    path = _add(
+        verbs, "critical-path", "print the work that decides the time of each program", _critical_path
+    )
+    add_limit(path, f"number of operators of each program (default: {_LIMIT})", short=False)
+    _add(verbs, "ranks", "compare the workers: skew, stragglers, waits", _ranks)
+
+
+def _add(
+    verbs: Verbs, name: str, purpose: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    parser = add_reading_verb(verbs, name, purpose, run)
+    add_number_output(parser)
+    parser.epilog = _EXAMPLES[name]
+    return parser
+
+
+def _steps(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.steps import find_steps
+
+    found = find_steps(load_trace(arguments))
+    if not found:
+        raise NeuronToolsError(
+            "the profile has no executions, so no steps", "capture a run that uses the device"
+        )
+    rows = [{"rank": each.rank, "pid": each.pid, **fields_of(step)} for each in found for step in each]
+    document = [
+        {
+            "process": each.process,
+            "rank": each.rank,
+            "pid": each.pid,
+            "how": each.how,
+            "summary": fields_of(each.summary()),
+            "steps": [fields_of(step) for step in each],
+        }
+        for each in found
+    ]
+    print_numbers(arguments, "\n\n".join(map(_steps_text, found)), rows, document)
+    return 0
+
+
+def _steps_text(steps: ProcessSteps) -> str:
+    found = steps.summary()
+    who = f"pid {steps.pid}" if steps.rank is None else f"rank {steps.rank} (pid {steps.pid})"
+    head = ("step", "time", "compile", "load", "transfer", "execute", "idle", "device")
+    names = ("duration_ns", "compile_ns", "load_ns", "transfer_ns", "execute_ns", "idle_ns", "device_ns")
+    rows = [
+        (
+            f"{step.number}{' first' if step.is_first else ''}",
+            *(format_ns(getattr(step, name)) for name in names),
+        )
+        for step in _shown(steps)
+    ]
+    average = ("average", format_ns(found.mean_ns), *(format_ns(getattr(found, name)) for name in names[1:]))
+    lines = [
+        f"{plural(len(steps), 'step')} of {who}: {steps.how}",
+        table(head, [*rows, average], "<" + ">" * 7, width=WIDTH),
+        f"shortest {format_ns(found.min_ns)}, median {format_ns(found.median_ns)}, longest {format_ns(found.max_ns)}"
+        + (f" ({found.first_count} first left out)" if found.first_count else ""),
+        "Times are measured on this computer; the column device is modelled.",
+    ]
+    if len(rows) < len(steps):
+        lines.insert(2, f"({len(steps) - len(rows)} more: --json or --csv list all)")
+    return "\n".join(lines)
+
+
+def _shown(steps: ProcessSteps) -> list[Any]:
+    return [steps[place] for place in range(min(len(steps), _LIMIT))]
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.operators import By, group_totals, top_operators
+    from neurontools.profiler.analysis.summary_text import operators_text, operators_title
+
+    trace = load_trace(arguments)
+    limit = arguments.limit or _LIMIT
+    if arguments.by is None:
+        operators = top_operators(trace, limit)
+        print_numbers(
+            arguments,
+            operators_text(operators, operators_title(trace)),
+            [fields_of(each) for each in operators],
+        )
+        found: Sequence[object] = operators
+    else:
+        groups = group_totals(trace, By(arguments.by), limit)
+        rows = [
+            fields_of(each) | {"flops_s": each.flops_s, "bytes_s": each.bytes_s, "intensity": each.intensity}
+            for each in groups
+        ]
+        print_numbers(arguments, _groups_text(groups, arguments.by), rows)
+        found = groups
+    if not found:
+        raise _NO_DEVICE
+    return 0
+
+
+def _groups_text(groups: tuple[GroupTotal, ...], by: str) -> str:
+    if not groups:
+        return ""
+    rows = [
+        (
+            each.name,
+            str(each.count),
+            format_ns(each.total_ns),
+            f"{each.share:.1%}",
+            format_ns(each.median_ns),
+            format_ns(each.max_ns),
+            format_count(each.flops_s),
+            format_count(each.bytes_s),
+        )
+        for each in groups
+    ]
+    head = (by, "count", "total", "share", "median", "longest", "FLOP/s", "B/s")
+    return "Modelled time of engines\n" + table(head, rows, "<" + ">" * 7, width=WIDTH, optional=(5, 4))
+
+
+def _roofline(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.operators import By
+    from neurontools.profiler.analysis.roofline import roofline
+
+    found = roofline(load_trace(arguments), By(arguments.by), arguments.limit or _LIMIT)
+    if not found.points:
+        raise _NO_DEVICE
+    points = [
+        fields_of(each) | {"intensity": each.intensity if each.bytes_moved or not each.flops else None}
+        for each in found.points
+    ]
+    document = {
+        "peak_flops_s": found.peak_flops_s,
+        "peak_bytes_s": found.peak_bytes_s,
+        "ridge": found.ridge,
+        "points": points,
+    }
+    print_numbers(arguments, _roofline_text(found, arguments.by), points, document)
+    return 0
+
+
+def _roofline_text(found: Roofline, by: str) -> str:
+    rows = [
+        (
+            each.name,
+            format_ns(each.total_ns),
+            "-" if each.intensity == float("inf") else format_count(each.intensity),
+            format_count(each.flops_s),
+            format_count(each.bytes_s),
+            each.bound or "-",
+            f"{each.roof_share:.1%}" if each.bound else "-",
+            format_ns(each.gap_ns) if each.bound else "-",
+        )
+        for each in found.points
+    ]
+    peaks = f"{format_count(found.peak_flops_s)}FLOP/s, {format_count(found.peak_bytes_s)}B/s"
+    head = (by, "time", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "gap")
+    return "\n".join([
+        f"Roofline of a NeuronCore, modelled: {peaks}, ridge {format_count(found.ridge)} FLOP/B",
+        table(head, rows, "<" + ">" * 7, width=WIDTH, optional=(4, 3)),
+    ])  # fmt: skip
+
+
+def _gaps(arguments: argparse.Namespace) -> int:
+    from neurontools.base.units import parse_duration_ns
+    from neurontools.profiler.analysis.gaps import find_gaps
+
+    shortest = parse_duration_ns(arguments.shortest, needs_unit=True) if arguments.shortest else 1
+    found = find_gaps(load_trace(arguments), arguments.limit or _LIMIT, max(1, shortest))
+    rows = [
+        {**fields_of(gap), "host": " ".join(f"{kind}={ns}" for kind, ns in gap.host)} for gap in found.gaps
+    ]
+    document = {
+        "count": found.count,
+        "total_ns": found.total_ns,
+        "span_ns": found.span_ns,
+        "host": dict(found.host),
+        "gaps": [fields_of(gap) | {"host": dict(gap.host)} for gap in found.gaps],
+    }
+    print_numbers(arguments, _gaps_text(found), rows, document)
+    return 0
+
+
+def _gaps_text(found: Gaps) -> str:
+    if not found.count:
+        return "No gaps: each execution follows the one before at once, or there are fewer than two."
+    rows = [
+        (
+            f"pid {gap.pid}" if gap.rank is None else f"rank {gap.rank}",
+            f"NC{gap.nc}",
+            format_ns(gap.start_ns),
+            format_ns(gap.duration_ns),
+            _host_text(gap.host),
+        )
+        for gap in found.gaps
+    ]
+    return "\n".join([
+        f"{plural(found.count, 'gap')} between executions, measured: {format_ns(found.total_ns)}, {found.share:.1%} of the time",
+        f"meanwhile the host: {_host_text(found.host, 8)}",
+        table(("worker", "core", "start", "length", "host"), rows, "<<>><", width=WIDTH),
+    ])  # fmt: skip
+
+
+def _host_text(host: Sequence[tuple[str, int]], limit: int = 3) -> str:
+    return ", ".join(f"{kind} {format_ns(ns)}" for kind, ns in host[:limit])
+
+
+def _critical_path(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.critical_path import critical_paths
+
+    limit = arguments.limit or _LIMIT
+    found = critical_paths(load_trace(arguments))
+    rows = [
+        {"program": path.program, "neff_hash": path.neff_hash, **fields_of(part)}
+        for path in found
+        for part in path.parts
+    ]
+    document = [fields_of(path) | {"total_ns": path.total_ns} for path in found]
+    print_numbers(arguments, "\n\n".join(_path_text(path, limit) for path in found), rows, document)
+    return 0
+
+
+def _path_text(path: CriticalPath, limit: int) -> str:
+    engines = ", ".join(f"{each.name} {each.share:.0%}" for each in path.engines if each.path_ns)
+    rows = [
+        (
+            each.name,
+            str(each.count),
+            format_ns(each.path_ns),
+            f"{each.share:.1%}",
+            "-" if each.slack_ns is None else format_ns(each.slack_ns),
+        )
+        for each in path.operators[:limit]
+    ]
+    return "\n".join([
+        f"{path.program}: {format_ns(path.total_ns)} modelled, {plural(path.executions, 'execution')}",
+        f"launch: {format_ns(path.launch_ns)}",
+        f"engines of the path: {engines or '-'}",
+        table(("operator", "parts", "on the path", "share", "slack of the rest"), rows, "<>>>>", width=WIDTH),
+    ])  # fmt: skip
+
+
+def _ranks(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.ranks import compare_ranks
+
+    found = compare_ranks(load_trace(arguments))
+    rows = [fields_of(rank) for rank in found.ranks]
+    print_numbers(arguments, _ranks_text(found), rows, fields_of(found))
+    return 0
+
+
+def _ranks_text(found: RankReport) -> str:
+    rows = [
+        (
+            f"rank {each.rank}",
+            format_ns(each.step_ns),
+            format_ns(each.work_ns),
+            format_ns(each.wait_ns) if found.has_waits else "-",
+            f"{each.slowest_share:.0%}",
+            "straggler" if each.is_straggler else "",
+        )
+        for each in found.ranks
+    ]
+    lines = [
+        f"{len(rows)} workers, {plural(len(found.steps), 'step')} in common, medians, measured",
+        f"the slowest worker of a step takes {format_ns(found.lost_ns)} longer than the median worker",
+        table(("worker", "step", "work", "wait", "slowest in", ""), rows, "<>>>><", width=WIDTH),
+    ]
+    if found.missing:
+        lines.append(f"missing in the profile: rank {', '.join(map(str, found.missing))}")
+    if not found.has_waits:
+        lines.append("Waits for other workers were not recorded: all of a step counts as work.")
+    return "\n".join(lines)

@@ -1,0 +1,280 @@
+"""Limits on a profile, for continuous integration: `step_time>120ms`, `total_time>+5%`, each passed or failed.
+
+Metrics are those of the summary, in the unit that their name documents; with several NeuronCores the core nearest
+to the limit counts. `step_time` is the median step, measured; `step_device_time` the modelled time of one.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from neurontools.base.text import did_you_mean, printable
+from neurontools.base.units import parse_duration_ns, parse_size
+from neurontools.errors import UsageError
+from neurontools.profiler.analysis.compare import StepVerdict, compare, step_change
+from neurontools.profiler.analysis.metrics import ProfileMetric
+from neurontools.profiler.analysis.steps import find_steps
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.analysis.summary_text import metric_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace
+
+STEP_TIME, STEP_DEVICE_TIME = "step_time", "step_device_time"
+_EXPRESSION = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(e[0-9]{1,2})?")
+_EXAMPLE = "write for example 'step_time>120ms', 'mfu_estimated_percent<30' or 'total_time>+5%'"
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+class LimitOutcome(StrEnum):
+    """What a limit comes to."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A condition under which a check fails.
+
+    Args:
+        text: as the user wrote it.
+        metric: name of the metric.
+        comparison: `>`, `>=`, `<` or `<=`.
+        bound: the number, as it was written.
+        is_relative: whether the bound is a change from the baseline in percent.
+    """
+
+    text: str
+    metric: str
+    comparison: str
+    bound: str
+    is_relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LimitResult:
+    """A limit held against a profile.
+
+    Args:
+        limit: as the user wrote it.
+        outcome: what it comes to.
+        value: the metric in the profile in base units, None if it has none.
+        baseline: the metric in the baseline.
+        text: one sentence with the numbers.
+    """
+
+    limit: str
+    outcome: LimitOutcome
+    value: float | None
+    baseline: float | None
+    text: str
+
+
+def parse_limit(text: str) -> Limit:
+    """Return the limit of an expression such as `step_time>120ms`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _EXPRESSION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--fail-if {text!r} is not a condition", _EXAMPLE)
+    metric, comparison, bound = match.groups()
+    is_relative = bound[0] in "+-"
+    if is_relative and not (bound.endswith("%") and _NUMBER.fullmatch(bound[1:-1].strip())):
+        raise UsageError(f"--fail-if {text!r}: {bound} is not a change in percent", "write for example +5%")
+    return Limit(text, metric, comparison, bound, is_relative)
+
+
+def tolerance_limits(text: str) -> tuple[Limit, ...]:
+    """Return the limits of `--tolerance 5%`: modelled and measured time of a step.
+
+    Raises:
+        UsageError: it is not a percentage.
+    """
+    number = text.strip().removesuffix("%").strip()
+    if not _NUMBER.fullmatch(number):
+        raise UsageError(f"--tolerance {text} is not a percentage", "write for example 5%")
+    return tuple(parse_limit(f"{name}>+{number}%") for name in (STEP_DEVICE_TIME, STEP_TIME))
+
+
+def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) -> tuple[LimitResult, ...]:
+    """Hold limits against a profile.
+
+    Args:
+        trace: the profile.
+        limits: conditions under which it fails.
+        baseline: what relative limits refer to.
+
+    Raises:
+        UsageError: a metric or a number is unknown, or a relative limit has no baseline.
+    """
+    own = _Numbers(trace)
+    other = None if baseline is None else _Numbers(baseline)
+    reasons = () if baseline is None else compare(baseline, trace).reasons
+    return tuple(_result(limit, own, other, reasons) for limit in limits)
+
+
+def overall(results: Sequence[LimitResult]) -> LimitOutcome:
+    """Return what all limits come to: failed if one is, else inconclusive if one is."""
+    outcomes = {result.outcome for result in results}
+    if LimitOutcome.FAILED in outcomes:
+        return LimitOutcome.FAILED
+    return (
+        LimitOutcome.INCONCLUSIVE
+        if LimitOutcome.INCONCLUSIVE in outcomes or not results
+        else LimitOutcome.PASSED
+    )
+
+
+def to_junit(results: Sequence[LimitResult], name: str) -> str:
+    """Return the results as a JUnit file: failures, and errors for what is inconclusive."""
+    kinds = {LimitOutcome.FAILED: "failure", LimitOutcome.INCONCLUSIVE: "error"}
+    counts = [sum(result.outcome is outcome for result in results) for outcome in kinds]
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f'<testsuite name={_attribute(name)} tests="{len(results)}" failures="{counts[0]}" errors="{counts[1]}">',
+    ]
+    for result in results:
+        case = f'  <testcase classname="neuron-profile check" name={_attribute(result.limit)}'
+        kind = kinds.get(result.outcome)
+        lines.append(
+            f"{case}><{kind} message={_attribute(result.text)}/></testcase>" if kind else f"{case}/>"
+        )
+    return "\n".join([*lines, "</testsuite>"]) + "\n"
+
+
+def to_markdown(results: Sequence[LimitResult]) -> str:
+    """Return the results as a table for a pull request."""
+    lines = [
+        f"**neuron-profile check: {overall(results)}**",
+        "",
+        "| limit | outcome | result |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{cell(result.limit)}` | {result.outcome} | {cell(result.text)} |" for result in results]
+    return "\n".join(lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """Return text for a cell of a Markdown table."""
+    return printable(text).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(printable(text))
+
+
+class _Numbers:
+    """The metrics of one profile: of each core, and of its steps."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.metrics: dict[str, list[ProfileMetric]] = {}
+        for core in summarise(trace).cores:
+            for metric in core.metrics:
+                self.metrics.setdefault(metric.name, []).append(metric)
+        found = find_steps(trace)
+        nothing: Int64s = np.zeros(0, dtype=np.int64)
+        self.steps: Int64s = np.concatenate([nothing, *(each.duration_ns[each.steady] for each in found)])
+        device = np.concatenate([nothing, *(each.device_ns[each.steady] for each in found)])
+        if len(self.steps):
+            self.metrics[STEP_TIME] = [ProfileMetric(STEP_TIME, float(np.median(self.steps)) / 1e9, "s")]
+        if device.any():
+            self.metrics[STEP_DEVICE_TIME] = [
+                ProfileMetric(STEP_DEVICE_TIME, float(np.median(device)) / 1e9, "s")
+            ]
+
+    def metric(self, name: str, comparison: str) -> ProfileMetric | None:
+        """Return the metric of the core nearest to the limit."""
+        found = self.metrics.get(name)
+        if not found:
+            return None
+        nearest = max if comparison.startswith(">") else min
+        return nearest(found, key=lambda metric: metric.value)
+
+
+def _result(limit: Limit, own: _Numbers, baseline: _Numbers | None, reasons: Sequence[str]) -> LimitResult:
+    found = own.metric(limit.metric, limit.comparison)
+    if found is None:
+        if own.metrics and limit.metric not in (STEP_TIME, STEP_DEVICE_TIME):
+            known = sorted({*own.metrics, STEP_TIME, STEP_DEVICE_TIME})
+            remedy = did_you_mean(
+                limit.metric, known, otherwise="neuron-profile summary --json lists the metrics"
+            )
+            raise UsageError(f"--fail-if {limit.text!r}: unknown metric {limit.metric}", remedy)
+        return _inconclusive(limit, f"the profile has no {limit.metric}")
+    if not limit.is_relative:
+        bound = _bound(limit, found.unit)
+        failed = _COMPARE[limit.comparison](found.value, bound)
+        outcome = LimitOutcome.FAILED if failed else LimitOutcome.PASSED
+        return LimitResult(limit.text, outcome, found.value, None, f"{limit.metric} is {metric_text(found)}")
+    if baseline is None:
+        raise UsageError(f"--fail-if {limit.text!r} needs a baseline", "give --baseline DIR")
+    if reasons:
+        return _inconclusive(limit, f"not comparable: {'; '.join(reasons)}", found.value)
+    before = baseline.metric(limit.metric, limit.comparison)
+    if before is None:
+        return _inconclusive(limit, f"the baseline has no {limit.metric}", found.value)
+    return _relative(limit, found, before, (own, baseline))
+
+
+def _relative(
+    limit: Limit, found: ProfileMetric, before: ProfileMetric, numbers: tuple[_Numbers, _Numbers]
+) -> LimitResult:
+    if not before.value:
+        if found.value:
+            return _inconclusive(limit, f"{limit.metric} of the baseline is 0", found.value)
+        change = 0.0
+    else:
+        change = 100 * (found.value - before.value) / abs(before.value)
+    bound = float(limit.bound[1:-1]) * (-1 if limit.bound[0] == "-" else 1)
+    failed = _COMPARE[limit.comparison](change, bound)
+    text = f"{limit.metric} {metric_text(before)} -> {metric_text(found)} ({change:+.2f} %)"
+    outcome = LimitOutcome.FAILED if failed else LimitOutcome.PASSED
+    if limit.metric == STEP_TIME and failed:
+        own, baseline = numbers
+        test = step_change(baseline.steps, own.steps)
+        if test.verdict is StepVerdict.INCONCLUSIVE:
+            outcome, text = LimitOutcome.INCONCLUSIVE, f"{text}, but of fewer than 5 steps"
+        elif test.verdict is StepVerdict.SAME:
+            outcome, text = LimitOutcome.PASSED, f"{text}, which may be chance (p = {test.p_value:.2g})"
+    return LimitResult(limit.text, outcome, found.value, before.value, text)
+
+
+def _inconclusive(limit: Limit, text: str, value: float | None = None) -> LimitResult:
+    return LimitResult(limit.text, LimitOutcome.INCONCLUSIVE, value, None, text)
+
+
+def _bound(limit: Limit, unit: str) -> float:
+    """Return the bound of an absolute limit in the unit of its metric."""
+    text = limit.bound
+    plain = text.removesuffix("%").strip() if unit == "%" else text
+    if _NUMBER.fullmatch(plain):
+        return float(plain)
+    try:
+        match unit:
+            case "s":
+                return parse_duration_ns(text, needs_unit=True) / 1e9
+            case "B":
+                return float(parse_size(text))
+    except UsageError as error:
+        raise UsageError(f"--fail-if {limit.text!r}: {error.message}", error.remedy) from error
+    raise UsageError(f"--fail-if {limit.text!r}: {text} is not a number", _EXAMPLE)
