@@ -32,7 +32,7 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 _HEADER = _SOURCE.with_name("device_views.h")
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
-_VIEWS = ("as_strided", "view", "_reshape_alias")
+_VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
 _DONE, _FAILED, _INTERRUPTED = 0, 1, 2
 _CALLBACK = ctypes.CFUNCTYPE(
     ctypes.c_int,

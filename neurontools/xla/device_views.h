@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/UndefinedTensorImpl.h>
+#include <c10/core/WrapDimMinimal.h>
 #include <torch/csrc/stable/c/shim.h>
 
 #include <optional>
@@ -98,13 +99,39 @@ void view(StableIValue* stack, uint64_t, uint64_t) {
   stack[0] = self.view(shape, *strides, self->storage_offset());
 }
 
+// torch's kernels of the two would go through the dispatcher again, to as_strided.
+StableIValue swap_dimensions(Argument& self, int64_t one, int64_t other) {
+  at::DimVector shape(self->sizes()), strides(self->strides());
+  if (one != other) {
+    std::swap(shape[one], shape[other]);
+    std::swap(strides[one], strides[other]);
+  }
+  return self.view(shape, strides, self->storage_offset());
+}
+
+void transpose(StableIValue* stack, uint64_t, uint64_t) {
+  Argument self(stack[0]);
+  const int64_t one = c10::maybe_wrap_dim(static_cast<int64_t>(stack[1]), self->dim());
+  const int64_t other = c10::maybe_wrap_dim(static_cast<int64_t>(stack[2]), self->dim());
+  stack[0] = swap_dimensions(self, one, other);
+}
+
+void transpose_matrix(StableIValue* stack, uint64_t, uint64_t) {
+  Argument self(stack[0]);
+  const int64_t dimensions = self->dim();
+  TORCH_CHECK(dimensions <= 2, "t() expects a tensor with <= 2 dimensions, but self is ", dimensions, "D");
+  stack[0] = swap_dimensions(self, 0, dimensions == 2 ? 1 : 0);
+}
+
 // Registers the kernels and returns whether torch has taken them.
 bool register_all() {
   TorchLibraryHandle library = nullptr;  // never freed: the kernels stay for as long as the process runs
   if (aoti_torch_library_init_impl("aten", "PrivateUse1", __FILE__, __LINE__, &library)) return false;
   return !torch_library_impl(library, "as_strided", &as_strided, TORCH_ABI_VERSION) &&
          !torch_library_impl(library, "view", &view, TORCH_ABI_VERSION) &&
-         !torch_library_impl(library, "_reshape_alias", &reshape_alias, TORCH_ABI_VERSION);
+         !torch_library_impl(library, "_reshape_alias", &reshape_alias, TORCH_ABI_VERSION) &&
+         !torch_library_impl(library, "t", &transpose_matrix, TORCH_ABI_VERSION) &&
+         !torch_library_impl(library, "transpose.int", &transpose, TORCH_ABI_VERSION);
 }
 
 }  // namespace views

@@ -21,6 +21,7 @@ from neurontools.xla import api, device, device_guard
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard, register_views
 from neurontools.xla.geometry import META
+from neurontools.xla.operators import find_overload
 from neurontools.xla.tensor_kernels import storage_kernels
 
 if TYPE_CHECKING:
@@ -309,6 +310,8 @@ VIEWS = [
     ("view", [[6, 2], [-1], [2, -1, 2], [-2], [-1, -1], [5], [0, -1], [], [3, 4, 1]]),
     ("as_strided", [[[2, 3], [4, 1]], [[2], [0], 3], [[], [], None], [[2], [1, 1]], [[2], [-1]], [[2], [1], -1]]),
     ("_reshape_alias", [[[12], [1]], [[2, 6], [6, 1]], [[4, 3], [1, 4]]]),
+    ("t", [[]]),
+    ("transpose.int", [[0, 1], [-1, -2], [1, 1], [0, 2], [-4, 0]]),
 ]  # fmt: skip
 BASES = [
     lambda: torch.arange(12.0).view(3, 4).to("xla"),
@@ -316,14 +319,16 @@ BASES = [
     lambda: torch.arange(24).view(6, 4).to("xla")[::2][1:],
     lambda: torch.ones(0, 3).to("xla"),
     lambda: torch.ones(12, device="xla:1"),
+    lambda: torch.arange(24.0).view(2, 3, 4).to("xla"),
+    lambda: torch.tensor(1.5).to("xla"),
 ]
 
 
 def outcome(call: Callable[[], torch.Tensor]) -> object:
     try:
         made = call()
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
+    except (RuntimeError, IndexError) as error:
+        return (type(error), str(error).splitlines()[0])
     return (made.dtype, made.device, made.shape, made.stride(), made.storage_offset())
 
 
@@ -333,7 +338,7 @@ def test_views_in_cpp_are_those_of_torch_with_its_messages(
 ) -> None:
     tensor = base()
     for name, cases in VIEWS:
-        overload = getattr(torch.ops.aten, name).default
+        overload = find_overload(f"aten::{name}")
         for case in cases:
             arguments = [case] if name == "view" else case
             wanted = outcome(lambda: overload.redispatch(META, tensor, *arguments))  # noqa: B023  called at once
