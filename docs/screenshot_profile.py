@@ -14,19 +14,28 @@ from pathlib import Path
 
 from tests.tui.svg import slim
 
-ZOOM = ("down", "down", "down", "down", "tab", *["w"] * 12)
+PAGES = (
+    ("", ("down", "tab", "tab", "tab")),
+    ("-overview", ("f1",)),
+    ("-operators", ("f3",)),
+    ("-tree", ("f4",)),
+    ("-roofline", ("f5",)),
+    ("-memory", ("f6",)),
+    ("-source", ("f8",)),
+)
 
 
 async def take(capture: Path, theme: str) -> dict[str, str]:
-    """Open a capture, zoom in on the first executions and return what the viewer shows, then its other pages."""
+    """Open a capture and return what the viewer shows at first, with an event selected, then its other pages."""
     from neurontools.profiler.trace.load import load
     from neurontools.tui.profile.app import ProfileApp
 
     pictures = {}
     app = ProfileApp(load(str(capture)), theme=theme)
-    async with app.run_test(size=(120, 24)) as pilot:
+    async with app.run_test(size=(120, 34)) as pilot:
         await pilot.pause(1)
-        for name, keys in (("", ZOOM), ("-summary", ("2",)), ("-operators", ("3",))):
+        await app.workers.wait_for_complete()
+        for name, keys in PAGES:
             await pilot.press(*keys)
             await pilot.pause(1)
             pictures[f"neuron-profile{name}.svg"] = slim(app.export_screenshot())

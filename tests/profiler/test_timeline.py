@@ -63,9 +63,9 @@ def test_something_is_drawn_wherever_something_happened(
             for number, (start, duration) in enumerate(events)
             if first <= start < last or start < first < start + duration
         ]
-        assert (cells.eighths[cell] > 0) == bool(touching)
+        assert (cells.heights()[cell] > 0) == bool(touching)
         assert (cells.event[cell] in touching) if touching else cells.event[cell] == NO_EVENT
-        assert (cells.eighths[cell] == 8) == (cells.busy_ns[cell] == last - first)
+        assert (cells.heights()[cell] == 8) == (cells.busy_ns[cell] == last - first)
 
 
 @given(EVENTS, VIEWS)

@@ -291,6 +291,7 @@ async def take_profile(directory: Path, theme: str) -> None:
     """Take the profile viewer."""
     from neurontools.profiler.trace.load import load
     from neurontools.tui.profile.app import ProfileApp
+    from neurontools.tui.profile.pages import PAGE_NAMES
     from tests.profiler.conftest import Maker
 
     with tempfile.TemporaryDirectory() as folder:
@@ -299,8 +300,8 @@ async def take_profile(directory: Path, theme: str) -> None:
         async with app.run_test(size=SIZES[0]) as pilot:
             for width, height in SIZES:
                 await pilot.resize_terminal(width, height)
-                for key, what in (("1", "timeline"), ("2", "summary"), ("3", "operators")):
-                    await pilot.press(key)
+                for number, what in enumerate(PAGE_NAMES, 1):
+                    await pilot.press(f"f{number}")
                     await pilot.pause()
                     app.save_screenshot(f"profile-{what}-{width}x{height}-{theme}.svg", str(directory))
 

@@ -1,24 +1,24 @@
-"""The profile viewer: timeline, summary and operators of a trace in the terminal."""
+"""The profile viewer: pages about a trace in the terminal; the library does all computing."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.widgets import ContentSwitcher, Input
 
 from neurontools.base import units
-from neurontools.base.text import plural, printable, printable_lines
+from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary import event_details
-from neurontools.profiler.analysis.summary_text import report, to_text
 from neurontools.tui.names import AUTO
+from neurontools.tui.profile.operators import OperatorsPage
+from neurontools.tui.profile.page import ProfilePage
+from neurontools.tui.profile.pages import PAGE_NAMES, make_page
 from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.widgets.chrome import head_line, pages_line
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
@@ -33,19 +33,15 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.profile.page import Asked, ShowEvent
     from neurontools.tui.widgets.chrome import ChromeLine
+    from neurontools.tui.widgets.theme import Theme
 
-TABLE_ROWS = 500
-VIEWS = ("timeline", "summary", "operators")
-_FEET = {
-    "timeline": "←→ move  + - zoom  tab event  / search  g time  ⏎ details",
-    "summary": "↑↓ scroll",
-    "operators": "↑↓ select",
-}
+FIRST_PAGE = "timeline"
 _HINTS = (("?", "help"), ("^p", "palette"), ("q", "quit"))
 _QUESTIONS = {
     "search": ("Search operations", "regular expression, for example aten\\.mm"),
-    "time": ("Go to time", "since the first event, for example 1.5ms"),
+    "time": ("Go to time", "as on the axis, for example 1.5ms"),
 }
 
 
@@ -91,29 +87,25 @@ def bindings_text(*groups: Iterable[BindingType]) -> str:
     return "\n".join(f"{keys.ljust(width)}  {purpose}" for keys, purpose in rows)
 
 
-def _cell(text: str) -> Text:
-    """Return the text of a profile for a table, which would take a plain one as markup."""
-    return Text(printable(text))
-
-
 class ProfileApp(ThemedApp):
-    """Views of one trace; the library does all computing."""
+    """Pages about one trace.
+
+    Args:
+        trace: what is shown.
+        directory: where pictures of the screen are saved.
+        theme: name of a theme, or "auto".
+    """
 
     TITLE = "neuron-profile"
     CSS = """
     Screen:ansi { background: ansi_default; }
-    ContentSwitcher { height: 1fr; border: round $foreground 25%; border-title-color: $foreground;
-        border-subtitle-color: $foreground 60%; }
-    #summary { height: 1fr; }
-    #summary Static { width: auto; height: auto; padding: 0 1; }
-    DataTable { height: 1fr; background: transparent; }
-    DataTable > .datatable--header { background: transparent; color: $foreground 60%; }
-    DataTable > .datatable--cursor { background: $foreground 12%; color: $foreground; text-style: bold; }
+    ContentSwitcher { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1,1", "tab('timeline')", "timeline", key_display="F1 1"),
-        Binding("f2,2", "tab('summary')", "summary", key_display="F2 2"),
-        Binding("f3,3", "tab('operators')", "operators", key_display="F3 3"),
+        *(
+            Binding(f"f{number},{number}", f"tab('{name}')", name, key_display=f"F{number} {number}")
+            for number, name in enumerate(PAGE_NAMES, 1)
+        ),
         Binding("ctrl+s,e", "screenshot_file", "save the screen as SVG", key_display="ctrl+s e"),
         Binding("ctrl+t", "next_theme", "next theme"),
         Binding("ctrl+p", "command_palette", "command palette"),
@@ -127,67 +119,75 @@ class ProfileApp(ThemedApp):
         self._trace = trace
         self._directory = directory
         self.look = MONOCHROME if self.no_color else theme_for(theme, dark=hinted_dark(os.environ))
-        self._view = VIEWS[0]
+        self._shown = FIRST_PAGE
 
     def compose(self) -> ComposeResult:
-        """Make the three views between the line of tabs and the line of keys."""
+        """Make the pages between the line of tabs and the line of keys."""
         yield LinePane(self.look.styles, id="head")
-        with ContentSwitcher(initial=VIEWS[0]):
-            yield TimelineView(self._trace, id="timeline")
-            with VerticalScroll(id="summary"):
-                yield Static(printable_lines(to_text(report(self._trace))), markup=False)
-            yield DataTable(id="operators", cursor_type="row")
+        with ContentSwitcher(initial=FIRST_PAGE):
+            for name in PAGE_NAMES:
+                yield make_page(name, self._trace, self.look)
         yield LinePane(self.look.styles, id="foot")
 
     def on_mount(self) -> None:
-        """Fill the table and start in the timeline."""
+        """Start in the timeline."""
         self.apply_theme(self.look)
-        table = self.query_one(DataTable)
-        table.add_columns("operator", "opcode", "engine", "count", "total", "share", "flops", "bytes")
-        table.add_rows(
-            (
-                *map(_cell, (operator.name, operator.opcode, operator.engine)),
-                operator.count,
-                units.format_ns(operator.total_ns),
-                f"{operator.share:.1%}",
-                units.format_count(operator.flops),
-                units.format_count(operator.bytes_moved),
-            )
-            for operator in top_operators(self._trace, TABLE_ROWS)
-        )
-        self.action_tab(VIEWS[0])
+        self.action_tab(FIRST_PAGE)
 
     def on_resize(self) -> None:
         """Draw the lines at the new width, once the app knows it."""
         self.call_later(self._paint)
 
     def on_click(self, event: events.Click) -> None:
-        """Show the view whose name is clicked."""
+        """Show the page whose name is clicked."""
         if len(self.screen_stack) > 1 or event.screen_y not in {0, self.size.height - 1}:
             return
         line = self._head() if event.screen_y == 0 else self._foot()
         position = line.at(event.screen_x)
         if position is not None:
-            self.action_tab(VIEWS[position])
+            self.action_tab(PAGE_NAMES[position])
 
     def action_tab(self, name: str) -> None:
-        """Show a view and give it the keys."""
-        self._view = name
-        frame = self.screen_stack[0].query_one(ContentSwitcher)
-        frame.current = name
-        frame.border_title = name.capitalize()
-        frame.border_subtitle = _FEET[name]
-        self.screen_stack[0].query_one(f"#{name}").focus()
+        """Show a page and give it the keys."""
+        self._shown = name
+        self.screen_stack[0].query_one(ContentSwitcher).current = name
+        page = self.page(name)
+        (page.view if isinstance(page, TimelinePage) else page).focus()
         self._paint()
 
+    def page(self, name: str) -> TimelinePage | ProfilePage:
+        """Return a page."""
+        found: TimelinePage | ProfilePage = self.screen_stack[0].query_one(f"#{name}")  # type: ignore[assignment]
+        return found
+
+    @property
+    def timeline(self) -> TimelineView:
+        """The timeline."""
+        return self.screen_stack[0].query_one(TimelineView)
+
+    def on_show_event(self, message: ShowEvent) -> None:
+        """Show an event in the timeline."""
+        self.action_tab(FIRST_PAGE)
+        self.timeline.show_closely(message.event)
+
+    def apply_theme(self, theme: Theme) -> None:
+        """Change the colours of the pages too."""
+        super().apply_theme(theme)
+        for view in self.screen_stack[0].query(TimelineView):
+            view.restyle(theme)
+        for page in self.screen_stack[0].query(ProfilePage):
+            page.look = theme
+
+    def _titles(self) -> list[str]:
+        return [name.capitalize() for name in PAGE_NAMES]
+
     def _head(self) -> ChromeLine:
-        names = [name.capitalize() for name in VIEWS]
         state = f"{plural(self._trace.event_count, 'event')}, {units.format_ns(self._trace.end_ns)}"
-        return head_line("neuron-profile", names, VIEWS.index(self._view), self.size.width, state=state)
+        current = PAGE_NAMES.index(self._shown)
+        return head_line("neuron-profile", self._titles(), current, self.size.width, state=state)
 
     def _foot(self) -> ChromeLine:
-        names = [name.capitalize() for name in VIEWS]
-        return pages_line(names, VIEWS.index(self._view), _HINTS, self.size.width)
+        return pages_line(self._titles(), PAGE_NAMES.index(self._shown), _HINTS, self.size.width)
 
     def _paint(self) -> None:
         for name, line in (("head", self._head()), ("foot", self._foot())):
@@ -199,8 +199,10 @@ class ProfileApp(ThemedApp):
         self.exit(code)
 
     def action_keys(self) -> None:
-        """Show every key."""
-        self.push_screen(TextScreen("Keys", bindings_text(TimelineView.BINDINGS, self.BINDINGS)))
+        """Show every key: of the page, then of all pages."""
+        page = self.page(self._shown)
+        own = TimelineView.BINDINGS if isinstance(page, TimelinePage) else page.key_bindings()
+        self.push_screen(TextScreen("Keys", bindings_text(own, self.BINDINGS)))
 
     def action_screenshot_file(self) -> None:
         """Save the screen as an SVG file that does not exist yet."""
@@ -215,6 +217,16 @@ class ProfileApp(ThemedApp):
         else:
             self.notify(f"saved {name}")
 
+    def on_asked(self, message: Asked) -> None:
+        """Ask for the text that names of a page contain."""
+
+        def filtered(text: str | None) -> None:
+            page = self.page("operators")
+            if text is not None and isinstance(page, OperatorsPage):
+                page.filter_by(text)
+
+        self.push_screen(Question("Filter", "text that names contain", message.value), filtered)
+
     def on_timeline_view_asked(self, message: TimelineView.Asked) -> None:
         """Ask, then search or go to a time."""
         title, placeholder = _QUESTIONS[message.what]
@@ -222,7 +234,10 @@ class ProfileApp(ThemedApp):
         self.push_screen(Question(title, placeholder), answer)
 
     def on_timeline_view_details_requested(self, message: TimelineView.DetailsRequested) -> None:
-        """Show the details of an event."""
+        """Show the details of an event over the page, where they are not beside it."""
+        page = self.page(FIRST_PAGE)
+        if isinstance(page, TimelinePage) and page.is_wide:
+            return
         rows = event_details(self._trace, message.event)
         width = max(len(name) for name, _ in rows)
         text = "\n".join(f"{name.ljust(width)}  {printable(value)}" for name, value in rows)
@@ -232,7 +247,7 @@ class ProfileApp(ThemedApp):
         if not pattern:
             return
         try:
-            hits = self.query_one(TimelineView).show_search(pattern)
+            hits = self.timeline.show_search(pattern)
         except NeuronToolsError as error:
             self.notify(error.message, severity="error", markup=False)
             return
@@ -243,6 +258,6 @@ class ProfileApp(ThemedApp):
         if not text:
             return
         try:
-            self.query_one(TimelineView).go_to(units.parse_duration_ns(text, needs_unit=True))
+            self.timeline.go_to(units.parse_duration_ns(text, needs_unit=True))
         except NeuronToolsError as error:
             self.notify(error.message, severity="error", markup=False)

@@ -1,8 +1,7 @@
-"""The timeline widget, one Line API widget: it draws rows of cells, pans, zooms and selects events."""
+"""The timeline widget, one Line API widget: it draws rows of cells, pans, zooms and selects events and stretches."""
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,125 +13,54 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from neurontools.base import units
-from neurontools.base.text import printable
-from neurontools.profiler.capture.format import NO_CORE
+from neurontools.base.text import plural, printable
+from neurontools.profiler.analysis.steady import steady_window
+from neurontools.profiler.trace.axis import WallAxis, device_axis
 from neurontools.profiler.trace.rows import NO_EVENT
-from neurontools.profiler.trace.timeline import EIGHTHS, TraceTimeline, Viewport, format_tick, tick_step
-from neurontools.tui.widgets.lines import BLOCKS
+from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
+from neurontools.tui.profile.timeline_drawing import (
+    DIM,
+    GUTTER,
+    PLAIN,
+    Drawing,
+    axis_text,
+    blank_cells,
+    line_contents,
+    row_lines,
+)
+from neurontools.tui.widgets.frames import MARKER
+from neurontools.tui.widgets.lines import Role, fixed
 
 if TYPE_CHECKING:
     from textual import events
 
-    from neurontools.profiler.trace.timeline import Cells, TimelineRow
-    from neurontools.profiler.trace.trace import Trace, TraceRow
+    from neurontools.profiler.trace.axis import Axis
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.theme import Theme
 
-_EIGHTHS = f" {BLOCKS}"
-PLAIN = Style()
-_SELECTED_BLOCK = Style(reverse=True, bold=True)
-_SELECTED_NAME = Style(bold=True, underline=True)
-_NAME_CELLS = 4
-_COLOURS = (
-    "#4e9bd6",
-    "#d98b4a",
-    "#5fb06a",
-    "#d6707a",
-    "#a58ad0",
-    "#b5976a",
-    "#d88fc0",
-    "#9aa5ad",
-    "#b9bd4f",
-    "#4fbcc4",
-    "#7f9be8",
-    "#e0a95f",
-)
-_BLOCK_STYLES = tuple(Style(color=colour) for colour in _COLOURS)
-_NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOURS)
-_FOUND = Style(underline=True, bold=True)
-_MONOCHROME = Style(reverse=True)
-
-GUTTER = 14
 _AXIS_LINES = 1
 _STATUS_LINES = 2
-_TICK_CELLS = 12
 _ZOOM = 0.5
 _PAN = 0.125
+_MARGIN = 0.01
+_AROUND = 1.5
+_MOST_LINES_A_ROW = 5
 _GROUP = Style(dim=True, bold=True)
-_AXIS = Style(dim=True)
-_LABEL = Style()
-_CURSOR = Style(bold=True, reverse=True)
+_RANGE = Style(reverse=True)
 
 
-def row_segments(
-    trace: Trace, row: TraceRow, cells: Cells, selected: int, found: frozenset[int], *, colours: bool
-) -> list[Segment]:
-    """Return a row's cells; consecutive cells of one event are one segment.
-
-    Args:
-        trace: the events.
-        row: whose cells they are.
-        cells: the contents.
-        selected: number of the selected event, or NO_EVENT.
-        found: numbers of the actions that a search found.
-        colours: whether operations get colours.
-    """
-    eighths, events = cells.eighths.tolist(), cells.event.tolist()
-    actions = row.events.at(np.maximum(cells.event - row.first, 0)).action.tolist()
-    segments: list[Segment] = []
-    first = 0
-    for column in range(1, len(events) + 1):
-        if column < len(events) and events[column] == events[first]:
-            continue
-        action = NO_EVENT if events[first] == NO_EVENT else actions[first]
-        segments += _run(
-            trace, action, eighths[first:column], found, selected=events[first] == selected, colours=colours
-        )
-        first = column
-    return segments
-
-
-def _run(
-    trace: Trace, action: int, eighths: list[int], found: frozenset[int], *, selected: bool, colours: bool
-) -> list[Segment]:
-    if action == NO_EVENT:
-        return [Segment(" " * len(eighths), PLAIN)]
-    name = trace.actions[action].name
-    block, named = _styles(name, selected=selected, found=action in found, colours=colours)
-    full = _full_stretch(eighths)
-    if full is None:
-        return [Segment("".join(_EIGHTHS[share] for share in eighths), block)]
-    first, last = full
-    short = printable(name.removeprefix("aten.").removesuffix(".default"))
-    text = short[: last - first].ljust(last - first)
-    return [
-        Segment("".join(_EIGHTHS[share] for share in eighths[:first]), block),
-        Segment(text, named),
-        Segment("".join(_EIGHTHS[share] for share in eighths[last:]), block),
-    ]
-
-
-def _styles(name: str, *, selected: bool, found: bool, colours: bool) -> tuple[Style, Style]:
-    """Return the style of blocks and of names."""
-    colour = zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
-    block = _BLOCK_STYLES[colour] if colours else PLAIN
-    named = _NAME_STYLES[colour] if colours else _MONOCHROME
-    if selected:
-        return block + _SELECTED_BLOCK, named + _SELECTED_NAME
-    return (block + _FOUND, named + _FOUND) if found else (block, named)
-
-
-def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:
-    """Return the first stretch of fully busy cells that has room for a name."""
-    first = 0
-    while first < len(eighths) and eighths[first] != EIGHTHS:
-        first += 1
-    last = first
-    while last < len(eighths) and eighths[last] == EIGHTHS:
-        last += 1
-    return (first, last) if last - first >= _NAME_CELLS else None
+def as_times(*times: int) -> Int64s:
+    """Return times as an array."""
+    return np.array(times, dtype=np.int64)
 
 
 class TimelineView(Widget, can_focus=True):
-    """Rows of a trace over time. A row and one of its events may be selected; zooming keeps that event in place."""
+    """Rows of a trace over time. A row and one of its events may be selected; zooming keeps that event in place.
+
+    The window is in positions on the axis: device time, or the wall clock. On device time, rows on the wall clock are
+    not shown.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "pan(-1)", "earlier", key_display="←/h", show=False),
@@ -143,13 +71,18 @@ class TimelineView(Widget, can_focus=True):
         Binding("down,j", "row(1)", "row below", key_display="↓/j", show=False),
         Binding("plus,w,equals_sign", "zoom(1)", "zoom in", key_display="+/w"),
         Binding("minus,s", "zoom(-1)", "zoom out", key_display="-/s", show=False),
-        Binding("f", "fit", "fit", show=False),
+        Binding("f", "fit", "fit a step; again: everything", show=False),
+        Binding("c", "clock", "device time or wall clock"),
         Binding("tab", "event(1)", "next event", key_display="Tab"),
         Binding("shift+tab", "event(-1)", "previous event", key_display="⇧Tab", show=False),
         Binding("slash", "ask('search')", "search", key_display="/"),
         Binding("n", "match(1)", "next match", show=False),
         Binding("N", "match(-1)", "previous match", key_display="N", show=False),
         Binding("g", "ask('time')", "go to time"),
+        Binding(
+            "left_square_bracket", "mark(0)", "begin a range at the event, or at the edge", key_display="["
+        ),
+        Binding("right_square_bracket", "mark(1)", "end it; also shift and drag", key_display="]"),
         Binding("enter", "details", "details", key_display="⏎"),
         Binding("escape", "deselect", "deselect", show=False),
     ]
@@ -170,36 +103,62 @@ class TimelineView(Widget, can_focus=True):
             super().__init__()
             self.event = event
 
-    def __init__(self, trace: Trace, *, id: str | None = None) -> None:  # noqa: A002
+    class Changed(Message):
+        """The window or what is selected changed."""
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._look = look
         self.timeline = TraceTimeline(trace)
-        self.view = Viewport.fit(self.timeline.total_ns, 1)
+        self.wall_axis = WallAxis(self.timeline.total_ns)
+        self.device_axis = device_axis(trace)
+        self.axis: Axis = self.device_axis or self.wall_axis
+        self.view = Viewport.fit(self.axis.total_ns, 1)
         self.selected_row = 0
         self.selected_event = NO_EVENT
+        self.marked: frozenset[int] = frozenset()
+        self.range: tuple[int, int] | None = None
         self.pattern = ""
         self.matches = self.timeline.search("(?!)")
         self._found: frozenset[int] = frozenset()
         self._scroll = 0
-        self._fitted = True
-        self._lines = _lines(self.timeline)
-        self._drawn: dict[int, list[Segment]] = {}
-        self._colours = True
+        self._fitted = "step"
+        self._window_name = ""
+        self._drawn: dict[int, list[list[Segment]]] = {}
+        self._lines: list[tuple[str | int, int]] = []
+        self._row_lines = 1
+        self._blank = ""
+        self._edges: Int64s = np.zeros(2, dtype=np.int64)
+        self._times = self._edges
+        self._drag: tuple[int, int, bool] | None = None
+        self._dragged = False
+        self._use_axis(self.axis)
 
     @property
     def trace(self) -> Trace:
         """The events."""
         return self.timeline.trace
 
-    def on_mount(self) -> None:
-        """Use the colours of the terminal."""
-        self._colours = not self.app.no_color
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """The selected stretch in times of the trace, else that of the window."""
+        first, last = self.range or (self.view.start_ns, self.view.end_ns)
+        found = self.axis.times(as_times(first, last)).tolist()
+        return found[0], found[1]
 
-    def on_resize(self, event: events.Resize) -> None:
+    def restyle(self, look: Theme) -> None:
+        """Draw in another theme."""
+        self._look = look
+        self._drawn.clear()
+        self.refresh()
+
+    def on_resize(self) -> None:
         """Keep the window on the screen's new width."""
-        columns = max(event.size.width - GUTTER, 1)
-        self.view = (
-            Viewport.fit(self.timeline.total_ns, columns) if self._fitted else self.view.resized(columns)
-        )
+        columns = max(self.size.width - GUTTER, 1)
+        if self._fitted:
+            self._fit(columns)
+        else:
+            self.view = self.view.resized(columns)
         self._changed()
 
     def show_search(self, pattern: str) -> int:
@@ -212,22 +171,52 @@ class TimelineView(Widget, can_focus=True):
         self.pattern = pattern
         self._found = self.timeline.matching_actions(pattern)
         if len(self.matches):
-            first = int((self.matches.start < self.view.start_ns).sum()) % len(self.matches)
+            start = self._time_of(self.view.start_ns)
+            first = int((self.matches.start < start).sum()) % len(self.matches)
             self.select(int(self.matches.events[first]))
         else:
             self._changed()
         return len(self.matches)
 
     def go_to(self, time_ns: int) -> None:
-        """Put a time (nanoseconds since the first event) in the middle of the window."""
-        self._show(self.view.centred(time_ns))
+        """Put a time that the axis shows in the middle of the window."""
+        position = int(self.axis.at_clock(as_times(time_ns))[0])
+        self._show(self.view.centred(position))
 
     def select(self, event: int) -> None:
         """Select an event and its row, and move the window to it where needed."""
         self.selected_event = event
         self.selected_row = self.timeline.row_of(event)
-        found = self.trace.event(event)
-        self._show(self.view.showing(found.start, found.duration))
+        if self.axis.is_device and self.timeline.rows[self.selected_row].row.track.measured:
+            self.action_clock()
+        first, last = self._positions_of(event)
+        self._show(self.view.showing(first, last - first))
+
+    def show_closely(self, event: int) -> None:
+        """Select an event and show it in the middle, a few times as wide."""
+        self.select(event)
+        first, last = self._positions_of(event)
+        self._show(self.view.over(first, max(last, first + 1), _AROUND))
+
+    def action_clock(self) -> None:
+        """Change between device time and the wall clock, and keep what is shown in view."""
+        other = self.wall_axis if self.axis.is_device else self.device_axis
+        if other is None:
+            self.app.notify("the profile has no device times", severity="warning")
+            return
+        first, last = self.axis.times(as_times(self.view.start_ns, self.view.end_ns)).tolist()
+        chosen = None if self.range is None else self.range_ns
+        self._use_axis(other)
+        self.view = Viewport.fit(other.total_ns, self.view.columns)
+        if chosen:
+            begin, end = other.positions(as_times(*chosen)).tolist()
+            self.range = begin, end
+        if self._fitted:
+            self._fit(self.view.columns)
+            self._changed()
+        else:
+            begin, end = other.positions(as_times(first, last)).tolist()
+            self._show(self.view.over(begin, end, 0))
 
     def action_pan(self, steps: int) -> None:
         """Move the window by eighths of its length."""
@@ -235,22 +224,29 @@ class TimelineView(Widget, can_focus=True):
 
     def action_zoom(self, direction: int) -> None:
         """Halve or double the window around the selected event, else around its middle."""
-        at_ns = self.view.start_ns + self.view.span_ns // 2
+        at = self.view.start_ns + self.view.span_ns // 2
         if self.selected_event != NO_EVENT:
-            selected = self.trace.event(self.selected_event)
-            middle = selected.start + selected.duration // 2
+            first, last = self._positions_of(self.selected_event)
+            middle = (first + last) // 2
             if self.view.start_ns <= middle <= self.view.end_ns:
-                at_ns = middle
-        self._show(self.view.zoomed(_ZOOM if direction > 0 else 1 / _ZOOM, at_ns))
+                at = middle
+        self._show(self.view.zoomed(_ZOOM if direction > 0 else 1 / _ZOOM, at))
 
     def action_fit(self) -> None:
-        """Show everything."""
-        self._show(Viewport.fit(self.timeline.total_ns, self.view.columns))
-        self._fitted = True
+        """Show one step; where that is shown already, everything."""
+        before = self.view
+        self._fitted = "step"
+        self._fit(self.view.columns)
+        if self.view == before:
+            self._fitted = "all"
+            self._fit(self.view.columns)
+        self._changed()
 
     def action_row(self, step: int) -> None:
         """Select the row above or below."""
-        self.selected_row = max(0, min(len(self.timeline.rows) - 1, self.selected_row + step))
+        shown = self._shown()
+        at = shown.index(self.selected_row) if self.selected_row in shown else 0
+        self.selected_row = shown[max(0, min(len(shown) - 1, at + step))]
         self.selected_event = NO_EVENT
         self._changed()
 
@@ -259,7 +255,7 @@ class TimelineView(Widget, can_focus=True):
         row = self.timeline.rows[self.selected_row]
         event = self.selected_event + step
         if self.selected_event == NO_EVENT:
-            event = row.event_at(self.view.start_ns)
+            event = row.event_at(self._time_of(self.view.start_ns))
         self.select(max(row.row.first, min(row.row.last - 1, event)))
 
     def action_match(self, step: int) -> None:
@@ -269,6 +265,18 @@ class TimelineView(Widget, can_focus=True):
             return
         self.select(int(self.matches.events[(self._match_number() + step) % len(self.matches)]))
 
+    def action_mark(self, end: int) -> None:
+        """Begin or end the range at the selected event, else at the edge of the window."""
+        at = (self.view.start_ns, self.view.end_ns)
+        if self.selected_event != NO_EVENT:
+            at = self._positions_of(self.selected_event)
+        first, last = self.range or (self.view.start_ns, self.view.end_ns)
+        first, last = (first, at[1]) if end else (at[0], last)
+        self.range = (first, max(last, first + 1)) if end else (min(first, last - 1), last)
+        if first >= last:
+            self.range = (at[0], max(at[1], at[0] + 1))
+        self._changed()
+
     def action_ask(self, what: str) -> None:
         """Ask the user for a search expression or a time."""
         self.post_message(self.Asked(what))
@@ -276,44 +284,83 @@ class TimelineView(Widget, can_focus=True):
     def action_details(self) -> None:
         """Show the selected event, or select the one in the middle of the window."""
         if self.selected_event == NO_EVENT:
-            middle = self.view.start_ns + self.view.span_ns // 2
+            middle = self._time_of(self.view.start_ns + self.view.span_ns // 2)
             self.select(self.timeline.rows[self.selected_row].event_at(middle))
         self.post_message(self.DetailsRequested(self.selected_event))
 
     def action_deselect(self) -> None:
-        """Select no event."""
+        """Select no event; where none is, no range."""
+        if self.selected_event == NO_EVENT:
+            self.range = None
         self.selected_event = NO_EVENT
         self._changed()
 
+    def mark_events(self, events: frozenset[int]) -> None:
+        """Point out events, such as those that the selected one depends on."""
+        if events != self.marked:
+            self.marked = events
+            self._drawn.clear()
+            self.refresh()
+
     def on_click(self, event: events.Click) -> None:
         """Select the event under the pointer."""
-        line = event.y - _AXIS_LINES + self._scroll
-        column = event.x - GUTTER
-        if not 0 <= line < len(self._lines) or isinstance(self._lines[line], str) or column < 0:
+        dragged, self._dragged = self._dragged, False
+        y = event.y - self.gutter.top
+        line = y - _AXIS_LINES + self._scroll
+        column = event.x - self.gutter.left - GUTTER
+        if dragged or not _AXIS_LINES <= y < self.size.height - _STATUS_LINES:
             return
-        self.selected_row = self._lines[line]  # type: ignore[assignment]
-        edges = self.view.edges()
-        found = int(
-            self.timeline.rows[self.selected_row].cells(edges).event[min(column, self.view.columns - 1)]
-        )
-        self.selected_event = found
+        if not 0 <= line < len(self._lines) or column < 0:
+            return
+        content = self._lines[line][0]
+        if isinstance(content, str):
+            return
+        self.selected_row = content
+        cells = self.timeline.rows[content].cells(self._times, np.diff(self._edges))
+        self.selected_event = int(cells.event[min(column, self.view.columns - 1)])
         self._changed()
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begin to drag: with shift a range, else the window."""
+        self._dragged = False
+        if event.button == 1:
+            self._drag = event.x, self.view.start_ns, event.shift
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Move the window with the pointer, or extend the range to it."""
+        if self._drag is None or (event.x == self._drag[0] and not self._dragged):
+            return
+        self._dragged = True
+        x, start, is_range = self._drag
+        if is_range:
+            first, last = sorted((self._position_at(x), self._position_at(event.x)))
+            self.range = first, max(last, first + 1)
+            self._changed()
+        else:
+            self._show(self.view.at(start + int((x - event.x) * self.view.ns_per_cell)))
+
+    def on_mouse_up(self) -> None:
+        """End dragging."""
+        if self._drag is not None:
+            self._drag = None
+            self.release_mouse()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Zoom in at the pointer."""
         event.stop()
-        self._show(self.view.zoomed(_ZOOM, self._time_at(event.x)))
+        self._show(self.view.zoomed(_ZOOM, self._position_at(event.x)))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Zoom out at the pointer."""
         event.stop()
-        self._show(self.view.zoomed(1 / _ZOOM, self._time_at(event.x)))
+        self._show(self.view.zoomed(1 / _ZOOM, self._position_at(event.x)))
 
     def render_line(self, y: int) -> Strip:
         """Draw a line of the widget."""
         width, height = self.size
         if y == 0:
-            segments = self._axis()
+            segments = self._axis_line()
         elif y >= height - _STATUS_LINES:
             text = self._status()[y - (height - _STATUS_LINES)]
             segments = [Segment(printable(text)[:width], PLAIN)]
@@ -325,43 +372,58 @@ class TimelineView(Widget, can_focus=True):
     def _body(self, line: int) -> list[Segment]:
         if line >= len(self._lines):
             return []
-        shown = self._lines[line]
+        shown, part = self._lines[line]
         if isinstance(shown, str):
             return [Segment(shown, _GROUP)]
         if shown not in self._drawn:
             self._drawn[shown] = self._row(shown)
-        return self._drawn[shown]
+        return self._drawn[shown][part]
 
-    def _row(self, number: int) -> list[Segment]:
+    def _row(self, number: int) -> list[list[Segment]]:
         row = self.timeline.rows[number]
-        style = _CURSOR if number == self.selected_row else _LABEL
-        label = Segment(printable(f" {row.row.name}")[: GUTTER - 1].ljust(GUTTER - 1), style)
-        cells = row.cells(self.view.edges())
-        segments = row_segments(
-            self.trace, row.row, cells, self.selected_event, self._found, colours=self._colours
-        )
-        return [label, Segment("│", _AXIS), *segments]
+        cells = row.cells(self._times, np.diff(self._edges))
+        colours = not self.app.no_color
+        drawing = Drawing(self.trace, self.selected_event, self._found, self.marked, self._blank, colours)
+        lines = row_lines(drawing, row.row, cells, self._row_lines)
+        label = fixed(row.row.name, GUTTER - 2)
+        texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
+        edge = Segment("│", DIM)
+        return [
+            [*self._label(text, selected=number == self.selected_row), edge, *line]
+            for text, line in zip(texts, lines, strict=True)
+        ]
 
-    def _axis(self) -> list[Segment]:
-        view = self.view
-        step = tick_step(view.span_ns, view.columns // _TICK_CELLS)
-        text = [" "] * view.columns
-        free = 0
-        for time_ns in range(-(-view.start_ns // step) * step, view.end_ns, step):
-            mark = "╵" + format_tick(time_ns, step)
-            column = view.column_of(time_ns)
-            if free <= column <= view.columns - len(mark):
-                text[column : column + len(mark)] = mark
-                free = column + len(mark) + 1
-        return [Segment("time".ljust(GUTTER), _AXIS), Segment("".join(text), _AXIS)]
+    def _label(self, text: str, *, selected: bool) -> list[Segment]:
+        if not selected:
+            return [Segment(f" {text}", PLAIN)]
+        styles = self._look.styles
+        return [Segment(MARKER, styles[Role.CURSOR]), Segment(text, styles[Role.ON_STRONG])]
+
+    def _axis_line(self) -> list[Segment]:
+        text = axis_text(self.axis, self.view)
+        head = Segment(self.axis.name.ljust(GUTTER), DIM)
+        if self.range is None:
+            return [head, Segment(text, DIM)]
+        first, last = (
+            max(0, min(self.view.columns, self.view.column_of(position))) for position in self.range
+        )
+        last = max(last, first + 1)
+        return [
+            head,
+            Segment(text[:first], DIM),
+            Segment(text[first:last], _RANGE),
+            Segment(text[last:], DIM),
+        ]
 
     def _status(self) -> tuple[str, str]:
         view = self.view
-        in_view = sum(row.count_between(view.start_ns, view.end_ns) for row in self.timeline.rows)
-        second = (
-            f"{units.format_ns(view.start_ns)} to {units.format_ns(view.end_ns)}, "
-            f"{units.format_ns(view.ns_per_cell)} a cell, {in_view} events start here"
-        )
+        edges = self._times[[0, -1]]
+        in_view = sum(self.timeline.rows[number].count_between(*edges.tolist()) for number in self._shown())
+        first, last = self.axis.clock(as_times(view.start_ns, view.end_ns)).tolist()
+        second = f"{units.format_ns(first)} to {units.format_ns(last)}"
+        if self._fitted == "step" and self._window_name:
+            second = f"{self._window_name}, {second}"
+        second += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
         if self.pattern:
             position = f"{self._match_number() + 1} of " if len(self.matches) else ""
             second += f"  /{self.pattern}: {position}{len(self.matches)} hits"
@@ -371,10 +433,14 @@ class TimelineView(Widget, can_focus=True):
         row = self.timeline.rows[self.selected_row].row
         clock = "measured" if row.track.measured else "modelled"
         head = f"{row.label} ({clock})"
+        if self.range is not None:
+            first, last = self.axis.clock(as_times(*self.range)).tolist()
+            head = f"range {units.format_ns(last - first)} from {units.format_ns(first)}  {head}"
         if self.selected_event == NO_EVENT:
-            return f"{head}  {row.last - row.first} events, Tab selects"
+            return f"{head}  {plural(row.last - row.first, 'event')}, Tab selects"
         event = self.trace.event(self.selected_event)
-        place = f"at {units.format_ns(event.start)} for {units.format_ns(event.duration)}"
+        start = int(self.axis.clock(self.axis.positions(as_times(event.start)))[0])
+        place = f"at {units.format_ns(start)} for {units.format_ns(event.duration)}"
         run = f", run {event.execution}" if event.execution else ""
         return f"{head}  {event.action.name} {place}{run}"
 
@@ -388,43 +454,68 @@ class TimelineView(Widget, can_focus=True):
             at += 1
         return at
 
-    def _time_at(self, x: int) -> int:
-        column = max(0, min(self.view.columns - 1, x - GUTTER))
+    def _position_at(self, x: int) -> int:
+        column = max(0, min(self.view.columns - 1, x - self.gutter.left - GUTTER))
         return self.view.start_ns + column * self.view.span_ns // self.view.columns
+
+    def _time_of(self, position: int) -> int:
+        return int(self.axis.times(as_times(position))[0])
+
+    def _positions_of(self, event: int) -> tuple[int, int]:
+        """Return where an event is on the axis."""
+        found = self.trace.event(event)
+        first, last = self.axis.positions(as_times(found.start, found.start + found.duration)).tolist()
+        return first, last
+
+    def _shown(self) -> list[int]:
+        """Return the rows of the axis, by index."""
+        rows = enumerate(self.timeline.rows)
+        return [number for number, row in rows if not (self.axis.is_device and row.row.track.measured)]
+
+    def _use_axis(self, axis: Axis) -> None:
+        self.axis = axis
+        shown = self._shown()
+        if shown and self.selected_row not in shown:
+            self.selected_row, self.selected_event = shown[0], NO_EVENT
+
+    def _fit(self, columns: int) -> None:
+        everything = Viewport.fit(self.axis.total_ns, columns)
+        window = steady_window(self.trace, self.axis) if self._fitted == "step" else None
+        self._window_name = window.name if window else ""
+        self.view = everything.over(window.first, window.last, _MARGIN) if window else everything
 
     def _show(self, view: Viewport) -> None:
         self.view = view
-        self._fitted = False
+        self._fitted = ""
         self._changed()
 
     def _changed(self) -> None:
         self._drawn.clear()
+        self._edges = self.view.edges()
+        self._times = self.axis.times(self._edges)
+        self._blank = blank_cells(self.axis, self.view)
+        self._lay_out()
         self._scroll_to_row()
         self.refresh()
+        self.post_message(self.Changed())
+
+    def _lay_out(self) -> None:
+        """Give rows as many lines as fit."""
+        contents = line_contents(self.timeline.rows, self._shown())
+        rows = sum(isinstance(content, int) for content in contents)
+        room = self.size.height - _AXIS_LINES - _STATUS_LINES - (len(contents) - rows)
+        self._row_lines = max(1, min(_MOST_LINES_A_ROW, room // max(rows, 1)))
+        self._lines = [
+            (content, part)
+            for content in contents
+            for part in range(1 if isinstance(content, str) else self._row_lines)
+        ]
 
     def _scroll_to_row(self) -> None:
         room = max(1, self.size.height - _AXIS_LINES - _STATUS_LINES)
-        line = self._lines.index(self.selected_row)
+        line = next((at for at, content in enumerate(self._lines) if content[0] == self.selected_row), 0)
         if line < self._scroll + 1:
             self._scroll = max(0, line - 1)
-        elif line >= self._scroll + room:
-            self._scroll = line - room + 1
-
-
-def _lines(timeline: TraceTimeline) -> list[str | int]:
-    """Return what the lines show: a heading, or a row by its index."""
-    lines: list[str | int] = []
-    known: tuple[int, int, bool] | None = None
-    for number, row in enumerate(timeline.rows):
-        key = (row.row.process, row.row.nc, row.row.track.measured)
-        if key != known:
-            known = key
-            lines.append(_heading(row))
-        lines.append(number)
-    return lines
-
-
-def _heading(row: TimelineRow) -> str:
-    clock = "wall clock, measured" if row.row.track.measured else "device clock, modelled"
-    core = "" if row.row.nc == NO_CORE else f" NC{row.row.nc}"
-    return f"{row.row.process_label}{core}: {clock}"
+        elif line + self._row_lines > self._scroll + room:
+            self._scroll = line + self._row_lines - room
+        self._scroll = max(0, min(self._scroll, len(self._lines) - 1))

@@ -115,7 +115,7 @@ def critical_paths(trace: Trace) -> tuple[CriticalPath, ...]:
     found, problem = [], ""
     for neff_hash, count in counts.items():
         if trace.programs.get(neff_hash) is not None:
-            neff = parse(_read(trace, neff_hash))
+            neff = parse(read_neff(trace, neff_hash))
             try:
                 found.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
             except CompileError as error:
@@ -140,11 +140,8 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
         neff_hash: number in the name of the file.
         executions: how often it was executed.
     """
-    device = device_of(neff.flags)
-    machine = ModelledCore(device, neff.header.lnc, read_flags(neff.flags, device).matmul_dtype)
-    # The work of custom operators was counted when the NEFF was made.
-    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
-    schedule = plan(neff.graph, machine, custom)
+    machine = machine_of(neff)
+    schedule = schedule_of(neff, machine)
     parts, on_path = _parts(neff, schedule)
     path_ns = sum(part.part_ns for part in parts)
     names = [node.op for node in neff.graph.nodes]
@@ -164,7 +161,25 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
     )
 
 
-def _read(trace: Trace, neff_hash: str) -> bytes:
+def machine_of(neff: Neff) -> ModelledCore:
+    """Return the core that a NEFF was compiled for."""
+    device = device_of(neff.flags)
+    return ModelledCore(device, neff.header.lnc, read_flags(neff.flags, device).matmul_dtype)
+
+
+def schedule_of(neff: Neff, machine: ModelledCore) -> Schedule:
+    """Return the schedule of a program, made anew from its graph."""
+    # The work of custom operators was counted when the NEFF was made.
+    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
+    return plan(neff.graph, machine, custom)
+
+
+def read_neff(trace: Trace, neff_hash: str) -> bytes:
+    """Return the copy of a NEFF that a profile has.
+
+    Raises:
+        ProfileError: it is gone, or cannot be read.
+    """
     for directory in trace.directories:
         path = os.path.join(directory, f"neff_{neff_hash}.neff")
         if os.path.isfile(path):

@@ -106,7 +106,7 @@ def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupT
     """Return the totals of groups, those with most time first, at most `limit` of them."""
     names: dict[str, int] = {}
     by_action = np.array(
-        [names.setdefault(_label(action, by), len(names)) for action in trace.actions], dtype=np.int64
+        [names.setdefault(label_of(action, by), len(names)) for action in trace.actions], dtype=np.int64
     )
     parts = [
         _Events(
@@ -162,7 +162,8 @@ class _Events:
     weight: int
 
 
-def _label(action: TraceAction, by: By) -> str:
+def label_of(action: TraceAction, by: By) -> str:
+    """Return the group of an event; that of a rank is its row's."""
     match by:
         case By.OPERATOR:
             return action.name

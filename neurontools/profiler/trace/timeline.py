@@ -29,13 +29,19 @@ class Cells:
 
     Args:
         busy_ns: exact busy time.
-        eighths: 0 to 8 for drawing; at least 1 where anything happened, 8 only where the cell is busy throughout.
+        width_ns: how long the cells are.
         event: number in the trace of the event that the cell stands for, or NO_EVENT.
     """
 
     busy_ns: Int64s
-    eighths: Int64s
+    width_ns: Int64s
     event: Int64s
+
+    def heights(self, full: int = EIGHTHS) -> Int64s:
+        """Return 0 to `full` for drawing: at least 1 where anything happened, `full` only where a cell is busy throughout."""
+        share = np.minimum(-(-self.busy_ns * full // np.maximum(self.width_ns, 1)), full - 1)
+        found = np.where(self.busy_ns >= self.width_ns, full, share)
+        return np.where((self.event != NO_EVENT) & (found == 0), 1, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +61,18 @@ class TimelineRow:
     def __init__(self, row: TraceRow) -> None:
         self.row = row
 
-    def cells(self, edges: Int64s) -> Cells:
-        """Return the contents of the cells between edges (sorted int64, one more than cells)."""
-        width = np.diff(edges)
+    def cells(self, edges: Int64s, widths: Int64s | None = None) -> Cells:
+        """Return the contents of the cells between edges.
+
+        Args:
+            edges: times of the trace, sorted, one more than cells.
+            widths: how long the cells are on the axis, where gaps are shorter; by default as long as in the trace.
+        """
+        width = np.diff(edges) if widths is None else widths
         busy = self.row.events.busy_between(edges)
         opened = self.row.events.first_from(edges)
         event = self._or_running(self.row.events.longest(opened), edges, opened)
-        eighths = np.where(busy >= width, EIGHTHS, np.minimum(-(-busy * EIGHTHS // np.maximum(width, 1)), 7))
-        eighths = np.where((event != NO_EVENT) & (eighths == 0), 1, eighths)
-        return Cells(busy, eighths, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
+        return Cells(busy, width, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
 
     def event_at(self, time_ns: int) -> int:
         """Return the event that runs at a time, else the next event, else the last."""
@@ -202,6 +211,17 @@ class Viewport:
         """Return the window moved by a share of its length; at least by a nanosecond."""
         step = int(self.span_ns * share) or (1 if share > 0 else -1)
         return _bounded(replace(self, start_ns=self.start_ns + step))
+
+    def at(self, start_ns: int) -> Viewport:
+        """Return the window from another time on."""
+        return _bounded(replace(self, start_ns=start_ns))
+
+    def over(self, start_ns: int, end_ns: int, margin: float) -> Viewport:
+        """Return the window of a stretch, with a share of its length on both sides."""
+        around = int((end_ns - start_ns) * margin)
+        return _bounded(
+            replace(self, start_ns=start_ns - around, span_ns=max(end_ns - start_ns + 2 * around, 1))
+        )
 
     def centred(self, time_ns: int) -> Viewport:
         """Return the window with a time in its middle."""

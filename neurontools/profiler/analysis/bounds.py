@@ -1,0 +1,57 @@
+"""What bounds a step: the host, or the engine that works most while the device executes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neurontools.profiler.analysis.summary import engine_totals
+
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.trace import Trace
+
+_CLEAR = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShare:
+    """Part of the modelled time of all executions (0 to 1) in which an engine works."""
+
+    engine: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBound:
+    """What bounds executions, modelled.
+
+    Args:
+        device_ns: all executions.
+        engines: those that work, most first.
+        text: the verdict in a few words.
+    """
+
+    device_ns: int
+    engines: tuple[EngineShare, ...]
+    text: str
+
+
+def device_bound(trace: Trace) -> DeviceBound | None:
+    """Return what bounds the executions of a trace, None without modelled ones."""
+    device_ns = sum(int(runs.device_ns.sum()) for runs in trace.runs)
+    if device_ns == 0:
+        return None
+    engines = [EngineShare(each.engine, each.busy_ns / device_ns) for each in engine_totals(trace)]
+    engines.sort(key=lambda each: (-each.share, each.engine))
+    if not engines:
+        return None
+    first = engines[0]
+    names = {
+        "Tensor": "matrix products bound it",
+        "DMA": "data movement bounds it",
+        "CC-cores": "collectives bound it",
+    }
+    text = names.get(first.engine, f"the {first.engine} engine bounds it")
+    if first.share < _CLEAR:
+        text = "no engine works half of the time: operators wait for each other"
+    return DeviceBound(device_ns, tuple(engines), text)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neurontools.profiler.analysis.ranges import range_statistics
+from neurontools.profiler.analysis.steady import steady_window
+from neurontools.profiler.trace.axis import DeviceAxis, WallAxis, device_axis
+
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.trace import Trace
+
+# Lengths of executions and of the gaps after them.
+STRETCHES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 10**12)), min_size=1, max_size=20)
+
+
+def axis_of(stretches: list[tuple[int, int]], band_ns: int) -> DeviceAxis:
+    starts, ends, now = [], [], 5
+    for length, gap in stretches:
+        starts.append(now)
+        ends.append(now + length)
+        now += length + gap
+    return DeviceAxis(np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64), band_ns)
+
+
+@given(STRETCHES, st.integers(1, 500))
+def test_every_moment_of_an_execution_has_its_own_position(
+    stretches: list[tuple[int, int]], band_ns: int
+) -> None:
+    axis = axis_of(stretches, band_ns)
+    times = np.concatenate([np.arange(a, b) for a, b in zip(axis.starts, axis.ends, strict=True)])
+    positions = axis.positions(times)
+    assert (np.diff(positions) > 0).all()
+    assert (axis.times(positions) == times).all()
+    assert (axis.at_clock(axis.clock(positions)) == positions).all()
+    assert axis.clock(np.array([axis.total_ns]))[0] == sum(length for length, _ in stretches)
+
+
+@given(STRETCHES, st.integers(1, 500))
+def test_gaps_are_no_wider_than_a_band_and_time_never_runs_backwards(
+    stretches: list[tuple[int, int]], band_ns: int
+) -> None:
+    axis = axis_of(stretches, band_ns)
+    assert (np.diff(axis.times(np.arange(axis.total_ns + 1))) >= 0).all()
+    gaps = axis.gaps(0, axis.total_ns)
+    assert [gap.length_ns for gap in gaps] == [gap for _, gap in stretches[:-1]]
+    assert [gap.width for gap in gaps] == [min(gap, band_ns) for _, gap in stretches[:-1]]
+
+
+def test_executions_of_several_cores_share_an_axis(trace: Trace) -> None:
+    axis = device_axis(trace)
+    assert axis is not None
+    assert len(axis.starts) == 10
+    assert axis.clock(np.array([axis.total_ns])).tolist() == [10 * 25_000]
+
+
+def test_the_steady_window_is_an_execution_after_the_first(trace: Trace) -> None:
+    axis = device_axis(trace)
+    assert axis is not None
+    window = steady_window(trace, axis)
+    assert window is not None
+    assert window.last - window.first == 25_000
+    assert window.name == "execution 3"
+    wall = steady_window(trace, WallAxis(trace.end_ns))
+    assert wall is not None
+    assert wall.last - wall.first == 25_000
+
+
+def test_a_stretch_has_the_busy_time_of_its_rows_and_its_operators(trace: Trace) -> None:
+    start = int(trace.runs[0].device_start[2])
+    found = range_statistics(trace, start, start + 25_000, device_only=True)
+    busy = {use.row.label: use.busy_ns for use in found.rows}
+    assert busy["NC0 Tensor"] == 14_000
+    assert busy["NC1 Tensor"] == 0
+    assert {each.name: each.count for each in found.operators}["aten.mm"] == 2

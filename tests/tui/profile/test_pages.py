@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from neurontools.profiler.trace.load import load
+from neurontools.tui.profile.app import ProfileApp
+from neurontools.tui.profile.pages import PAGE_NAMES
+from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.lines import text_of, width_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from neurontools.profiler.trace.trace import Trace
+    from tests.profiler.conftest import Maker
+
+OTHERS = tuple(name for name in PAGE_NAMES if name != "timeline")
+
+
+def key_of(name: str) -> str:
+    return f"f{PAGE_NAMES.index(name) + 1}"
+
+
+def shown(pilot: Pilot[None], name: str) -> list[str]:
+    return [text_of(line) for line in pilot.app.query_one(f"#{name} LinePane", LinePane).lines]
+
+
+async def lines_of(trace: Trace, name: str, *keys: str, size: tuple[int, int] = (120, 40)) -> list[str]:
+    async with ProfileApp(trace).run_test(size=size) as pilot:
+        await pilot.press(key_of(name), *keys)
+        return shown(pilot, name)
+
+
+async def test_the_overview_says_where_a_step_goes_and_what_bounds_it(trace: Trace) -> None:
+    text = "\n".join(await lines_of(trace, "overview"))
+    assert "median of 4 steady steps" in text
+    assert "execute" in text
+    assert "matrix products bound it" in text
+    assert "56.0%" in text
+    assert "Advice" in text
+    assert "mm" in text
+
+
+async def test_operators_are_sorted_grouped_and_filtered(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("operators"))
+        rows = shown(pilot, "operators")
+        assert rows[2].split()[:4] == ["│▌mm", "20", "140.0", "us"]
+        await pilot.press("g")
+        assert "Operators by shape" in shown(pilot, "operators")[0]
+        assert "float32[128,128]" in shown(pilot, "operators")[2]
+        await pilot.press("g", "g", "g")
+        assert "Operators by engine" in shown(pilot, "operators")[0]
+        assert "Tensor" in shown(pilot, "operators")[2]
+        await pilot.press("g", "g", "s")
+        assert "median▾" in shown(pilot, "operators")[1]
+        await pilot.press("slash", *"RELU", "enter")
+        rows = shown(pilot, "operators")
+        assert "1 group with 'RELU'" in rows[0]
+        assert "relu" in rows[2]
+        await pilot.press("slash", *"zzz", "enter")
+        assert "0 groups" in shown(pilot, "operators")[0]
+
+
+async def test_enter_shows_the_slowest_event_of_an_operator_in_the_timeline(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("operators"), "enter")
+        view = pilot.app.query_one(TimelineView)
+        event = trace.event(view.selected_event)
+        assert (event.action.name, event.duration) == ("aten.mm", 9_000)
+        assert view.has_focus
+        assert view.view.span_ns == 4 * 9_000
+
+
+async def test_a_head_is_clicked_to_sort(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("operators"))
+        head = shown(pilot, "operators")[1]
+        await pilot.click("#operators", offset=(head.index("count"), 1))
+        assert "count▾" in shown(pilot, "operators")[1]
+        assert "copy_" in shown(pilot, "operators")[2]
+
+
+async def test_the_tree_starts_with_source_lines_without_layers_and_zooms(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("tree"))
+        rows = shown(pilot, "tree")
+        assert "Tree by source" in rows[0]
+        assert "everything" in rows[1]
+        assert "train.py" in rows[2]
+        assert "line 12" in rows[3]
+        assert "mm" in rows[4]
+        await pilot.press("down", "enter")
+        assert "mm" in shown(pilot, "tree")[1]
+        await pilot.press("escape")
+        assert "everything" not in shown(pilot, "tree")[1]
+        await pilot.press("t")
+        assert "Tree by layer" in shown(pilot, "tree")[0]
+
+
+async def test_the_roofline_has_roofs_dots_and_the_selected_operator(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("roofline"))
+        text = "\n".join(shown(pilot, "roofline"))
+        assert "92.00 Tflop/s" in text
+        assert "410.0 GB/s" in text
+        assert "ridge at 224 flop/B" in text
+        await pilot.press("g")
+        assert "Roofline by layer" in shown(pilot, "roofline")[0]
+
+
+async def test_pages_without_data_say_why_and_what_to_run(trace: Trace) -> None:
+    text = "\n".join(await lines_of(trace, "ranks"))
+    assert "1 worker" in text
+    assert "neuron-run --profile DIR -- torchrun" in text
+
+
+async def test_memory_without_allocations_says_so(trace: Trace) -> None:
+    text = "\n".join(await lines_of(trace, "memory"))
+    assert "No device memory was recorded" in text
+    assert "SBUF" in text
+
+
+async def test_lines_of_the_program_show_what_they_cost(home: Path, maker: Maker) -> None:
+    program = home / "train.py"
+    program.write_text("import torch\n\n\nx = torch.mm(a, b)\n")
+    capture = maker.capture(home / "profile")
+    work = (maker.operation("aten.mm", "Tensor", 0, 25_000, source=f"{program}:4"),)
+    capture.on_load(maker.model(neff=maker.neff(work)), 1_000, 2_000)
+    capture.on_execute(maker.model(neff=maker.neff(work)), 1, 3_000, 40_000, 0)
+    capture.on_close()
+    rows = await lines_of(load(str(home / "profile")), "source")
+    assert str(program) in rows[0]
+    assert "25.00 us" in rows[5]
+    assert "x = torch.mm(a, b)" in rows[5]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (10, 3)])
+async def test_any_size_draws_whole_lines(trace: Trace, name: str, size: tuple[int, int]) -> None:
+    async with ProfileApp(trace).run_test(size=size) as pilot:
+        await pilot.press(key_of(name), "down", "enter")
+        page = pilot.app.query_one(f"#{name}")
+        width = page.size.width
+        if page.display:
+            assert {width_of(line) for line in shown(pilot, name)} <= {width}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("name", [name for name in OTHERS if name not in {"source", "ranks"}])
+def test_page_snapshot(
+    snap_compare: Any, trace: Trace, monkeypatch: pytest.MonkeyPatch, name: str, size: tuple[int, int]
+) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    assert snap_compare(ProfileApp(trace), terminal_size=size, press=[key_of(name)])
+
+
+async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker: Maker) -> None:
+    hostile = "a\x1b]0;t\x07\x9b31m\u202e\x7f\r\b[red]\nb"
+
+    class Hostile(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (self.operation(hostile, "Tensor", 0, 25_000, source=f"{hostile}:1"),)
+
+    Hostile().finished(home / "hostile")
+    async with ProfileApp(load(str(home / "hostile"))).run_test(size=(120, 40)) as pilot:
+        for name in OTHERS:
+            await pilot.press(key_of(name))
+            text = "".join(shown(pilot, name))
+            assert not [letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf"}]

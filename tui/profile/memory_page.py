@@ -1,0 +1,148 @@
+"""The page of memory: the device's over time (measured), what was alive at the peak, SBUF and PSUM of the program (modelled)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neurontools.base import units
+from neurontools.errors import NeuronToolsError
+from neurontools.profiler.analysis.memory import busiest_program, core_memory, on_chip_use
+from neurontools.tui.profile.page import ProfileListPage, empty_page
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.charts import wide_chart
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fit, wrapped
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.profiler.analysis.memory import MemoryCurve, OnChipUse
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+_BAR = 14
+_COLUMNS = (
+    TableColumn("alive at the peak", right=False),
+    TableColumn("line", 26, right=False, rank=2),
+    TableColumn("buffers", 8, rank=1),
+    TableColumn("size", 10),
+    TableColumn("", _BAR, right=False, rank=3),
+)
+_NOTHING = "No device memory was recorded: the profile has no allocations."
+
+
+class MemoryPage(ProfileListPage):
+    """Memory of one core, chosen by the cursor keys where there are several."""
+
+    title = "Memory"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+
+    @cached_property
+    def _cores(self) -> tuple[MemoryCurve, ...]:
+        return core_memory(self._trace)
+
+    @cached_property
+    def _on_chip(self) -> OnChipUse | str:
+        """Use of SBUF and PSUM, or why it is not known."""
+        program = busiest_program(self._trace)
+        if not program:
+            return "no program of this profile can be read"
+        try:
+            return on_chip_use(self._trace, program)
+        except NeuronToolsError as error:
+            return error.message
+
+    @property
+    def count(self) -> int:
+        """Number of rows: what was alive at the peak."""
+        return len(self._cores[0].owners) if self._cores else 0
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the panes."""
+        if not self._cores and isinstance(self._on_chip, str):
+            remedy = "neuron-run --profile prof -- python train.py"
+            return empty_page(self.title, f"{_NOTHING} SBUF: {self._on_chip}.", remedy, (width, height))
+        boxed = is_boxed(width, height)
+        third = max(height // 3, 4)
+        self._top = third + 2
+        return [
+            *self._device((width, third), boxed=boxed),
+            *self._owners((width, height - 2 * third), boxed=boxed),
+            *self._chip((width, third), boxed=boxed),
+        ][:height]
+
+    def _device(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        inner = inner_width(size[0], boxed=boxed)
+        room = size[1] - chrome_lines(boxed=boxed)
+        if not self._cores:
+            text = [fit(((f" {piece}", Role.DIM),), inner) for piece in wrapped(_NOTHING, inner - 2)]
+            return framed("Device memory", text, size, boxed=boxed)
+        core = self._cores[0]
+        times = np.linspace(0, self._trace.end_ns, 2 * inner).astype(np.int64)
+        shares = (core.at(times) / max(core.peak_bytes, 1)).tolist()
+        peak = f"peak {units.format_size(core.peak_bytes)} at {units.format_ns(core.peak_ns)}"
+        note = f"{peak}, measured"
+        title = f"Device memory of NC{core.row.nc}"
+        return framed(title, wide_chart(shares, inner, max(room, 1)), size, note=note, boxed=boxed)
+
+    def _owners(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        inner = inner_width(size[0], boxed=boxed)
+        layout = TableLayout(_COLUMNS, inner)
+        room = size[1] - chrome_lines(boxed=boxed) - 1
+        body = [layout.head()]
+        for number in self.cursor.window(self.count, max(room, 0)):
+            owner = self._cores[0].owners[number]
+            share = owner.nbytes / max(self._cores[0].peak_bytes, 1)
+            cells = (
+                (owner.name, Role.PLAIN),
+                (owner.source.rpartition("/")[2] or "-", Role.DIM),
+                (str(owner.buffers), Role.DIM),
+                (units.format_size(owner.nbytes), Role.VALUE),
+                bar(share, _BAR),
+            )
+            body.append(layout.line(cells, selected=number == self.cursor.row))
+        return framed("Peak", body, size, boxed=boxed, foot="↑↓ select")
+
+    def _chip(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        use = self._on_chip
+        if isinstance(use, str):
+            inner = inner_width(size[0], boxed=boxed)
+            text = [fit(((f" {piece}", Role.DIM),), inner) for piece in wrapped(use, inner - 2)]
+            return framed("SBUF and PSUM", text, size, boxed=boxed)
+        left = (size[0] // 2, size[1])
+        right = (size[0] - left[0], size[1])
+        sbuf = _use(use.sbuf, use.sbuf_bytes, use.total_ns, left, boxed=boxed)
+        psum = _use(use.psum, use.psum_banks, use.total_ns, right, boxed=boxed)
+        sbuf_peak = max((used for _, used in use.sbuf), default=0)
+        psum_peak = max((used for _, used in use.psum), default=0)
+        sizes = f"{units.format_size(sbuf_peak)} of {units.format_size(use.sbuf_bytes)}, modelled"
+        banks = f"{psum_peak} of {use.psum_banks} banks"
+        name = f"SBUF of {use.program}"
+        return beside(
+            framed(name, sbuf, left, note=sizes, boxed=boxed),
+            framed("PSUM", psum, right, note=banks, boxed=boxed),
+        )
+
+
+def _use(
+    steps: Sequence[tuple[float, int]], most: int, total_ns: int, size: tuple[int, int], *, boxed: bool
+) -> Sequence[Line]:
+    """Return the use of a memory over an execution as a chart."""
+    width = inner_width(size[0], boxed=boxed)
+    height = max(size[1] - chrome_lines(boxed=boxed), 1)
+    if not steps:
+        return [fit(((" not used", Role.DIM),), width)]
+    starts = np.array([start for start, _ in steps])
+    used = np.array([value for _, value in steps])
+    times = np.linspace(0, total_ns, 2 * width)
+    place = np.searchsorted(starts, times, side="right") - 1
+    shares = np.where(place < 0, 0, used[np.maximum(place, 0)]) / max(most, 1)
+    return wide_chart(np.minimum(shares, 1.0).tolist(), width, height)

@@ -1,0 +1,174 @@
+"""The page of operators: groups of events in a table that is sorted and filtered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+
+from neurontools.base import units
+from neurontools.base.text import plural
+from neurontools.profiler.analysis.instances import slowest_event
+from neurontools.profiler.analysis.operators import By, group_totals
+from neurontools.tui.profile.page import Asked, ProfileListPage, ShowEvent, empty_page
+from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.binding import BindingType
+
+    from neurontools.profiler.analysis.operators import GroupTotal
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+_GROUPINGS = (By.OPERATOR, By.SHAPE, By.LAYER, By.SOURCE, By.ENGINE, By.OPCODE)
+_BAR = 12
+_COLUMNS = (
+    TableColumn("name", right=False),
+    TableColumn("count", 8),
+    TableColumn("time", 10),
+    TableColumn("share", 6),
+    TableColumn("", _BAR, right=False, rank=3),
+    TableColumn("median", 10, rank=2),
+    TableColumn("max", 10, rank=4),
+    TableColumn("flop/s", 8, rank=1),
+    TableColumn("B/s", 8, rank=5),
+    TableColumn("flop/B", 8, rank=6),
+)
+_ORDERS = {
+    0: lambda group: group.name,
+    1: lambda group: -group.count,
+    2: lambda group: -group.total_ns,
+    5: lambda group: -group.median_ns,
+    6: lambda group: -group.max_ns,
+    7: lambda group: -group.flops_s,
+    8: lambda group: -group.bytes_s,
+    9: lambda group: -group.intensity,
+}
+_TIME = 2
+
+
+class OperatorsPage(ProfileListPage):
+    """Totals by operator, shape, layer, line, engine or opcode."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "group", "next grouping", show=False),
+        Binding("s", "sort", "next sort key", show=False),
+        Binding("slash", "filter", "filter", key_display="/", show=False),
+    ]
+    title = "Operators"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+        self._by = By.OPERATOR
+        self._order = _TIME
+        self._filter = ""
+        self._groups: dict[By, tuple[GroupTotal, ...]] = {}
+        self._layout = TableLayout(_COLUMNS, 80)
+
+    @property
+    def rows(self) -> list[GroupTotal]:
+        """The groups in view."""
+        if self._by not in self._groups:
+            self._groups[self._by] = group_totals(self._trace, self._by)
+        wanted = self._filter.casefold()
+        found = [group for group in self._groups[self._by] if wanted in group.name.casefold()]
+        return sorted(found, key=_ORDERS[self._order])
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def action_group(self) -> None:
+        """Use the next grouping."""
+        self._by = _GROUPINGS[(_GROUPINGS.index(self._by) + 1) % len(_GROUPINGS)]
+        self.cursor.row = 0
+        self.draw()
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        orders = list(_ORDERS)
+        self._sort_by(orders[(orders.index(self._order) + 1) % len(orders)])
+
+    def action_filter(self) -> None:
+        """Ask for a text that names contain."""
+        self.post_message(Asked("filter", self._filter))
+
+    def filter_by(self, text: str) -> None:
+        """Show the groups whose names contain a text."""
+        self._filter = text
+        self.cursor.row = 0
+        self.draw()
+
+    def action_open(self) -> None:
+        """Show the slowest event of the group in the timeline."""
+        rows = self.rows
+        if rows:
+            event = slowest_event(self._trace, self._by, rows[self.cursor.row].name)
+            if event is not None:
+                self.post_message(ShowEvent(event))
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by the head that is clicked, or select a row."""
+        if event.y == self._top - 1:
+            column = self._layout.column_at(event.x - (1 if is_boxed(*self.size) else 0))
+            if column in _ORDERS:
+                self._sort_by(column)
+            return
+        super().on_click(event)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the table."""
+        rows = self.rows
+        if not rows and not self._filter:
+            reason = "The profile has no device records, so no operators."
+            return empty_page(
+                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
+            )
+        boxed = is_boxed(width, height)
+        inner = inner_width(width, boxed=boxed)
+        self._layout = layout = TableLayout(_COLUMNS, inner)
+        self._top = 2
+        room = height - chrome_lines(boxed=boxed) - 1
+        body = [layout.head(self._order)]
+        body += [
+            _line(layout, rows[number], selected=number == self.cursor.row)
+            for number in self.cursor.window(len(rows), room)
+        ]
+        note = plural(len(rows), "group") + (f" with {self._filter!r}" if self._filter else "") + ", modelled"
+        foot = "s sort  g group  / filter  ⏎ slowest in the timeline"
+        title = f"{self.title} by {self._by}"
+        return framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)
+
+    def _sort_by(self, column: int) -> None:
+        self._order = column
+        self.cursor.row = 0
+        self.draw()
+
+
+def _line(layout: TableLayout, group: GroupTotal, *, selected: bool) -> Line:
+    def rate(value: float) -> tuple[str, Role]:
+        return (units.format_count(value), Role.PLAIN) if value else ("-", Role.DIM)
+
+    return layout.line(
+        (
+            (short_name(group.name), Role.PLAIN),
+            (str(group.count), Role.DIM),
+            (units.format_ns(group.total_ns), Role.VALUE),
+            (f"{100 * group.share:.1f}%", Role.PLAIN),
+            bar(group.share, _BAR),
+            (units.format_ns(group.median_ns), Role.PLAIN),
+            (units.format_ns(group.max_ns), Role.PLAIN),
+            rate(group.flops_s),
+            rate(group.bytes_s),
+            (f"{group.intensity:.1f}", Role.PLAIN) if group.intensity else ("-", Role.DIM),
+        ),
+        selected=selected,
+    )

@@ -1,0 +1,242 @@
+"""The first page: where the time of a step goes, what bounds it, what to change, how steady steps are."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from textual.worker import Worker, WorkerState
+
+from neurontools.base import units
+from neurontools.base.text import plural
+from neurontools.errors import NeuronToolsError
+from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.rules import advise
+from neurontools.profiler.analysis.bounds import device_bound
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.steps import PARTS, find_steps
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.tui.profile.page import ProfilePage, empty_page
+from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.widgets.bars import bar, stack_role, stacked_bar
+from neurontools.tui.widgets.charts import wide_chart
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, dotted, fit, fixed, wrapped
+
+if TYPE_CHECKING:
+    from neurontools.profiler.analysis.steps import ProcessSteps
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line, Span
+    from neurontools.tui.widgets.theme import Theme
+
+_ADVICE = 3
+_BESIDE = 100
+_MOST_CHART = 10
+_NAMES = {name: name.removesuffix("_ns") for name in PARTS}
+
+
+class _Advice(NamedTuple):
+    title: str
+    gain: str = ""
+    change: str = ""
+
+
+class ProfileOverviewPage(ProfilePage):
+    """Steps, engines, advice and warnings."""
+
+    title = "Overview"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+        self._advice: list[_Advice] = [_Advice("looking for what to change ...")]
+
+    @cached_property
+    def _steps(self) -> ProcessSteps | None:
+        return next(iter(find_steps(self._trace)), None)
+
+    def on_mount(self) -> None:
+        """Look for advice in a thread: it holds the engine model against many changes."""
+        self.run_worker(lambda: _advice_of(self._trace), thread=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Show the advice."""
+        if event.state is WorkerState.SUCCESS:
+            self._advice = event.worker.result or []
+            self.draw()
+
+    @cached_property
+    def _warnings(self) -> tuple[str, ...]:
+        return summarise(self._trace).warnings
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the panes, two beside each other where there is room."""
+        if self._steps is None:
+            reason = "The profile has no executions, so there is no step."
+            return empty_page(
+                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
+            )
+        boxed = is_boxed(width, height)
+        edges = chrome_lines(boxed=boxed)
+        columns = (width // 2, width - width // 2) if width >= _BESIDE else (width, width)
+        where = self._where(inner_width(columns[0], boxed=boxed))
+        engines = self._engines(inner_width(columns[1], boxed=boxed))
+        found: list[Line] = []
+        titles = ("Step: where the time goes", "measured"), ("Device: what works", "modelled")
+        if width >= _BESIDE:
+            high = max(len(where), len(engines)) + edges
+            left, right = (
+                framed(title, body, (size, high), note=note, boxed=boxed)
+                for (title, note), body, size in zip(titles, (where, engines), columns, strict=True)
+            )
+            found += beside(left, right)
+        else:
+            for (title, note), body, size in zip(titles, (where, engines), columns, strict=True):
+                found += framed(title, body, (size, len(body) + edges), note=note, boxed=boxed)
+        inner = inner_width(width, boxed=boxed)
+        advice = self._advice_lines(inner)
+        found += framed("Advice", advice, (width, len(advice) + edges), boxed=boxed, note="F3 operators")
+        if self._warnings:
+            warnings = [
+                fit(((f" {piece}", Role.ALERT),), inner)
+                for warning in self._warnings
+                for piece in wrapped(warning, inner - 2)
+            ]
+            found += framed("Warnings", warnings, (width, len(warnings) + edges), boxed=boxed)
+        room = height - len(found)
+        if room > edges:
+            high = min(room, _MOST_CHART)
+            chart = self._chart(inner, high - edges)
+            found += framed("Steps", chart, (width, high), boxed=boxed, note=self._steps.how)
+        if height - len(found) > edges + 1:
+            room = height - len(found)
+            body = self._operators(inner, room - edges)
+            found += framed("Operators", body, (width, room), boxed=boxed, note="modelled")
+        return found
+
+    def _operators(self, width: int, height: int) -> list[Line]:
+        """Return the operators with most time."""
+        found: list[Line] = []
+        cells = max(width // 3, 4)
+        for operator in top_operators(self._trace, height):
+            name = fixed(short_name(operator.name), max(width - cells - 38, 8))
+            spans: tuple[Span, ...] = (
+                (f" {name} ", Role.PLAIN),
+                (f"{operator.engine:<9}", Role.DIM),
+                (f"{operator.count:>7} ", Role.DIM),
+                (units.format_ns(operator.total_ns).rjust(10), Role.VALUE),
+                (f"{operator.share:>7.1%} ", Role.PLAIN),
+                *bar(operator.share, cells),
+            )
+            found.append(fit(spans, width))
+        return found
+
+    def _where(self, width: int) -> list[Line]:
+        steps = self._steps
+        assert steps is not None
+        summary = steps.summary()
+        parts = [(_NAMES[name], int(getattr(summary, name))) for name in PARTS]
+        whole = max(sum(ns for _, ns in parts), 1)
+        shown = [(name, ns) for name, ns in sorted(parts, key=lambda part: -part[1]) if ns]
+        found = [
+            fit(
+                (
+                    (f" {units.format_ns(summary.median_ns)} ", Role.STRONG),
+                    ("median of ", Role.DIM),
+                    (plural(summary.count, "steady step"), Role.PLAIN),
+                    (
+                        f", {units.format_ns(summary.min_ns)} to {units.format_ns(summary.max_ns)}",
+                        Role.DIM,
+                    ),
+                ),
+                width,
+            ),
+            fit(((" ", Role.PLAIN), *stacked_bar([ns / whole for _, ns in shown], width - 2)), width),
+        ]
+        for number, (name, ns) in enumerate(shown):
+            spans: tuple[Span, ...] = (
+                (" ▇ ", stack_role(number)),
+                (f"{name:<10}", Role.PLAIN),
+                (units.format_ns(ns).rjust(10), Role.VALUE),
+                (f"{ns / whole:>7.1%}", Role.PLAIN),
+            )
+            found.append(fit(spans, width))
+        found.append(fit(((f" {_verdict(shown)}", Role.STRONG),), width))
+        return found
+
+    def _engines(self, width: int) -> list[Line]:
+        bound = device_bound(self._trace)
+        if bound is None:
+            return [
+                fit(((" no device times in this profile", Role.DIM),), width),
+                fit(((" NEURON_RT_INSPECT_DEVICE_PROFILE=1", Role.VALUE),), width),
+            ]
+        assert self._steps is not None
+        device = self._steps.summary().device_ns
+        found = [
+            fit(
+                ((f" {units.format_ns(device)} ", Role.STRONG), ("of executions in a step", Role.DIM)), width
+            ),
+            fit(((f" {bound.text}", Role.STRONG),), width),
+        ]
+        cells = max(width - 22, 4)
+        for each in bound.engines:
+            label = fixed(each.engine, 10)
+            spans = ((f" {label} ", Role.PLAIN), *bar(min(each.share, 1.0), cells))
+            found.append(fit((*spans, (f"{each.share:>7.1%}", Role.PLAIN)), width))
+        return found
+
+    def _advice_lines(self, width: int) -> list[Line]:
+        found: list[Line] = []
+        for number, (title, gain, change) in enumerate(self._advice, 1):
+            mark = f" {number} " if gain else " "
+            found.append(dotted(((mark, Role.KEY), (title, Role.STRONG), (f"  {gain}", Role.VALUE)), width))
+            found += [
+                fit(((f"   {piece}", Role.DIM),), width) for piece in wrapped(change, width - 4) if piece
+            ]
+        return found
+
+    def _chart(self, width: int, height: int) -> list[Line]:
+        """Return the durations of steps as a chart; the highest is the longest steady one."""
+        assert self._steps is not None
+        durations, steady = self._steps.duration_ns, self._steps.steady
+        top = max(int(durations[steady].max()), 1)
+        chosen = np.linspace(0, len(durations) - 1, min(len(durations), 2 * width)).astype(np.int64)
+        values = [min(value / top, 1.0) for value in durations[chosen].tolist()]
+        label = (
+            f" 0 to {units.format_ns(top)}, {plural(len(durations), 'step')}; first executions may be longer"
+        )
+        chart = wide_chart(values, width - 2, max(height - 1, 1))
+        lines = [fit(((" ", Role.PLAIN), *line), width) for line in chart]
+        return [*lines, fit(((label, Role.DIM),), width)]
+
+
+def _advice_of(trace: Trace) -> list[_Advice]:
+    """Return the first pieces of advice; one without a gain says why there is none."""
+    if not trace.directories:
+        return [_Advice("advice needs the programs of a capture, which this profile has not")]
+    try:
+        report = advise(open_subject(trace, trace.directories[0]))
+    except NeuronToolsError as error:
+        return [_Advice(error.message)]
+    except (ValueError, LookupError):  # a graph that torch would not record
+        return [_Advice("the graphs of this profile cannot be judged")]
+    found = []
+    for advice in report.advice[:_ADVICE]:
+        gain = advice.gain
+        most = "up to " if gain.is_bound else ""
+        text = f"{most}{gain.share:.0%} of the step, {units.format_ns(gain.ns)} ({gain.clock})"
+        found.append(_Advice(advice.title, text, advice.change))
+    return found or [_Advice("no change that a rule knows would gain 1 % of a step")]
+
+
+def _verdict(parts: list[tuple[str, int]]) -> str:
+    texts = {
+        "idle": "the host bounds it: Python, data loading, waiting",
+        "execute": "executions bound it",
+        "compile": "compiling bounds it: graphs change",
+        "load": "loading of models bounds it",
+        "transfer": "copies to and from the device bound it",
+    }
+    return texts[parts[0][0]] if parts else ""

@@ -1,0 +1,150 @@
+"""Pages of the viewer: lines in frames, drawn by the page for the size that it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.message import Message
+from textual.widget import Widget
+
+from neurontools.tui.widgets.cursor import Cursor
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.lines import Role, fit, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual import events
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+_WHEEL_ROWS = 3
+
+
+class ShowEvent(Message):
+    """Show an event of the trace in the timeline."""
+
+    def __init__(self, event: int) -> None:
+        super().__init__()
+        self.event = event
+
+
+class Asked(Message):
+    """A page asks for a line of text; `what` is the question, `value` what the line holds at first."""
+
+    def __init__(self, what: str, value: str = "") -> None:
+        super().__init__()
+        self.what = what
+        self.value = value
+
+
+class ProfilePage(Widget, can_focus=True):
+    """A page of lines; computed when it is first shown."""
+
+    DEFAULT_CSS = "ProfilePage { height: 1fr; width: 1fr; }"
+    title = ""
+
+    def __init__(self, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.look = look
+
+    def key_bindings(self) -> list[BindingType]:
+        """Return the keys of the page."""
+        found: list[BindingType] = []
+        for kind in type(self).__mro__:
+            if issubclass(kind, ProfilePage):
+                found += [each for each in vars(kind).get("BINDINGS", ()) if each not in found]
+        return found
+
+    def compose(self) -> ComposeResult:
+        """Make the pane."""
+        yield LinePane(self.look.styles)
+
+    def on_show(self) -> None:
+        """Draw when the page comes into view."""
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Draw at the new size."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the page, once it has a size."""
+        width, height = self.size
+        panes = self.query(LinePane)
+        if width > 0 and height > 0 and self.display and panes:
+            lines = list(self.lines(width, height))[:height]
+            panes.first().show([fit(line, width) for line in lines])
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """Return the lines of the page, at most `height`."""
+        raise NotImplementedError
+
+
+class ProfileListPage(ProfilePage):
+    """A page with a list in a frame, one row of which is selected."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "row above", key_display="↑/k", show=False),
+        Binding("down,j", "move(1)", "row below", key_display="↓/j", show=False),
+        Binding("pageup", "move(-10)", "ten rows up", show=False),
+        Binding("pagedown", "move(10)", "ten rows down", show=False),
+        Binding("home", "move(-1000000)", "first row", show=False),
+        Binding("end", "move(1000000)", "last row", show=False),
+        Binding("enter", "open", "open the row", key_display="⏎", show=False),
+    ]
+
+    def __init__(self, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self.cursor = Cursor()
+        self._top = 0
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        raise NotImplementedError
+
+    def action_move(self, steps: int) -> None:
+        """Select another row."""
+        self.cursor.move(steps, self.count)
+        self.draw()
+
+    def action_open(self) -> None:
+        """Open the selected row."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the row at the pointer; a second click opens it."""
+        number = self.cursor.first + event.y - self._top
+        if not self._top <= event.y or not number < self.count:
+            return
+        if number == self.cursor.row:
+            self.action_open()
+        else:
+            self.cursor.row = number
+        self.draw()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move up."""
+        event.stop()
+        self.action_move(-_WHEEL_ROWS)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move down."""
+        event.stop()
+        self.action_move(_WHEEL_ROWS)
+
+
+def empty_page(title: str, reason: str, remedy: str, size: tuple[int, int]) -> list[Line]:
+    """Return a page without data: why, and what to run."""
+    width, height = size
+    boxed = is_boxed(width, height)
+    inner = inner_width(width, boxed=boxed)
+    body: list[Line] = [fit((), inner)] if height > chrome_lines(boxed=boxed) + 2 else []
+    for text, role in ((reason, Role.PLAIN), (remedy, Role.VALUE)):
+        body += [fit(((f"  {piece}", role),), inner) for piece in wrapped(text, max(inner - 2, 1))]
+    return framed(title, body, size, boxed=boxed)

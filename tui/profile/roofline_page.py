@@ -1,0 +1,187 @@
+"""The page with the roofline: a dot an operator on logarithmic axes, below the roofs of HBM and the Tensor engine."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+
+from neurontools.base import units
+from neurontools.profiler.analysis.operators import By
+from neurontools.profiler.analysis.roofline import roofline
+from neurontools.tui.profile.page import ProfileListPage, empty_page
+from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.widgets.canvas import ACROSS, DOWN, Canvas
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+    from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+_KINDS = (By.OPERATOR, By.LAYER, By.SOURCE)
+_COLUMNS = (
+    TableColumn("name", right=False),
+    TableColumn("time", 10),
+    TableColumn("flop/B", 8, rank=2),
+    TableColumn("flop/s", 8, rank=1),
+    TableColumn("of roof", 7),
+    TableColumn("bound by", 8, right=False, rank=3),
+    TableColumn("to gain", 10, rank=4),
+)
+_SIDE = 110
+_DECADES = 2
+_UNIT = " flop/B "
+
+
+class RooflinePage(ProfileListPage):
+    """Roofs, dots and the list of points."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "group", "operators, layers or lines", show=False),
+    ]
+    title = "Roofline"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+        self._by = By.OPERATOR
+        self._known: dict[By, Roofline] = {}
+
+    @property
+    def roofline(self) -> Roofline:
+        """The points and peaks."""
+        if self._by not in self._known:
+            self._known[self._by] = roofline(self._trace, self._by)
+        return self._known[self._by]
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return len(self.roofline.points)
+
+    def action_group(self) -> None:
+        """Use the next kind of points."""
+        self._by = _KINDS[(_KINDS.index(self._by) + 1) % len(_KINDS)]
+        self.cursor.row = 0
+        self.draw()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the plot with the list beside or below it."""
+        found = self.roofline
+        size = (width, height)
+        if not found.points:
+            reason = "The profile has no device records, so no roofline."
+            return empty_page(self.title, reason, "neuron-run --profile prof -- python train.py", size)
+        if not found.ridge:
+            reason = "The peaks of this device are unknown, so there is no roof."
+            return empty_page(self.title, reason, "capture on an instance type of the catalogue", size)
+        boxed = is_boxed(width, height)
+        edges = chrome_lines(boxed=boxed)
+        is_beside = width >= _SIDE
+        across = width - max(54, width * 2 // 5) if is_beside else width
+        down = height if is_beside else max(height - min(self.count + 1 + edges, height // 2), edges + 1)
+        plot = self._plot(found, inner_width(across, boxed=boxed), down - edges)
+        note = f"ridge at {found.ridge:.0f} flop/B, modelled"
+        left = framed(f"Roofline by {self._by}", plot, (across, down), note=note, boxed=boxed)
+        rest = (width - across, height) if is_beside else (width, height - down)
+        right = self._list(found, rest, boxed=boxed)
+        self._top = (2 if rest[1] else 0) + (0 if is_beside else down)
+        return beside(left, right) if is_beside else [*left, *right]
+
+    def _list(self, found: Roofline, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        inner = inner_width(size[0], boxed=boxed)
+        layout = TableLayout(_COLUMNS, inner)
+        room = size[1] - chrome_lines(boxed=boxed) - 1
+        body = [layout.head()]
+        for number in self.cursor.window(self.count, max(room, 1)):
+            point = found.points[number]
+            of_roof = f"{100 * point.roof_share:.1f}%" if point.bound else "-"
+            cells = (
+                (short_name(point.name), Role.PLAIN),
+                (units.format_ns(point.total_ns), Role.VALUE),
+                (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN),
+                (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN),
+                (of_roof, Role.PLAIN),
+                (point.bound or "-", Role.DIM),
+                (units.format_ns(point.gap_ns), Role.PLAIN),
+            )
+            body.append(layout.line(cells, selected=number == self.cursor.row))
+        return framed("Points", body, size, foot="↑↓ select  g group", boxed=boxed)
+
+    def _plot(self, found: Roofline, width: int, height: int) -> list[Line]:
+        canvas = Canvas(width, max(height, 1))
+        axes = _Axes(found, (ACROSS * width, DOWN * max(height - 1, 1)))
+        for x in range(ACROSS * width):
+            intensity = axes.intensity(x)
+            roof = min(found.peak_flops_s, intensity * found.peak_bytes_s)
+            canvas.dot(x, axes.y(roof), Role.FRAME_NOTE)
+        for power in range(math.ceil(axes.left), math.floor(axes.right) + 1):
+            label = f"{10.0**power:g}"
+            column = axes.x(10.0**power) // ACROSS
+            if column + len(label) < width - len(_UNIT):
+                canvas.text(column, canvas.height - 1, label, Role.DIM)
+        peak = f"{units.format_count(found.peak_flops_s)}flop/s"
+        canvas.text(max(width - len(peak) - 1, 0), axes.y(found.peak_flops_s) // DOWN + 1, peak, Role.DIM)
+        hbm = f"{units.format_count(found.peak_bytes_s)}B/s"
+        canvas.text(1, max(axes.y(axes.intensity(0) * found.peak_bytes_s) // DOWN - 2, 0), hbm, Role.DIM)
+        canvas.text(max(width - len(_UNIT), 0), canvas.height - 1, _UNIT, Role.DIM)
+        chosen = found.points[min(self.cursor.row, self.count - 1)]
+        for point in (*reversed(found.points), chosen):
+            place = axes.place(point)
+            if place is not None:
+                _mark(canvas, place, point, is_chosen=point is chosen)
+        return canvas.lines()
+
+
+class _Axes:
+    """Logarithmic axes: operations a byte across, operations a second up."""
+
+    def __init__(self, found: Roofline, dots: tuple[int, int]) -> None:
+        self._width, self._height = dots
+        drawn = [point for point in found.points if point.flops and math.isfinite(point.intensity)]
+        ridge = math.log10(found.ridge)
+        places = [math.log10(point.intensity) for point in drawn]
+        self.left = min([ridge - _DECADES, *places]) - 0.3
+        self.right = max([ridge + 1, *places]) + 0.3
+        top = math.log10(found.peak_flops_s)
+        self._top = top + 0.3
+        self._bottom = min([top - _DECADES, *(math.log10(max(point.flops_s, 1.0)) for point in drawn)]) - 0.3
+
+    def intensity(self, x: int) -> float:
+        """Return the operations a byte at a column of dots."""
+        return float(10 ** (self.left + (self.right - self.left) * x / max(self._width - 1, 1)))
+
+    def x(self, intensity: float) -> int:
+        """Return the column of dots of operations a byte."""
+        share = (math.log10(intensity) - self.left) / (self.right - self.left)
+        return round(share * (self._width - 1))
+
+    def y(self, flops_s: float) -> int:
+        """Return the line of dots of operations a second."""
+        share = (math.log10(max(flops_s, 1.0)) - self._bottom) / (self._top - self._bottom)
+        return round((1 - share) * (self._height - 1))
+
+    def place(self, point: RooflinePoint) -> tuple[int, int] | None:
+        """Return where a point is; None without operations or bytes."""
+        if not point.flops or not math.isfinite(point.intensity):
+            return None
+        return self.x(point.intensity), self.y(point.flops_s)
+
+
+def _mark(canvas: Canvas, place: tuple[int, int], point: RooflinePoint, *, is_chosen: bool) -> None:
+    x, y = place
+    if is_chosen:
+        name = short_name(point.name)
+        column = x // ACROSS
+        canvas.text(column, y // DOWN, "●", Role.CURSOR)
+        left = column + 2 if column + 2 + len(name) <= canvas.width else max(column - len(name) - 1, 0)
+        canvas.text(left, y // DOWN, name if name.isascii() else "", Role.STRONG)
+        return
+    canvas.text(x // ACROSS, y // DOWN, "●", Role.GRAPH)

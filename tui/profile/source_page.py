@@ -1,0 +1,146 @@
+"""The page of the program's files: modelled time of each line."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+
+from neurontools.base import units
+from neurontools.profiler.analysis.instances import slowest_event
+from neurontools.profiler.analysis.operators import By
+from neurontools.profiler.analysis.source_lines import source_files
+from neurontools.tui.profile.page import ProfileListPage, ShowEvent, empty_page
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+    from neurontools.profiler.analysis.source_lines import SourceFile
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+_BAR = 12
+_COLUMNS = (
+    TableColumn("time", 10),
+    TableColumn("share", 6),
+    TableColumn("", _BAR, right=False, rank=1),
+    TableColumn("line", 5),
+    TableColumn("", right=False),
+)
+_ABOVE = 3
+
+
+class SourcePage(ProfileListPage):
+    """One file; the hottest line is selected at first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "file(1)", "next file", show=False),
+        Binding("shift+tab", "file(-1)", "previous file", show=False),
+        Binding("n", "hot(1)", "next line with work", show=False),
+        Binding("N", "hot(-1)", "previous line with work", show=False),
+    ]
+    title = "Source"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+        self._at = 0
+        self._is_new = True
+
+    @cached_property
+    def _files(self) -> tuple[SourceFile, ...]:
+        return source_files(self._trace)
+
+    @property
+    def file(self) -> SourceFile:
+        """The file that is shown."""
+        return self._files[self._at]
+
+    @property
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self.file.lines) if self._files else 0
+
+    def action_file(self, step: int) -> None:
+        """Show another file."""
+        if self._files:
+            self._at = (self._at + step) % len(self._files)
+            self._is_new = True
+        self.draw()
+
+    def action_hot(self, step: int) -> None:
+        """Select the next line with work."""
+        if self._files:
+            lines = self.file.lines
+            at = self.cursor.row + step
+            while 0 <= at < len(lines) and lines[at].total is None:
+                at += step
+            if 0 <= at < len(lines):
+                self.cursor.row = at
+        self.draw()
+
+    def action_open(self) -> None:
+        """Show the slowest event of the line in the timeline."""
+        total = self.file.lines[self.cursor.row].total if self._files else None
+        event = slowest_event(self._trace, By.SOURCE, total.name) if total else None
+        if event is not None:
+            self.post_message(ShowEvent(event))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the file."""
+        if not self._files:
+            reason = "The profile has no lines of source: its operators were not called from a file."
+            return empty_page(
+                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
+            )
+        boxed = is_boxed(width, height)
+        layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
+        room = height - chrome_lines(boxed=boxed) - 1
+        if self._is_new:
+            self._is_new = False
+            times = [line.total.total_ns if line.total else -1 for line in self.file.lines]
+            hottest = times.index(max(times))
+            self.cursor.row, self.cursor.first = hottest, max(0, hottest - _ABOVE - room // 3)
+        body = [layout.head()]
+        self._top = 2
+        body += [
+            _line(layout, self.file, number, selected=number == self.cursor.row)
+            for number in self.cursor.window(self.count, room)
+        ]
+        problem = f", not readable: {self.file.problem}" if self.file.problem else ""
+        note = f"{self._at + 1} of {len(self._files)} files, {self.file.share:.1%} of the time, modelled{problem}"
+        foot = "↑↓ select  n next hot line  tab next file  ⏎ slowest in the timeline"
+        return framed(self.file.path, body, (width, height), note=note, foot=foot, boxed=boxed)
+
+
+def _line(layout: TableLayout, file: SourceFile, number: int, *, selected: bool) -> Line:
+    line = file.lines[number]
+    total = line.total
+    text = (line.text.expandtabs(4), Role.PLAIN if total else Role.DIM)
+    if total is None:
+        return layout.line(
+            (
+                ("", Role.DIM),
+                ("", Role.DIM),
+                ("", Role.DIM),
+                (str(line.number), Role.DIM),
+                text,
+            ),
+            selected=selected,
+        )
+    return layout.line(
+        (
+            (units.format_ns(total.total_ns), Role.VALUE),
+            (f"{100 * total.share:.1f}%", Role.PLAIN),
+            bar(total.share, _BAR),
+            (str(line.number), Role.PLAIN),
+            text,
+        ),
+        selected=selected,
+    )

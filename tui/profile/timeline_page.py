@@ -1,0 +1,159 @@
+"""The page with the timeline and, where the terminal is wide enough, what is selected beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.containers import Horizontal
+
+from neurontools.base import units
+from neurontools.profiler.analysis.ranges import range_statistics, row_uses
+from neurontools.profiler.analysis.summary import event_details
+from neurontools.profiler.trace.rows import NO_EVENT
+from neurontools.tui.profile.timeline import TimelineView, as_times
+from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.frames import framed, is_boxed
+from neurontools.tui.widgets.line_pane import LinePane
+from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from neurontools.profiler.analysis.ranges import RangeStatistics, RowUse
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.theme import Theme
+
+WIDE = 120
+_DETAILS_SHARE = 4
+_LEAST_DETAILS, _MOST_DETAILS = 40, 56
+_LABEL = 12
+_LEFT_OUT = frozenset({"clock", "process"})
+_OPERATORS = 12
+FOOT = "←→ move  + - zoom  f fit  c clock  tab event  [ ] range  / search  ⏎ details"
+
+
+class TimelinePage(Horizontal):
+    """The timeline and its details."""
+
+    DEFAULT_CSS = """
+    TimelinePage { height: 1fr; width: 1fr; }
+    TimelinePage TimelineView { border: round $foreground 25%; border-title-color: $foreground;
+        border-subtitle-color: $foreground 60%; }
+    TimelinePage.-flat TimelineView { border: none; border-top: solid $foreground 25%; }
+    TimelinePage LinePane { width: 40; display: none; }
+    TimelinePage.-wide LinePane { display: block; }
+    """
+    title = "Timeline"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._trace = trace
+        self._look = look
+        self._statistics: RangeStatistics | None = None
+
+    def compose(self) -> ComposeResult:
+        """Make the timeline and the pane beside it."""
+        view = TimelineView(self._trace, self._look)
+        view.border_title = self.title
+        view.border_subtitle = FOOT
+        yield view
+        yield LinePane(self._look.styles)
+
+    @property
+    def view(self) -> TimelineView:
+        """The timeline."""
+        return self.query_one(TimelineView)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the details are beside the timeline."""
+        return self.size.width >= WIDE
+
+    def on_resize(self) -> None:
+        """Show details where there is room."""
+        width, height = self.size
+        self.set_class(self.is_wide, "-wide")
+        self.set_class(not is_boxed(width, height), "-flat")
+        if self.is_wide:
+            self.query_one(LinePane).styles.width = self._details_width()
+        # Another border leaves less room inside, and Textual sends no event for that.
+        self.call_after_refresh(self.view.on_resize)
+        self.draw()
+
+    def on_timeline_view_changed(self) -> None:
+        """Show what is selected now."""
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the details."""
+        if self.is_wide and self.size.height > 2:
+            self.query_one(LinePane).show(self._details(self._details_width(), self.size.height))
+
+    def _details_width(self) -> int:
+        return max(_LEAST_DETAILS, min(_MOST_DETAILS, self.size.width // _DETAILS_SHARE))
+
+    def _details(self, width: int, height: int) -> list[Line]:
+        inner = width - 2
+        event = self._event_lines(inner)
+        title, note, numbers = self._numbers(inner)
+        room = height - len(numbers) - 2
+        upper = max(min(len(event) + 2, height), room) if numbers else height
+        lower = height - upper
+        lines = framed("Event", event, (width, upper))
+        return [*lines, *framed(title, numbers, (width, lower), note=note)] if lower > 2 else lines
+
+    def _event_lines(self, width: int) -> list[Line]:
+        event = self.view.selected_event
+        if event == NO_EVENT:
+            hint = "tab or a click selects an event"
+            return [fit(((f" {hint}", Role.DIM),), width)]
+        found: list[Line] = []
+        for name, value in event_details(self._trace, event):
+            if name not in _LEFT_OUT:
+                text = value.partition(" (")[0] if name in {"start", "duration"} else value
+                found += fact_lines(name, text, width, _LABEL)
+        return found
+
+    def _numbers(self, width: int) -> tuple[str, str, list[Line]]:
+        """Return title, note and lines about the selected range, else about the window."""
+        view = self.view
+        first, last = view.range_ns
+        device_only = view.axis.is_device
+        begin, end = view.axis.clock(view.axis.positions(as_times(first, last))).tolist()
+        shown = end - begin
+        note = units.format_ns(shown)
+        if view.range is None:
+            self._statistics = None
+            uses = row_uses(self._trace, first, last, device_only=device_only)
+            return "Window", note, _use_lines(uses, shown, width)
+        known = self._statistics
+        if known is None or (known.from_ns, known.to_ns) != (first, last):
+            known = self._statistics = range_statistics(
+                self._trace, first, last, device_only=device_only, limit=_OPERATORS
+            )
+        lines = _use_lines(known.rows, shown, width)
+        lines.append(fit(((" operators that touch it", Role.HEAD),), width))
+        for operator in known.operators:
+            time = units.format_ns(operator.total_ns).rjust(10)
+            name = fixed(short_name(operator.name), max(width - 20, 8))
+            lines.append(
+                fit(
+                    ((f" {name} ", Role.PLAIN), (f"{operator.count:>6}", Role.DIM), (time, Role.VALUE)), width
+                )
+            )
+        return "Range", note, lines
+
+
+def _use_lines(uses: tuple[RowUse, ...], length_ns: int, width: int) -> list[Line]:
+    """Return a bar for each row: how busy it is in a stretch."""
+    found = []
+    cells = max(width - 22 - 6, 4)
+    for use in uses:
+        share = use.busy_ns / max(length_ns, 1)
+        label = fixed(use.row.label, 14)
+        role = Role.PLAIN if use.busy_ns else Role.DIM
+        spans = ((f" {label} ", role), *bar(min(share, 1.0), cells), (f"{100 * share:>6.1f}%", role))
+        found.append(fit((*spans, (f"{use.events:>5}", Role.DIM)), width))
+    return found

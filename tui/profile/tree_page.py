@@ -1,0 +1,211 @@
+"""The page with modelled time as a flame graph: modules or source lines, width is time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+
+from neurontools.base import units
+from neurontools.profiler.analysis.operators import UNKNOWN
+from neurontools.profiler.analysis.tree import TreeKind, tree
+from neurontools.tui.profile.page import ProfilePage, empty_page
+from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.widgets.bars import CELLS, bar
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fit, fixed
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+
+if TYPE_CHECKING:
+    from textual import events
+    from textual.binding import BindingType
+
+    from neurontools.profiler.analysis.tree import TreeNode
+    from neurontools.profiler.trace.trace import Trace
+    from neurontools.tui.widgets.lines import Line, Span
+    from neurontools.tui.widgets.theme import Theme
+
+_BAR = 16
+_COLUMNS = (
+    TableColumn("below it", right=False),
+    TableColumn("count", 8, rank=2),
+    TableColumn("time", 10),
+    TableColumn("of it", 6),
+    TableColumn("", _BAR, right=False, rank=3),
+    TableColumn("own time", 10, rank=1),
+)
+_SHADES = CELLS[1:5]
+_Path = tuple[int, ...]
+
+
+class TreePage(ProfilePage):
+    """An icicle graph from the top down. A path is the places of children from the root on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "go('up')", "parent", key_display="↑/k", show=False),
+        Binding("down,j", "go('down')", "first child", key_display="↓/j", show=False),
+        Binding("left,h", "go('left')", "neighbour on the left", key_display="←/h", show=False),
+        Binding("right,l", "go('right')", "neighbour on the right", key_display="→/l", show=False),
+        Binding("enter", "zoom", "zoom in", key_display="⏎", show=False),
+        Binding("escape,backspace", "unzoom", "zoom out", show=False),
+        Binding("t", "kind", "layers or source lines", show=False),
+    ]
+    title = "Tree"
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(look, id=id)
+        self._trace = trace
+        self._kind = TreeKind.LAYER
+        self._trees: dict[TreeKind, TreeNode] = {}
+        self._path: _Path = ()
+        self._zoomed: _Path = ()
+        self._places: list[list[tuple[int, int, _Path]]] = []
+        self._inset = 0
+        self._is_new = True
+
+    @property
+    def root(self) -> TreeNode:
+        """The tree."""
+        if self._kind not in self._trees:
+            self._trees[self._kind] = tree(self._trace, self._kind)
+        return self._trees[self._kind]
+
+    def node(self, path: _Path) -> TreeNode:
+        """Return a branch."""
+        found = self.root
+        for place in path:
+            found = found.children[place]
+        return found
+
+    def action_go(self, where: str) -> None:
+        """Select another branch below the zoomed one."""
+        path = self._path
+        if where == "down":
+            path = (*path, 0) if self.node(path).children else path
+        elif len(path) > len(self._zoomed):
+            *parent, place = path
+            size = len(self.node(tuple(parent)).children)
+            step = {"left": -1, "right": 1, "up": 0}[where]
+            path = tuple(parent) if where == "up" else (*parent, max(0, min(size - 1, place + step)))
+        self._path = path
+        self.draw()
+
+    def action_zoom(self) -> None:
+        """Let the selected branch have the whole width."""
+        self._zoomed = self._path
+        self.draw()
+
+    def action_unzoom(self) -> None:
+        """Zoom to the branch above."""
+        self._path = self._zoomed
+        self._zoomed = self._zoomed[:-1]
+        self.draw()
+
+    def action_kind(self) -> None:
+        """Change between layers and source lines."""
+        self._kind = TreeKind.SOURCE if self._kind is TreeKind.LAYER else TreeKind.LAYER
+        self._path = self._zoomed = ()
+        self._start()
+        self.draw()
+
+    def _start(self) -> None:
+        """Select the first branch that is not alone; begin with source lines where the profile knows no layers."""
+        if self._is_new and [child.name for child in self.root.children] == [UNKNOWN]:
+            self._kind = TreeKind.SOURCE
+        self._is_new = False
+        node = self.root
+        while len(node.children) == 1 and node.children[0].children:
+            node, self._path = node.children[0], (*self._path, 0)
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the branch at the pointer; a second click zooms to it."""
+        line = event.y - 1
+        if not 0 <= line < len(self._places):
+            return
+        for first, last, path in self._places[line]:
+            if first <= event.x - self._inset < last:
+                if path == self._path:
+                    self.action_zoom()
+                self._path = path
+        self.draw()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the graph, and the branches below the selected one as a table."""
+        if self._is_new:
+            self._start()
+        if not self.root.children:
+            reason = "The profile has no device records, so no tree."
+            return empty_page(
+                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
+            )
+        boxed = is_boxed(width, height)
+        inner = inner_width(width, boxed=boxed)
+        self._inset = 1 if boxed else 0
+        edges = chrome_lines(boxed=boxed)
+        rows = self._graph(inner, max(height // 2 - edges, 1))
+        upper = len(rows) + edges
+        foot = "←↑↓→ select  ⏎ zoom in  esc zoom out  t layers or source"
+        note = f"{units.format_ns(self.root.total_ns)}, modelled"
+        title = f"{self.title} by {self._kind}"
+        found = framed(title, rows, (width, upper), note=note, foot=foot, boxed=boxed)
+        if height - upper > edges:
+            chosen = self.node(self._path)
+            table = self._table(chosen, inner)
+            name = short_name(chosen.name) or "everything"
+            note = f"{units.format_ns(chosen.total_ns)}, {chosen.total_ns / max(self.root.total_ns, 1):.1%} of all"
+            found += framed(name, table, (width, height - upper), note=note, boxed=boxed)
+        return found
+
+    def _graph(self, width: int, most: int) -> list[Line]:
+        """Return a line for each level; a branch stands below its parent, as wide as its time."""
+        self._places = []
+        level: list[tuple[int, int, _Path]] = [(0, width, self._zoomed)]
+        found: list[Line] = []
+        while level and len(found) < most:
+            self._places.append(level)
+            found.append(self._level(level, width))
+            below: list[tuple[int, int, _Path]] = []
+            for first, last, path in level:
+                node = self.node(path)
+                done = 0
+                for place, child in enumerate(node.children):
+                    left = first + (last - first) * done // max(node.total_ns, 1)
+                    done += child.total_ns
+                    right = first + (last - first) * done // max(node.total_ns, 1)
+                    if right > left:
+                        below.append((left, right, (*path, place)))
+            level = below
+        return found
+
+    def _level(self, level: list[tuple[int, int, _Path]], width: int) -> Line:
+        spans: list[Span] = []
+        drawn = 0
+        for first, last, path in level:
+            if first > drawn:
+                spans.append((" " * (first - drawn), Role.PLAIN))
+            node = self.node(path)
+            name = short_name(node.name) or "everything"
+            shade = Role.TAB_CURRENT if path == self._path else _SHADES[sum(path) % len(_SHADES)]
+            mark = "▌" if path == self._path else " " if last - first > 1 else ""
+            spans.append((fixed(f"{mark}{name}", last - first), shade))
+            drawn = last
+        return fit(spans, width)
+
+    def _table(self, node: TreeNode, width: int) -> list[Line]:
+        layout = TableLayout(_COLUMNS, width)
+        found: list[Line] = [layout.head()]
+        for child in node.children:
+            share = child.total_ns / max(node.total_ns, 1)
+            cells = (
+                (short_name(child.name), Role.PLAIN),
+                (str(child.count), Role.DIM),
+                (units.format_ns(child.total_ns), Role.VALUE),
+                (f"{100 * share:.1f}%", Role.PLAIN),
+                bar(share, _BAR),
+                (units.format_ns(child.self_ns), Role.PLAIN),
+            )
+            found.append(layout.line(cells))
+        if not node.children:
+            work = f" {units.format_count(node.flops)}flop, {units.format_count(node.bytes_moved)}B of HBM"
+            found = [fit(((work, Role.PLAIN),), width)]
+        return found

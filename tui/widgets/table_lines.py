@@ -1,0 +1,95 @@
+"""Tables as lines: columns of a fixed width, a wide one, and optional ones for wide terminals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from neurontools.tui.widgets.frames import row
+from neurontools.tui.widgets.lines import Line, Role, Span, fixed, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_GAP = 2
+_LEAST_TEXT = 26
+_KEY = {True: "▾", False: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table.
+
+    Args:
+        head: its title.
+        width: cells; 0 for the column with the remaining cells.
+        right: whether cells stand on the right.
+        rank: columns with the highest rank vanish first; 0 never does.
+    """
+
+    head: str
+    width: int = 0
+    right: bool = True
+    rank: int = 0
+
+
+class TableLayout:
+    """The columns that fit into a width."""
+
+    def __init__(self, columns: Sequence[TableColumn], width: int) -> None:
+        self._width = width
+        shown = list(range(len(columns)))
+        needed = {number: column.width or _LEAST_TEXT for number, column in enumerate(columns)}
+        while sum(needed[number] + _GAP for number in shown) + 1 > width and any(
+            columns[number].rank for number in shown
+        ):
+            shown.remove(max(shown, key=lambda number: (columns[number].rank, number)))
+        self._shown = [(number, columns[number]) for number in shown]
+        fixed_cells = sum(column.width + _GAP for _, column in self._shown if column.width)
+        self._rest = max(width - fixed_cells - _GAP - 1, 1)
+
+    def head(self, sorted_by: int = -1) -> Line:
+        """Return the line of titles; `sorted_by` is the column that orders the rows."""
+        spans: list[Span] = []
+        for number, column in self._shown:
+            title = column.head + _KEY[number == sorted_by]
+            spans.append((self._cell(title, column), Role.VALUE if number == sorted_by else Role.HEAD))
+        return row(spans, self._width)
+
+    def line(self, cells: Sequence[Span | tuple[Span, ...]], *, selected: bool = False) -> Line:
+        """Return a row; a cell is a text with its role, or several that are as wide as the column."""
+        spans: list[Span] = []
+        for number, column in self._shown:
+            cell = cells[number]
+            if cell and isinstance(cell[0], tuple):
+                spans += _padded(cell, self.width_of(number))
+                spans.append((" " * _GAP, Role.PLAIN))
+            else:
+                text, role = cast("Span", cell)
+                spans.append((self._cell(text, column), role))
+        return row(spans, self._width, selected=selected)
+
+    def width_of(self, number: int) -> int:
+        """Return the cells of a column, 0 if it is not shown."""
+        return next((column.width or self._rest for at, column in self._shown if at == number), 0)
+
+    def column_at(self, x: int) -> int | None:
+        """Return the number of the column at a cell of a line."""
+        left = 1
+        for number, column in self._shown:
+            left += (column.width or self._rest) + _GAP
+            if x < left:
+                return number
+        return None
+
+    def _cell(self, text: str, column: TableColumn) -> str:
+        width = column.width or self._rest
+        if column.right and width_of(text) <= width:
+            text = " " * (width - width_of(text)) + text
+        return fixed(text, width) + " " * _GAP
+
+
+def _padded(spans: Iterable[Span], width: int) -> list[Span]:
+    found = list(spans)
+    used = sum(width_of(text) for text, _ in found)
+    return [*found, (" " * max(0, width - used), Role.PLAIN)]
