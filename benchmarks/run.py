@@ -32,7 +32,7 @@ BENCHMARKS = (
     "anchors",
     "advice",
     "neff",
-    "profile",
+    "profiles",
 )
 
 
