@@ -22,11 +22,12 @@ _lock = threading.Lock()
 _captures: list[Capture] = []
 
 
-def start_trace(log_dir: str | os.PathLike[str]) -> None:
+def start_trace(log_dir: str | os.PathLike[str], options: CaptureOptions | None = None) -> None:
     """Begin a profile; `neuron-profile view` shows it.
 
     Args:
         log_dir: gets a directory for this process.
+        options: what to record; by default every execution with its schedule, and the host.
 
     Raises:
         RuntimeError: a profile is being taken.
@@ -37,7 +38,7 @@ def start_trace(log_dir: str | os.PathLike[str]) -> None:
         if _captures:
             raise RuntimeError("Profile has already been started. Only one profile may be run at a time.")
         runtime = api.runtime()
-        options = CaptureOptions(device=DeviceProfile.SESSION)
+        options = options or CaptureOptions(device=DeviceProfile.SESSION)
         capture = Capture(os.fspath(log_dir), describe_run(runtime, options), options)
         runtime.add_observer(capture)
         held = [runtime.memory_use(nc) for nc in range(len(runtime.cores))]

@@ -17,6 +17,7 @@ import torch
 from neurontools.xla.engine import TensorStore
 
 if TYPE_CHECKING:
+    from neurontools.compiler.graph import Node
     from neurontools.xla.call_sites import CallSites
 
 NEVER = object()
@@ -29,6 +30,9 @@ class BufferOwner(TensorStore, Protocol):
     epoch: object
     slots: list[DeviceBuffer]
     scalars: list[float]
+
+    def calls(self) -> tuple[Node, ...]:
+        """Return the operators that are recorded so far."""
 
     def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""

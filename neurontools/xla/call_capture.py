@@ -111,7 +111,7 @@ class Call:
                     slots.append(-1)
             results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
         name = str(self.operator.overload)
-        origin = self._recorder.call_sites.current(self._recorder.epoch)
+        origin = self._recorder.call_sites.current(self._recorder)
         return Node(name, tuple(self._args), tuple(self._kwargs), tuple(results), *origin)
 
     def _skip(self, parameter: Parameter, value: Any) -> None:

@@ -10,9 +10,11 @@ runs right after autograd has made the node of its backward.
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -22,9 +24,13 @@ from neurontools.xla.debugging.compile_log import NOT_USERS
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
+    from neurontools.compiler.graph_nodes import Node
+
 _KEPT_FORWARD = 100_000
 _KEPT_MODULES = 100_000
 _NEIGHBOURS = 5
+_FRAMES_OF_TO = 16
+_BACKWARD_NAME = re.compile(r"Backward[0-9]*$")
 
 _current_autograd_node = torch._C._current_autograd_node
 _next_sequence_number = torch._C._autograd._get_sequence_nr
@@ -36,6 +42,7 @@ def _code_of(function: Any) -> CodeType:
 
 
 _MODULE_CALL = _code_of(torch.nn.Module._wrapped_call_impl)
+_MODULE_APPLY = _code_of(torch.nn.Module._apply)
 _OPTIMIZER_STEP = _code_of(torch.optim.Optimizer.profile_hook_step(lambda _: None))
 _RUN_BACKWARD = _code_of(torch.autograd.graph._engine_run_backward)
 
@@ -72,19 +79,25 @@ _users = _UserFiles()
 _layers = _Layers()
 
 
+class Recording(Protocol):
+    """What is being recorded: `epoch` is its identity."""
+
+    epoch: object
+
+    def calls(self) -> tuple[Node, ...]:
+        """Return the operators so far."""
+
+
 class CallSites:
     """The call sites of one device. It remembers those of forward operators until their backward pass."""
 
     def __init__(self) -> None:
         self._forward: dict[int, tuple[str, str, object]] = {}
+        self._visited: set[int] = set()
         self._latest = -1
 
-    def current(self, recording: object) -> tuple[str, str]:
-        """Return the user's `file:line` and the layer of the operator that is being called; "" where there is none.
-
-        Args:
-            recording: identity of the recording.
-        """
+    def current(self, recording: Recording) -> tuple[str, str]:
+        """Return the user's `file:line` and the layer of the operator that is being called; "" where there is none."""
         frame: FrameType | None = sys._getframe(1)
         source = layer = ""
         while frame is not None:
@@ -109,16 +122,18 @@ class CallSites:
             self._latest = number
             if len(self._forward) > _KEPT_FORWARD:
                 self._forward.clear()
-            self._forward[number] = source, layer, recording
+            self._forward[number] = source, layer, recording.epoch
         return source, layer
 
-    def _backward(self, frame: FrameType | None, source: str, recording: object) -> tuple[str, str]:
+    def _backward(self, frame: FrameType | None, source: str, recording: Recording) -> tuple[str, str]:
         node = _current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
+            if number not in self._forward and number not in self._visited:
+                self._match(node, recording)
             for earlier in range(number, number - _NEIGHBOURS, -1):  # views have a node, but are not recorded
                 known = self._forward.get(earlier)
-                if known is not None and (earlier == number or known[2] is recording):
+                if known is not None and (earlier == number or known[2] is recording.epoch):
                     return known[0], known[1] + BACKWARD
         while frame is not None and not source:
             if _users[frame.f_code.co_filename]:
@@ -126,9 +141,60 @@ class CallSites:
             frame = frame.f_back
         return source, BACKWARD
 
+    def _match(self, root: Any, recording: Recording) -> None:
+        """Find the forward operators of a backward pass that were known, so that nothing was noted when they ran.
+
+        Nodes of autograd and recorded operators are in the same order, and a node is named after its operator. Nodes
+        of views have none among the recorded operators.
+        """
+        if len(self._visited) > _KEPT_FORWARD:
+            self._visited.clear()
+        nodes = _nodes_below(root)
+        self._visited.update(nodes)
+        calls = recording.calls()
+        names = [_plain_name(call.op.split(".")[1]) for call in calls]
+        position = 0
+        for number in sorted(nodes):
+            with suppress(ValueError):
+                position = (
+                    names.index(_plain_name(_BACKWARD_NAME.sub("", nodes[number].name())), position) + 1
+                )
+                found = calls[position - 1]
+                self._forward.setdefault(number, (found.source, found.layer, recording.epoch))
+
+
+def _nodes_below(root: Any) -> dict[int, Any]:
+    """Return the nodes of autograd that a node leads to, by sequence number."""
+    found: dict[int, Any] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        number = node._sequence_nr()
+        if number not in found:
+            found[number] = node
+            waiting += [following for following, _ in node.next_functions if following is not None]
+    return found
+
+
+def _plain_name(name: str) -> str:
+    return name.replace("_", "").removesuffix("forward").lower()
+
+
+def moved_parameter() -> str:
+    """Return the path of the parameter or buffer that `Module.to` moves in this call, "" if none."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES_OF_TO):
+        if frame is None:
+            break
+        if frame.f_code is _MODULE_APPLY:
+            name = frame.f_locals.get("key", "")
+            return f"{_layer_of(frame)}.{name}" if name else ""
+        frame = frame.f_back
+    return ""
+
 
 def _layer_of(frame: FrameType) -> str:
-    """Return the path of the module that a frame calls."""
+    """Return the path of the module that a frame calls or moves."""
     module = frame.f_locals["self"]
     path = _layers.find(module)
     if path:
@@ -136,7 +202,7 @@ def _layer_of(frame: FrameType) -> str:
     outermost = module
     outer = frame.f_back
     while outer is not None and outer.f_code is not _RUN_BACKWARD:
-        if outer.f_code is _MODULE_CALL:
+        if outer.f_code is frame.f_code:
             outermost = outer.f_locals["self"]
         outer = outer.f_back
     _layers.add(outermost)

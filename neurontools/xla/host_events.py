@@ -20,6 +20,7 @@ from neurontools.runtime.host_activity import (
     report,
     report_allocation,
 )
+from neurontools.xla.call_sites import moved_parameter
 from neurontools.xla.debugging.compile_log import current_source, refined
 from neurontools.xla.geometry import layout_geometry
 from neurontools.xla.program import EAGER
@@ -125,8 +126,10 @@ def report_copy(kind: HostEvent, start_ns: int, nbytes: int, nc: int) -> None:
 
 def report_buffer(nc: int, buffer: _Buffer) -> None:
     """Report the memory of a buffer that the program fills from the host."""
-    dtype, shape, _, _ = layout_geometry(buffer.layout_id)
-    name = f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
+    name = moved_parameter()
+    if not name:
+        dtype, shape, _, _ = layout_geometry(buffer.layout_id)
+        name = f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
     report_allocation(nc, buffer, buffer.nbytes, name, current_source())
 
 

@@ -43,6 +43,7 @@ from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
+    from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
     from neurontools.xla.engine import TensorStores
     from neurontools.xla.memory import HostBudget
@@ -94,6 +95,10 @@ class Recorder:
         self._stores = stores
         self._known_nodes = 0
         self._observers = execution_observers(index)
+
+    def calls(self) -> tuple[Node, ...]:
+        """Return the operators that are recorded so far."""
+        return tuple(node.call for node in self.node.path() if node.call is not None)
 
     # Parts of an edge key
 

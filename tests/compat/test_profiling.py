@@ -40,6 +40,16 @@ SCRIPT = """
         xp.stop_trace()
     except RuntimeError as error:
         print(error)
+
+    from torch.profiler import ProfilerActivity, profile
+    from torch_neuronx.profiling import NeuronConfig, NeuronProfiler, ProfileMode
+
+    config = NeuronConfig(modes=[ProfileMode.DEVICE, ProfileMode.RUNTIME], profile_output_dir="config")
+    activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    ready = NeuronProfiler(config).export_trace
+    with profile(activities=activities, experimental_config=config, on_trace_ready=ready):
+        step(2)
+    step(1)
 """
 
 
@@ -51,6 +61,13 @@ def test_only_what_runs_within_is_recorded(tool, torch_python, home):
         "Profile has already been started. Only one profile may be run at a time.",
         "No profile started",
     ]
-    for directory, runs in (("plugin", 3), ("trace", 1)):
+    assert any(
+        event.get("args", {}).get("modelled") for event in chrome_events(home / "config" / "trace.json")
+    )
+    for directory, runs in (("plugin", 3), ("trace", 1), ("config", 2)):
         found = json.loads(tool("neuron-profile", "summary", "--json", directory, cwd=home).stdout)
         assert [core["modelled"]["trace_count"] for core in found["cores"]] == [runs]
+
+
+def chrome_events(path):
+    return json.loads(path.read_text())["traceEvents"]

@@ -92,7 +92,7 @@ def test_recomputed_operators_belong_to_their_layer(machine: InMemoryAccelerator
     assert all(layer.endswith(BACKWARD) for layer in layers(graph, "aten._softmax_backward"))
 
 
-def test_a_backward_of_operators_that_were_known_is_marked_without_a_layer(
+def test_a_backward_of_operators_that_were_known_has_their_layers(
     machine: InMemoryAccelerator,
 ) -> None:
     model = Model().to("xla")
@@ -106,7 +106,10 @@ def test_a_backward_of_operators_that_were_known_is_marked_without_a_layer(
     graph = machine.graphs[-1]
     assert evaluated.item() == loss.item()
     assert layers(graph, "aten.addmm") == ["Model.blocks.0.proj", "Model.blocks.1.proj"]
-    assert set(layers(graph, "aten._softmax_backward")) == {BACKWARD}
+    assert layers(graph, "aten._softmax_backward") == [f"Model.blocks.{n}{BACKWARD}" for n in (1, 0)]
+    products = [node for node in graph.nodes if node.op.startswith("aten.mm")]
+    assert [node.layer for node in products] == [f"Model.blocks.{n}.proj{BACKWARD}" for n in (1, 1, 0)]
+    assert {node.source for node in products} == {graph.nodes[0].source}
 
 
 def test_the_schedule_tells_the_layer_and_the_digest_does_not_depend_on_it(

@@ -177,6 +177,16 @@ def test_memory_is_told_by_buffer_with_the_line_that_takes_it(observer: Observer
     }
 
 
+def test_parameters_are_named_when_a_model_is_moved(observer: Observer) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.BatchNorm1d(2))).to("xla")
+    assert [event.name for event in observer.of(HostEvent.ALLOCATION)] == [
+        *(f"Sequential.0.{name}" for name in ("weight", "bias")),
+        *(f"Sequential.1.0.{name}" for name in ("weight", "bias", "running_mean", "running_var")),
+        "Sequential.1.0.num_batches_tracked",
+    ]
+    assert model is not None
+
+
 def test_results_that_a_known_graph_returns_are_allocations_too(observer: Observer) -> None:
     kept = []
     for _ in range(3):

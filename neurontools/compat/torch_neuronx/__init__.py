@@ -50,6 +50,6 @@ torch.classes.neuron = ImportOnlyModule("torch.classes.neuron")  # libraries nam
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"experimental", "utils", "xla_impl"}:
+    if name in {"experimental", "profiling", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
     return stand_in(__name__, name) or missing_name(__name__, name)

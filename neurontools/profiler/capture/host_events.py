@@ -113,8 +113,8 @@ class HostRecorder:
         """Queue the memory that is older than the capture, by NeuronCore; its releases have the number 0."""
         now_ns = time.monotonic_ns()
         for nc, nbytes in enumerate(used_bytes):
-            name = "before the profile"
-            self._take((HostEvent.ALLOCATION, now_ns, now_ns, nc, name, "", nbytes, 0))
+            if nbytes:
+                self._take((_ALLOCATION, now_ns, now_ns, nc, "before the profile", "", nbytes, 0))
 
     def write(self, now_ns: int) -> None:
         """Write what is queued; the caller has the lock."""

@@ -97,8 +97,11 @@ def install(runtime: Callable[[], Runtime]) -> None:
     @functools.wraps(start)
     def start_trace(self: Any) -> None:
         if self.use_device == _DEVICE:
+            observers = None
             with suppress(NeuronToolsError):  # without a machine, the CPU alone is profiled
                 observers = runtime().observers
+            if observers is not None:
+                _tell(self.experimental_config, "begin_capture")
                 self._neuron = DeviceTimeline()
                 observers.append(self._neuron)
         start(self)
@@ -110,6 +113,7 @@ def install(runtime: Callable[[], Runtime]) -> None:
         if timeline is not None:
             with suppress(NeuronToolsError, ValueError):  # the runtime has ended
                 runtime().observers.remove(timeline)
+            _tell(self.experimental_config, "end_capture")
         return outcome
 
     @functools.wraps(parse)
@@ -131,6 +135,13 @@ def install(runtime: Callable[[], Runtime]) -> None:
 
     profile._start_trace, profile.__exit__ = start_trace, exit_
     profile._parse_kineto_results, profile.export_chrome_trace = parse_results, export_trace
+
+
+def _tell(config: Any, what: str) -> None:
+    """Tell a configuration of `torch_neuronx.profiling` that the profile begins or ends; others want nothing."""
+    act = getattr(config, what, None)
+    if act is not None:
+        act()
 
 
 def _timeline(profile: Any) -> DeviceTimeline | None:
