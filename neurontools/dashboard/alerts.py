@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from neurontools.dashboard.process_rows import job_of
 from neurontools.errors import UsageError
 from neurontools.machine.machine_view import process_key
@@ -113,8 +115,7 @@ DEFAULT_RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Struct, frozen=True):
     """An exceeded threshold. `pid` or `device` name its subject; `since_s` is on the clock of `AlertEvaluator.look`."""
 
     condition: Condition

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.dashboard.events import MachineEvent, MachineEventKind
 
@@ -18,8 +19,7 @@ _NUMBER = re.compile(r"\d+")
 _FEWEST = 2
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedEvents:
+class FoldedEvents(Struct, frozen=True):
     """Events of one kind whose texts differ in numbers only, newest first."""
 
     events: tuple[MachineEvent, ...]

@@ -7,10 +7,11 @@ it holds the same number of rows: a slot keeps the mean and the peak of its samp
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from itertools import starmap
 from math import isnan, nan
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +23,7 @@ SLOTS = 60
 _FLOAT = "f"
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySlot:
+class HistorySlot(Struct, frozen=True):
     """The samples of one series in one slot of time, in the unit of the samples."""
 
     mean: float

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.dashboard.process_rows import job_of
 
@@ -27,8 +26,7 @@ JobKey = tuple[int, str, str]
 """User, command and tag, the last two without numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessJob:
+class ProcessJob(NamedTuple):
     """Ranks of one program in the order of their first core."""
 
     key: JobKey

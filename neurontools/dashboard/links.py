@@ -6,9 +6,10 @@ devices in a job that holds cores of both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.dashboard.process_rows import job_of
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLink:
+class DeviceLink(Struct, frozen=True):
     """A link between two devices, the lower index first. `load` (0..1) is modelled, None where no job spans it."""
 
     devices: Pair
@@ -30,8 +30,7 @@ class DeviceLink:
     load: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyPosition:
+class TopologyPosition(Struct, frozen=True):
     """Devices in rows and columns; None is an empty place."""
 
     rows: tuple[tuple[int | None, ...], ...]

@@ -6,11 +6,12 @@ CPU time, resident memory and parents are measured on this host, or taken from t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import repeat
 from operator import attrgetter, eq, sub
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.base.procfs import read_stat
 from neurontools.machine.machine_view import process_key, quantile_s
@@ -29,8 +30,7 @@ Job = tuple[int, str]
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
+class HostUse(Struct, frozen=True):
     """Host use of a process: share of one vCPU (may exceed 1), and resident memory in bytes."""
 
     cpu_share: float
@@ -188,8 +188,7 @@ def _without_numbers(command: str) -> str:
     return _NUMBER.sub("#", command)
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(Struct, frozen=True):
     """A process as this host's /proc shows it: its parent's pid, and resident memory in bytes."""
 
     parent_pid: int

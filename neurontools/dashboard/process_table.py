@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pwd
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter, select
 from neurontools.machine.machine_view import process_key
@@ -77,8 +78,7 @@ _VALUES: dict[Column, Callable[[ProcessRow], float | str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sorting:
+class Sorting(Struct, frozen=True):
     """A sort column with its direction, and a second one for equal rows."""
 
     column: Column = Column.CORES
@@ -100,8 +100,7 @@ def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, .
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLine:
+class TreeLine(NamedTuple):
     """A line of the tree: a process of the table, or, without a row, a parent that uses no device."""
 
     pid: int

@@ -12,7 +12,6 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
@@ -251,8 +250,7 @@ def unpack(data: bytes, before: TimedSnapshot | None) -> TimedSnapshot:
     return TimedSnapshot(apply_changes(before.snapshot, later), cpu)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The position of a block: generation of the store, offset, and the lengths of its pieces."""
 
     generation: int

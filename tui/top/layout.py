@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 MIN_WIDTH = 60
 MIN_HEIGHT = 16
@@ -25,8 +26,7 @@ class CellStyle(Enum):
     METER = "meter"
 
 
-@dataclass(frozen=True, slots=True)
-class ValueWidths:
+class ValueWidths(Struct, frozen=True):
     """Width of a core's value in full and in short form."""
 
     full: int
@@ -37,8 +37,7 @@ PERCENT_WIDTHS = ValueWidths(full=8, short=4)
 FLOPS_WIDTHS = ValueWidths(full=12, short=6)
 
 
-@dataclass(frozen=True, slots=True)
-class CoreGrid:
+class CoreGrid(Struct, frozen=True):
     """Devices in `columns` side by side, `lines` of them visible, each core `cell` wide plus a blank."""
 
     columns: int
@@ -52,8 +51,7 @@ class CoreGrid:
         return self.columns * self.lines
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenLayout:
+class ScreenLayout(Struct, frozen=True):
     """Lines of each pane; blank lines go above the first panes. They add up to the terminal's height."""
 
     grid: CoreGrid

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import is_
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.base.text import printable
 from neurontools.dashboard.machine_history import MachineHistory
@@ -150,8 +151,7 @@ class Interval:
         return judged
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
+class Tab(Struct, frozen=True):
     """A tab at the bottom: all processes (no key), or one."""
 
     key: ProcessKey | None

@@ -5,8 +5,7 @@ Pages are independent of Textual, so that `--once` prints them without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.lines import fit
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 _ALL_ROWS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class PageKey:
+class PageKey(NamedTuple):
     """A key of a page.
 
     `name` after the page's name is its name in the configuration; `keys` are Textual's names, separated by

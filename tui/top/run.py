@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.machine.memory_tree import NodeKind
@@ -53,8 +53,7 @@ class TopOptions:
     places: tuple[MachineAddress, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSource:
+class OpenedSource(NamedTuple):
     """A source; `live` is whether it yields a snapshot every period.
 
     `replay` is the history that it fills, and the speed; `machines` are name and source of each of several.

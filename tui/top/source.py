@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from neurontools.dashboard.snapshot_history import TimedSnapshot
 from neurontools.errors import UsageError
@@ -128,8 +129,7 @@ class RecordedSource:
         self._recorder.close()
 
 
-@dataclass(frozen=True, slots=True)
-class MachineAddress:
+class MachineAddress(Struct, frozen=True):
     """The address of a machine: the name of a simulated one, or the URL of an exporter."""
 
     name: str
@@ -137,8 +137,7 @@ class MachineAddress:
     url: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineUpdate:
+class MachineUpdate(Struct, frozen=True):
     """An update of one of several machines."""
 
     index: int

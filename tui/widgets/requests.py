@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Show a message."""
 
     text: str
     problem: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """Put a text on the clipboard; `what` describes it."""
 
     text: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """Ask for a line of text. `on_change` gets it as it is typed and returns an error message or ""."""
 
     title: str
@@ -34,8 +32,7 @@ class Prompt:
     on_change: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Choose:
+class Choose(NamedTuple):
     """Ask to choose an option, the first being the default, or none. `on_choice` gets its index."""
 
     title: str

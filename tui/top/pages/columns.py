@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from neurontools.base.text import printable
 from neurontools.dashboard.process_table import Column, user_name
@@ -27,8 +28,7 @@ _ALERTED = frozenset({Column.PID, Column.TAG, Column.COMMAND})
 DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStyle:
+class ColumnStyle(NamedTuple):
     """The layout of a column. `key` sorts by it and is underlined in the head; the highest `rank` is dropped first."""
 
     head: str
@@ -128,8 +128,7 @@ def head_line(shown: ProcessColumns, sorting: Sorting, width: int) -> Line:
     return fit(spans, width)
 
 
-@dataclass(frozen=True, slots=True)
-class RowState:
+class RowState(Struct, frozen=True):
     """How a row is drawn: its mark, what is before its last column, whether it is selected, its role if it has one."""
 
     mark: str = " "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from neurontools.dashboard.history import HistorySlot, summary
 from neurontools.tui.top.numbers import short_latency, short_rate
@@ -61,8 +62,7 @@ class CurveUnit(Enum):
     LATENCY = "latency"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryCurve:
+class HistoryCurve(NamedTuple):
     """A history to draw; `minute` and `hour` return its slots."""
 
     unit: CurveUnit
@@ -76,8 +76,7 @@ def share_curve(model: TopModel, series: Series) -> HistoryCurve:
     return HistoryCurve(CurveUnit.SHARE, partial(history.minute, series), partial(history.hour, series))
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """The columns of curves in lines of a width: after a label, one or all time spans, `graph` cells each."""
 
     label: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.base.text import printable
 from neurontools.dashboard.machine_history import LATENCIES, MACHINE, Measure
@@ -56,8 +55,7 @@ _SHORT_LABEL = 14
 _FEWEST_MINUTES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(NamedTuple):
     """A row: its label in the list and as a title, its curve, and the key it opens.
 
     `percentiles` is the process of which all percentiles are drawn together.
@@ -70,8 +68,7 @@ class HistoryRow:
     percentiles: ProcessKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryView:
+class HistoryView(NamedTuple):
     """A view: makes rows for a model and the opened keys; `label` is the width of the labels."""
 
     title: str

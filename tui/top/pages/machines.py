@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from neurontools.base.text import plural, printable
 from neurontools.tui.top.numbers import short_percent, size
@@ -212,8 +212,7 @@ def _uncorrected(snapshot: Snapshot) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(NamedTuple):
     """A column of the list. The column with the highest `rank` is dropped first to make room for the state."""
 
     head: str

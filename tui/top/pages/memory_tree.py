@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from neurontools.base.text import printable
 from neurontools.machine.memory_tree import MemoryNode, NodeKey, NodeKind
@@ -36,8 +37,7 @@ CATEGORY_NAMES = {name: long for name, (long, _) in {**HOST_LABELS, **DEVICE_LAB
 _DEVICE_KEY = 2  # ("device", index); keys of what is in it are longer, the host's is shorter
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRow:
+class TreeRow(Struct, frozen=True):
     """A visible row; `opened` is None for a leaf, `parent` None at the top."""
 
     node: MemoryNode

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from neurontools.base.text import plural, printable
 from neurontools.dashboard.jobs import ProcessJob, find_jobs
@@ -62,8 +63,7 @@ _HINTS = (
 _NO_PROCESS = Notice("no process is selected")
 
 
-@dataclass(frozen=True, slots=True)
-class JobLine:
+class JobLine(Struct, frozen=True):
     """A line of the table for all ranks of a job, which are listed below it while it is open."""
 
     job: ProcessJob
