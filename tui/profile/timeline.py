@@ -26,6 +26,7 @@ from neurontools.tui.profile.timeline_drawing import (
     axis_text,
     blank_cells,
     line_contents,
+    looks_of,
     row_lines,
 )
 from neurontools.tui.widgets.frames import MARKER
@@ -108,6 +109,7 @@ class TimelineView(Widget, can_focus=True):
 
     def __init__(self, trace: Trace, look: Theme, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
+        self._base: Style | None = None
         self._look = look
         self.timeline = TraceTimeline(trace)
         self.wall_axis = WallAxis(self.timeline.total_ns)
@@ -120,7 +122,7 @@ class TimelineView(Widget, can_focus=True):
         self.range: tuple[int, int] | None = None
         self.pattern = ""
         self.matches = self.timeline.search("(?!)")
-        self._found: frozenset[int] = frozenset()
+        self._looks = looks_of(trace, frozenset())
         self._scroll = 0
         self._fitted = "step"
         self._window_name = ""
@@ -169,7 +171,7 @@ class TimelineView(Widget, can_focus=True):
         """
         self.matches = self.timeline.search(pattern)
         self.pattern = pattern
-        self._found = self.timeline.matching_actions(pattern)
+        self._looks = looks_of(self.trace, self.timeline.matching_actions(pattern))
         if len(self.matches):
             start = self._time_of(self.view.start_ns)
             first = int((self.matches.start < start).sum()) % len(self.matches)
@@ -362,12 +364,23 @@ class TimelineView(Widget, can_focus=True):
         if y == 0:
             segments = self._axis_line()
         elif y >= height - _STATUS_LINES:
-            text = self._status()[y - (height - _STATUS_LINES)]
+            text = self._window_text() if y == height - 1 else self._selection()
             segments = [Segment(printable(text)[:width], PLAIN)]
         else:
             segments = self._body(y - _AXIS_LINES + self._scroll)
         # The terminal's own colour of text may be that of the theme's background.
-        return Strip(segments).adjust_cell_length(width, PLAIN).apply_style(self.rich_style)
+        return Strip(segments).adjust_cell_length(width, PLAIN).apply_style(self._base_style())
+
+    def notify_style_update(self) -> None:
+        """Drop the known style after a change of theme."""
+        super().notify_style_update()
+        self._base = None
+
+    def _base_style(self) -> Style:
+        # Textual computes it anew for each line.
+        if self._base is None:
+            self._base = self.rich_style
+        return self._base
 
     def _body(self, line: int) -> list[Segment]:
         if line >= len(self._lines):
@@ -383,7 +396,7 @@ class TimelineView(Widget, can_focus=True):
         row = self.timeline.rows[number]
         cells = row.cells(self._times, np.diff(self._edges))
         colours = not self.app.no_color
-        drawing = Drawing(self.trace, self.selected_event, self._found, self.marked, self._blank, colours)
+        drawing = Drawing(self.trace, self.selected_event, self._looks, self.marked, self._blank, colours)
         lines = row_lines(drawing, row.row, cells, self._row_lines)
         label = fixed(row.row.name, GUTTER - 2)
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
@@ -415,19 +428,19 @@ class TimelineView(Widget, can_focus=True):
             Segment(text[last:], DIM),
         ]
 
-    def _status(self) -> tuple[str, str]:
+    def _window_text(self) -> str:
         view = self.view
         edges = self._times[[0, -1]]
         in_view = sum(self.timeline.rows[number].count_between(*edges.tolist()) for number in self._shown())
         first, last = self.axis.clock(as_times(view.start_ns, view.end_ns)).tolist()
-        second = f"{units.format_ns(first)} to {units.format_ns(last)}"
+        shown = f"{units.format_ns(first)} to {units.format_ns(last)}"
         if self._fitted == "step" and self._window_name:
-            second = f"{self._window_name}, {second}"
-        second += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
+            shown = f"{self._window_name}, {shown}"
+        shown += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
         if self.pattern:
             position = f"{self._match_number() + 1} of " if len(self.matches) else ""
-            second += f"  /{self.pattern}: {position}{len(self.matches)} hits"
-        return self._selection(), second
+            shown += f"  /{self.pattern}: {position}{len(self.matches)} hits"
+        return shown
 
     def _selection(self) -> str:
         row = self.timeline.rows[self.selected_row].row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from neurontools.tui.widgets.lines import BLOCKS, fixed
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
+    from neurontools.profiler.trace.intervals import Codes, Int64s
     from neurontools.profiler.trace.timeline import Cells, TimelineRow, Viewport
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
@@ -48,6 +51,7 @@ _NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOU
 _FOUND = Style(underline=True, bold=True)
 _MONOCHROME = Style(reverse=True)
 _TICK_CELLS = 12
+_FULL = re.compile(f"█{{{_NAME_CELLS},}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Drawing:
     Args:
         trace: the events.
         selected: number of the selected event, or NO_EVENT.
-        found: numbers of the actions that a search found.
+        looks: by action, from `looks_of`.
         marked: numbers of other events to point out, such as those that the selected one depends on.
         blank: what cells show in which nothing happened.
         colours: whether operations get colours.
@@ -65,7 +69,7 @@ class Drawing:
 
     trace: Trace
     selected: int
-    found: frozenset[int]
+    looks: Int64s
     marked: frozenset[int]
     blank: str
     colours: bool
@@ -77,7 +81,7 @@ def short_name(name: str) -> str:
 
 
 def row_lines(drawing: Drawing, row: TraceRow, cells: Cells, lines: int) -> list[list[Segment]]:
-    """Return a row's cells, from top to bottom; consecutive cells of one event are one segment.
+    """Return a row's cells, from top to bottom; neighbours of one style are one segment.
 
     Args:
         drawing: how.
@@ -86,67 +90,82 @@ def row_lines(drawing: Drawing, row: TraceRow, cells: Cells, lines: int) -> list
         lines: how high; above one, the upper eighth stays empty, so that rows stay apart.
     """
     full = EIGHTHS * lines - (1 if lines > 1 else 0)
-    heights, events = cells.heights(full), cells.event.tolist()
-    actions = row.events.at(np.maximum(cells.event - row.first, 0)).action.tolist()
-    levels = [np.clip(heights - EIGHTHS * above, 0, EIGHTHS).tolist() for above in range(lines - 1, -1, -1)]
+    heights, events = cells.heights(full), cells.event
+    actions = row.events.at(np.maximum(events - row.first, 0)).action
+    texts = []
+    for above in range(lines - 1, -1, -1):
+        levels = np.clip(heights - EIGHTHS * above, 0, EIGHTHS).tolist()
+        texts.append("".join([_EIGHTHS[level] for level in levels]))
     found: list[list[Segment]] = [[] for _ in range(lines)]
-    first = 0
-    for column in range(1, len(events) + 1):
-        if column < len(events) and events[column] == events[first]:
-            continue
-        event = events[first]
+    edges = _runs(drawing, events, actions)
+    for first, last in itertools.pairwise(edges):
+        event, action = int(events[first]), int(actions[first])
         if event == NO_EVENT:
             for line in found:
-                line.append(Segment(drawing.blank[first:column], DIM))
-        else:
-            block, named = _styles(drawing, event, actions[first])
-            for line, shares in zip(found[:-1], levels[:-1], strict=True):
-                line.append(Segment("".join([_EIGHTHS[share] for share in shares[first:column]]), block))
-            name = drawing.trace.actions[actions[first]].name
-            found[-1] += _named(name, levels[-1][first:column], block, named)
-        first = column
+                line.append(Segment(drawing.blank[first:last], DIM))
+            continue
+        block, named = _styles(drawing, event, action)
+        for line, text in zip(found, texts, strict=True):
+            line.append(Segment(text[first:last], block))
+        if last - first >= _NAME_CELLS and event == int(events[last - 1]):
+            found[-1].pop()
+            found[-1] += _named(drawing.trace.actions[action].name, texts[-1][first:last], block, named)
     return found
 
 
-def _named(name: str, eighths: list[int], block: Style, named: Style) -> list[Segment]:
+def _runs(drawing: Drawing, events: Int64s, actions: Codes) -> list[int]:
+    """Return the edges of runs of cells with one style; events with room for a name have a run of their own."""
+    look = np.where(events == NO_EVENT, -1, drawing.looks[actions])
+    for event in (drawing.selected, *drawing.marked):
+        look = np.where((events == event) & (events != NO_EVENT), event + len(_COLOURS) * 2, look)
+    other: Int64s = np.flatnonzero(np.diff(events)) + 1
+    starts = np.concatenate(([0], other))
+    ends = np.concatenate((other, [len(events)]))
+    wide = ends - starts >= _NAME_CELLS
+    edges = np.concatenate(([0], np.flatnonzero(np.diff(look)) + 1, starts[wide], ends[wide], [len(events)]))
+    found: list[int] = np.unique(edges).tolist()
+    return found
+
+
+def _named(name: str, text: str, block: Style, named: Style) -> list[Segment]:
     """Return the cells of an event with its name where they are full."""
-    full = _full_stretch(eighths)
+    full = _full_stretch(text)
     if full is None:
-        return [Segment("".join([_EIGHTHS[share] for share in eighths]), block)]
+        return [Segment(text, block)]
     first, last = full
-    return [
-        Segment("".join([_EIGHTHS[share] for share in eighths[:first]]), block),
-        Segment(fixed(short_name(name), last - first), named),
-        Segment("".join([_EIGHTHS[share] for share in eighths[last:]]), block),
-    ]
+    name = fixed(short_name(name), last - first)
+    return [Segment(text[:first], block), Segment(name, named), Segment(text[last:], block)]
+
+
+def looks_of(trace: Trace, found: frozenset[int]) -> Int64s:
+    """Return a number for the style of each action; `found` are actions that a search found."""
+    colours = [_colour(action.name) for action in trace.actions]
+    looks: Int64s = np.array(colours, dtype=np.int64)
+    looks[list(found)] += len(_COLOURS)
+    return looks
+
+
+def _colour(name: str) -> int:
+    return zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
 
 
 def _styles(drawing: Drawing, event: int, action: int) -> tuple[Style, Style]:
     """Return the style of blocks and of names."""
-    name = drawing.trace.actions[action].name
-    colour = zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
+    look = int(drawing.looks[action])
+    colour = look % len(_COLOURS)
     block = _BLOCK_STYLES[colour] if drawing.colours else PLAIN
     named = _NAME_STYLES[colour] if drawing.colours else _MONOCHROME
     if event == drawing.selected:
         return block + _SELECTED_BLOCK, named + _SELECTED_NAME
-    if action in drawing.found or event in drawing.marked:
+    if look >= len(_COLOURS) or event in drawing.marked:
         return block + _FOUND, named + _FOUND
     return block, named
 
 
-def _full_stretch(eighths: list[int]) -> tuple[int, int] | None:
+def _full_stretch(text: str) -> tuple[int, int] | None:
     """Return the first stretch of fully busy cells that has room for a name."""
-    first = 0
-    while first < len(eighths):
-        while first < len(eighths) and eighths[first] != EIGHTHS:
-            first += 1
-        last = first
-        while last < len(eighths) and eighths[last] == EIGHTHS:
-            last += 1
-        if last - first >= _NAME_CELLS:
-            return first, last
-        first = last
-    return None
+    found = _FULL.search(text)
+    return found.span() if found else None
 
 
 def blank_cells(axis: Axis, view: Viewport) -> str:

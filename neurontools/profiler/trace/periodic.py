@@ -202,14 +202,12 @@ class PeriodicEvents(RowEvents):
 
     def _longest_of_runs(self, first: Int64s, last: Int64s) -> Int64s:
         """Return the longest event of the executions from `first` to `last`, exclusive; at least one each."""
-        peaks = self._peaks[self._template]
-        edges = np.stack((first, last), axis=1).reshape(-1)
-        highest = np.maximum.reduceat(np.append(peaks, 0), edges)[::2]
-        found: Int64s = np.empty(len(first), dtype=np.int64)
-        for index, (begin, end, height) in enumerate(
-            zip(first.tolist(), last.tolist(), highest.tolist(), strict=True)
-        ):
-            found[index] = begin + int(np.argmax(peaks[begin:end] == height))
+        highest = self._highest_runs
+        place = np.searchsorted(highest, first)
+        found: Int64s = highest[np.minimum(place, len(highest) - 1)]
+        for index in np.flatnonzero((found < first) | (found >= last)).tolist():
+            begin, end = int(first[index]), int(last[index])
+            found[index] = begin + int(np.argmax(self._peaks[self._template[begin:end]]))
         last_event = self._before[found + 1] - 1
         return self._longest_within(found, self._before[found], last_event)
 
@@ -220,6 +218,12 @@ class PeriodicEvents(RowEvents):
     def _peaks(self) -> Int64s:
         """Longest event of every template."""
         return np.array([each.duration.max(initial=0) for each in self._templates], dtype=np.int64)
+
+    @cached_property
+    def _highest_runs(self) -> Int64s:
+        """The executions with the longest event of all."""
+        peaks = self._peaks[self._template]
+        return np.flatnonzero(peaks == peaks.max())
 
     @cached_property
     def _longest_table(self) -> Int64s:
