@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.profile import advise, capture, compare, inspect, numbers, view, what_if
+from neurontools.commands.profile import advise, capture, compare, inspect, numbers, sql, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   neuron-profile ranks prof                          stragglers among workers
   neuron-profile diff before after                   what became slower or faster
   neuron-profile check prof --fail-if 'step_time>120ms'
+  neuron-profile sql 'SELECT * FROM OpcodeSummary' prof
   neuron-profile advise prof                         what to change, and what it gains
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     view.add(verbs)
     numbers.add(verbs)
     compare.add(verbs)
+    sql.add(verbs)
     advise.add(verbs)
     what_if.add(verbs)
     inspect.add(verbs)

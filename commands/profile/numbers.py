@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _LIMIT = 20
+_LONG_NAME = 18
 _GROUPS = ("operator", "shape", "layer", "source", "engine", "rank", "opcode")
 _POINTS = ("operator", "layer", "source")
 _NO_DEVICE = NeuronToolsError(
@@ -117,7 +118,9 @@ def _steps(arguments: argparse.Namespace) -> int:
         raise NeuronToolsError(
             "the profile has no executions, so no steps", "capture a run that uses the device"
         )
-    rows = [{"rank": each.rank, "pid": each.pid, **fields_of(step)} for each in found for step in each]
+    # A run may have a million steps: those are listed only for programs.
+    listed = found if arguments.json or arguments.csv else ()
+    rows = [{"rank": each.rank, "pid": each.pid, **fields_of(step)} for each in listed for step in each]
     document = [
         {
             "process": each.process,
@@ -127,7 +130,7 @@ def _steps(arguments: argparse.Namespace) -> int:
             "summary": fields_of(each.summary()),
             "steps": [fields_of(step) for step in each],
         }
-        for each in found
+        for each in listed
     ]
     print_numbers(arguments, "\n\n".join(map(_steps_text, found)), rows, document)
     return 0
@@ -206,7 +209,7 @@ def _groups_text(groups: tuple[GroupTotal, ...], by: str) -> str:
         for each in groups
     ]
     head = (by, "count", "total", "share", "median", "longest", "FLOP/s", "B/s")
-    return "Modelled time of engines\n" + table(head, rows, "<" + ">" * 7, width=WIDTH, optional=(5, 4))
+    return "Modelled time of engines\n" + _named_table(head, rows, (4, 5))
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
@@ -248,7 +251,7 @@ def _roofline_text(found: Roofline, by: str) -> str:
     head = (by, "time", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "gap")
     return "\n".join([
         f"Roofline of a NeuronCore, modelled: {peaks}, ridge {format_count(found.ridge)} FLOP/B",
-        table(head, rows, "<" + ">" * 7, width=WIDTH, optional=(4, 3)),
+        _named_table(head, rows, (3, 4)),
     ])  # fmt: skip
 
 
@@ -287,12 +290,21 @@ def _gaps_text(found: Gaps) -> str:
     ]
     return "\n".join([
         f"{plural(found.count, 'gap')} between executions, measured: {format_ns(found.total_ns)}, {found.share:.1%} of the time",
-        f"meanwhile the host: {_host_text(found.host, 8)}",
+        f"meanwhile the host: {_host_text(found.host, 4)}",
         table(("worker", "core", "start", "length", "host"), rows, "<<>><", width=WIDTH),
     ])  # fmt: skip
 
 
-def _host_text(host: Sequence[tuple[str, int]], limit: int = 3) -> str:
+def _named_table(head: Sequence[str], rows: Sequence[Sequence[str]], left_out: tuple[int, ...]) -> str:
+    """Return a table whose first column has names; where they are long, columns that say less are left out."""
+    if max(len(row[0]) for row in rows) > _LONG_NAME:
+        head, *rows = [
+            [cell for place, cell in enumerate(row) if place not in left_out] for row in (head, *rows)
+        ]
+    return table(head, rows, "<" + ">" * (len(head) - 1), width=WIDTH)
+
+
+def _host_text(host: Sequence[tuple[str, int]], limit: int = 2) -> str:
     return ", ".join(f"{kind} {format_ns(ns)}" for kind, ns in host[:limit])
 
 

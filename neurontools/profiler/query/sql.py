@@ -1,0 +1,123 @@
+"""SQL over a profile: Neuron Explorer's tables, and the steps and gaps of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.steps import TrainingStep, find_steps
+from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.query.columns import ColumnTable
+from neurontools.profiler.query.tables import TABLES, connect, create_tables
+from neurontools.profiler.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STEP = (
+    "process_id BIGINT, rank INTEGER, number BIGINT, start_ns BIGINT, duration_ns BIGINT, is_first BOOLEAN, "
+    "executions BIGINT, device_ns BIGINT, compile_ns BIGINT, load_ns BIGINT, transfer_ns BIGINT, execute_ns BIGINT, "
+    "idle_ns BIGINT"
+)
+_GAP = (
+    "process_id BIGINT, rank INTEGER, nc_idx INTEGER, start_ns BIGINT, duration_ns BIGINT, before VARCHAR, "
+    "after VARCHAR, host VARCHAR, host_ns BIGINT"
+)
+_EXACT = 1 << 53
+OWN_TABLES = {"Step": _STEP, "Gap": _GAP}
+"""Tables beside those of Neuron Explorer, and their columns; `host` is what the host did for most of a gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaColumn:
+    """A column of a table."""
+
+    table: str
+    column: str
+    type: str
+
+
+class SqlSession:
+    """The tables of a profile, ready for queries. Use it as a context manager.
+
+    Args:
+        trace: the profile.
+
+    Raises:
+        MissingDependencyError: DuckDB is not installed.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._connection = connect()
+        create_tables(self._connection, trace)
+        for name, columns in OWN_TABLES.items():
+            self._connection.execute(f'CREATE TABLE "{name}" ({columns})')
+        for steps in find_steps(trace):
+            names = [field.name for field in fields(TrainingStep)][1:]
+            values = {"number": steps.numbers} | {name: np.array(getattr(steps, name)) for name in names}
+            self._fill("Step", f"{steps.pid}, {'NULL' if steps.rank is None else steps.rank}, *", values)
+        self._fill("Gap", "*", _gaps(trace))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the tables."""
+        self._connection.close()
+
+    def query(self, text: str) -> ColumnTable:
+        """Return the result of a query.
+
+        Raises:
+            ProfileError: it is not valid SQL, or names a table or column that does not exist.
+        """
+        import duckdb
+
+        try:
+            done = self._connection.execute(text)
+            described = done.description or ()
+            found = done.fetchnumpy() if described else {}
+        except duckdb.Error as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ProfileError(
+                f"the query failed: {reason}",
+                "neuron-profile sql --show-profile-schema lists tables and columns",
+            ) from error
+        # Sums of int64 are 128 bits wide, which numpy has only as floats.
+        wide = [name for name, kind, *_ in described if str(kind) == "HUGEINT"]
+        exact = {name: found[name].astype(np.int64) for name in wide if np.all(np.abs(found[name]) < _EXACT)}
+        return ColumnTable(found | exact)
+
+    def schema(self) -> tuple[SchemaColumn, ...]:
+        """Return the columns of all tables, table after table."""
+        found: list[SchemaColumn] = []
+        for name in (*TABLES, *OWN_TABLES):
+            described = self._connection.execute(f'DESCRIBE "{name}"').fetchall()
+            found += [SchemaColumn(name, row[0], row[1]) for row in described]
+        return tuple(found)
+
+    def _fill(self, name: str, selected: str, columns: dict[str, NDArray[Any]]) -> None:
+        if len(next(iter(columns.values()))):
+            self._connection.register("_values", columns)
+            self._connection.execute(f'INSERT INTO "{name}" SELECT {selected} FROM _values')  # noqa: S608
+            self._connection.unregister("_values")
+
+
+def empty_trace() -> Trace:
+    """Return a profile of nothing, whose tables have all columns that do not depend on a run."""
+    return Trace((), (), (), (), (), {}, 0)
+
+
+def _gaps(trace: Trace) -> dict[str, NDArray[Any]]:
+    rows = [
+        (gap.pid, gap.rank, gap.nc, gap.start_ns, gap.duration_ns, gap.before, gap.after, *gap.host[0])
+        for gap in find_gaps(trace).gaps
+    ]
+    columns = zip(*rows, strict=True) if rows else ((),) * 9
+    return {f"c{place}": np.array(column, dtype=object) for place, column in enumerate(columns)}
