@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.runtime.host_activity import HostObserver
     from neurontools.xla.accelerator import Program
 
@@ -133,24 +133,29 @@ def report_buffer(nc: int, buffer: _Buffer) -> None:
     report_allocation(nc, buffer, buffer.nbytes, name, current_source())
 
 
-def report_results(nc: int, program: Program, slots: Sequence[_Buffer]) -> None:
-    """Report the memory of what an execution returns, with the operators and lines that make it."""
+def report_results(
+    nc: int, program: Program, slots: Sequence[_Buffer], calls: Callable[[], tuple[Node, ...]]
+) -> None:
+    """Report the memory of what an execution returns, with the operators and lines that make it.
+
+    `calls` returns the recorded operators: the graph in a NEFF of the compile cache may have older lines.
+    """
     loaded = program.loaded
     made = _results.get(loaded.digest)
     if made is None:
         if len(_results) >= _KEPT_TABLES:
             _results.clear()
-        made = _results[loaded.digest] = _makers(loaded.graph)
+        made = _results[loaded.digest] = _makers(loaded.graph, calls())
     for slot in program.fresh:
         name, source = made.get(slot, ("", ""))
         report_allocation(nc, slots[slot], slots[slot].nbytes, name, source)
 
 
-def _makers(graph: Graph) -> dict[int, tuple[str, str]]:
+def _makers(graph: Graph, calls: tuple[Node, ...]) -> dict[int, tuple[str, str]]:
     """Return by slot of a result the operator that makes it, and its line."""
     wanted = set(graph.outputs)
     found: dict[int, tuple[str, str]] = {}
-    for node in graph.nodes:
+    for node in calls:
         for result in node.results:
             if result is not None and result.slot in wanted:
                 name = f"{node.op} in {node.layer}" if node.layer else node.op

@@ -460,7 +460,7 @@ class Recorder:
             for slot in program.fresh:
                 slots[slot].mark_charged()
             if observers:
-                report_results(self.index, program, slots)
+                report_results(self.index, program, slots, self.calls)
             start_ns = time.perf_counter_ns()
             if program.loaded.extracted:
                 self._blank(live)
