@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json
-from neurontools.commands.profile.options import add_reading_verb, load_trace
+from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
 from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def add(verbs: Verbs) -> None:
         metavar="FILE",
         help="file or directory to write (default: ntff with the ending of the format)",
     )
+    view.add_argument("other", nargs="?", metavar="OTHER", help="a second profile to compare it with")
     summary = add_reading_verb(verbs, "summary", "print a summary of the profile", _summary)
     add_json(summary, "print JSON (base units)")
 
@@ -50,13 +51,15 @@ def _view(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
     trace = load_trace(arguments)
     if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
-        return _terminal(trace)
+        return _terminal(trace, open_profile(arguments.other) if arguments.other else None)
+    if arguments.other:
+        raise UsageError("two profiles are compared on a terminal only", "use neuron-profile diff")
     if form in _FILES:
         return _export(trace, form, arguments.output_file)
     return _print_summary(trace, as_json=form == "summary-json", path=arguments.output_file)
 
 
-def _terminal(trace: Trace) -> int:
+def _terminal(trace: Trace, other: Trace | None) -> int:
     from neurontools.errors import NeuronToolsError
 
     if trace.event_count == 0:
@@ -66,7 +69,7 @@ def _terminal(trace: Trace) -> int:
         )
     from neurontools.tui.profile.app import ProfileApp
 
-    code = ProfileApp(trace).run()
+    code = ProfileApp(trace, other).run()
     return 0 if code is None else code
 
 

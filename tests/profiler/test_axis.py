@@ -57,16 +57,16 @@ def test_executions_of_several_cores_share_an_axis(trace: Trace) -> None:
     assert axis.clock(np.array([axis.total_ns])).tolist() == [10 * 25_000]
 
 
-def test_the_steady_window_is_an_execution_after_the_first(trace: Trace) -> None:
+def test_the_steady_window_has_the_executions_of_a_steady_step(trace: Trace) -> None:
     axis = device_axis(trace)
     assert axis is not None
     window = steady_window(trace, axis)
     assert window is not None
-    assert window.last - window.first == 25_000
-    assert window.name == "execution 3"
+    assert axis.clock(np.array([window.first, window.last])).tolist() == [100_000, 150_000]
+    assert window.name == "step 3"
     wall = steady_window(trace, WallAxis(trace.end_ns))
     assert wall is not None
-    assert wall.last - wall.first == 25_000
+    assert wall.last - wall.first == 350_000 + 25_000
 
 
 def test_a_stretch_has_the_busy_time_of_its_rows_and_its_operators(trace: Trace) -> None:

