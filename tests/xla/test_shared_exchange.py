@@ -41,12 +41,10 @@ class Patient:
 
 
 @pytest.fixture(
-    params=[(1 << 12, 0, 0), (1 << 22, 0, 0), (1 << 22, 1 << 21, 1 << 11), (1 << 22, 1 << 21, 0)],
-    ids=["many pieces", "one piece", "small tensors", "few small tensors"],
+    params=[(1 << 12, 0), (1 << 22, 0), (1 << 22, 1 << 21)], ids=["many pieces", "one piece", "small tensors"]
 )
 def members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    area_bytes, small_bytes, direct_elements = request.param
-    monkeypatch.setattr(shared_exchange, "_DIRECT_ELEMENTS", direct_elements)
+    area_bytes, small_bytes = request.param
     monkeypatch.setattr(shared_exchange, "_AREA_BYTES", area_bytes)
     monkeypatch.setattr(shared_exchange, "_SMALL_BYTES", small_bytes)
     connections: list[dict[int, socket.socket]] = [{} for _ in range(SIZE)]

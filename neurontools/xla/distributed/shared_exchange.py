@@ -29,9 +29,6 @@ T = TypeVar("T", bytes, list[int])
 _AREA_BYTES = 1 << 22
 _TOTAL_BYTES = 1 << 26
 _SMALL_BYTES = 1 << 21
-_DIRECT_ELEMENTS = (
-    2048  # on average; with smaller tensors, an operation for each takes longer than one more copy
-)
 _SLICE_S = 0.2
 _RECEIVE_TIMEOUT = struct.pack("ll", 0, int(_SLICE_S * 1e6))
 _MESSAGE_BYTES = 256
@@ -154,7 +151,11 @@ class SharedExchange:
             self._meet(what, waiting)
             if self._size * count * dtype.itemsize <= _SMALL_BYTES:
                 # Each member reduces all of it, which takes less time than a second meeting.
-                _reduce_into(piece, [area[:count] for area in areas], reduce, scale)
+                whole = reduce(areas[0][:count], areas[1][:count])
+                for area in areas[2:]:
+                    reduce(whole, area[:count], out=whole)
+                scale_(whole, scale)
+                _copy(piece, whole.split(sizes))
                 continue
             own = slice(count * self._position // self._size, count * (self._position + 1) // self._size)
             reduced = areas[0][own]
@@ -295,28 +296,6 @@ def _join(parts: list[torch.Tensor], area: torch.Tensor) -> None:
         area.copy_(parts[0])
     else:
         torch.cat(parts, out=area)
-
-
-def _reduce_into(
-    targets: list[torch.Tensor],
-    areas: Sequence[torch.Tensor],
-    reduce: Callable[..., torch.Tensor],
-    scale: float,
-) -> None:
-    """Reduce areas in their order into tensors, which together are as large as one area."""
-    sizes = [target.numel() for target in targets]
-    if sum(sizes) < len(sizes) * _DIRECT_ELEMENTS:
-        whole = reduce(areas[0], areas[1])
-        for area in areas[2:]:
-            reduce(whole, area, out=whole)
-        scale_(whole, scale)
-        _copy(targets, whole.split(sizes))
-        return
-    for target, parts in zip(targets, zip(*[area.split(sizes) for area in areas], strict=True), strict=True):
-        reduce(parts[0], parts[1], out=target)
-        for part in parts[2:]:
-            reduce(target, part, out=target)
-        scale_(target, scale)
 
 
 def _copy(targets: list[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
