@@ -173,7 +173,7 @@ def test_help_loads_nothing_heavy() -> None:
 def viewer(profile_dir: Path) -> Iterator[Terminal]:
     """`neuron-profile view` on a terminal, with its timeline drawn."""
     shown = Terminal("view", str(profile_dir), program="neuron-profile")
-    shown.read_until("nrt_execute")
+    shown.read_until("device time")
     yield shown
     shown.close()
 
