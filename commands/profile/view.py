@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from neurontools.commands.parsing import Verbs
     from neurontools.profiler.trace.trace import Trace
 
-_FILES = tuple(form.value for form in TraceFormat if form is not TraceFormat.PARQUET)
+_FILES = tuple(form.value for form in TraceFormat)
 FORMATS = ("summary-text", "summary-json", *_FILES)
-_REMOVED = {"db": "there is no database", "parquet": "Parquet is not supported"}
+_REMOVED = {"db": "there is no database"}
 _NOTICE_S = 2.0
 
 

@@ -39,6 +39,7 @@ class ForeignEvents:
         threads: names of threads by process and thread.
         headers: what the file says about itself.
         problems: what was left out, one line each.
+        program: that measured, where the file says so.
     """
 
     start: Int64s
@@ -52,6 +53,7 @@ class ForeignEvents:
     threads: dict[tuple[Id, Id], str]
     headers: tuple[ChromeHeader, ...]
     problems: tuple[str, ...]
+    program: str = ""
 
 
 def read_chrome(path: str) -> ForeignEvents:

@@ -20,6 +20,7 @@ from neurontools.profiler.exchange.export_timeline import (
 )
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.html_report import write_html
+from neurontools.profiler.exchange.parquet import write_parquet
 from neurontools.profiler.exchange.perfetto import write_perfetto
 from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
 from neurontools.profiler.exchange.tensorboard import write_tensorboard
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     TextWriter: TypeAlias = Callable[[Trace, IO[str]], None]
 
-_DIRECTORIES = {TraceFormat.TENSORBOARD}
+_DIRECTORIES = {TraceFormat.PARQUET: write_parquet, TraceFormat.TENSORBOARD: write_tensorboard}
 
 
 def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None = None) -> None:
@@ -52,7 +53,7 @@ def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None
     """
     with _write_errors(path):
         if form in _DIRECTORIES:
-            write_tensorboard(trace, path, progress)
+            _DIRECTORIES[form](trace, path, progress)
             return
         target = os.path.realpath(path)
         is_special = os.path.exists(target) and not os.path.isfile(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from neurontools.base.text import plural
 from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
 from neurontools.profiler.exchange.chrome_events import read_chrome
+from neurontools.profiler.exchange.parquet import has_tables, read_tables
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbered
@@ -29,7 +31,7 @@ _BOOT = "foreign"
 
 
 def open_trace(path: str, session: int | None = None) -> Trace:
-    """Open a capture of ours, or a trace of another program: a Chrome trace file.
+    """Open a capture of ours, or a trace of another program: a Chrome trace file, a directory of Parquet tables.
 
     Args:
         path: the directory of captures, or a file.
@@ -40,6 +42,8 @@ def open_trace(path: str, session: int | None = None) -> Trace:
     """
     if _is_json(path):
         return open_chrome(path)
+    if has_tables(path):
+        return _trace(read_tables(path), path)
     return load(path, session)
 
 
@@ -65,12 +69,15 @@ def open_chrome(path: str) -> Trace:
     Raises:
         ProfileError: the file cannot be read, is not a Chrome trace, or has no events.
     """
-    events = read_chrome(path)
+    return _trace(read_chrome(path), path)
+
+
+def _trace(events: ForeignEvents, path: str) -> Trace:
     if len(events.start) == 0:
         raise ProfileError(
             "; ".join((f"{path} has no events with a duration", *events.problems)), "export the trace again"
         )
-    return _Builder(events, path).trace()
+    return _Builder(events).trace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +93,8 @@ class _Place:
 class _Builder:
     """Makes rows of events."""
 
-    def __init__(self, events: ForeignEvents, path: str) -> None:
+    def __init__(self, events: ForeignEvents) -> None:
         self._events = events
-        self._path = path
         self._problems = list(events.problems)
 
     def trace(self) -> Trace:
@@ -117,7 +123,9 @@ class _Builder:
         return [(number, pids.get(number, 0)) for number in range(max(pids) + 1)]
 
     def _actions(self) -> tuple[TraceAction, ...]:
-        device = self._device_names
+        events = self._events
+        on_device = np.array([place.track is Track.DEVICE for place in self._places], dtype=bool)
+        device = np.bincount(events.name, on_device[events.track], len(events.names)) > 0
         return tuple(
             TraceAction(name, category, Track.DEVICE if device[number] else Track.HOST)
             for number, (name, category) in enumerate(self._events.names)
@@ -125,10 +133,7 @@ class _Builder:
 
     def _rows(self, origin: int) -> list[TraceRow]:
         events = self._events
-        self._device_names = np.array(
-            [bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names], dtype=bool
-        )
-        row_of, places = self._merge_rows(self._places())
+        row_of, places = self._merge_rows(self._places)
         track = row_of[events.track]
         order = np.argsort(track, kind="stable")
         bounds: Int64s = np.searchsorted(track[order], np.arange(len(places) + 1))
@@ -165,9 +170,11 @@ class _Builder:
         zeros = np.broadcast_to(np.int64(0), len(start))
         return FlatEvents(EventBlock(start, duration, action, nothing, nothing, nothing, zeros))
 
+    @cached_property
     def _places(self) -> list[_Place]:
         events = self._events
-        device_events = np.bincount(events.track, self._device_names[events.name], len(events.tracks)) > 0
+        of_device = np.array([bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names])
+        device_events = np.bincount(events.track, of_device[events.name], len(events.tracks)) > 0
         return [
             self._place(process, thread, has_device_events=bool(device_events[number]))
             for number, (process, thread) in enumerate(events.tracks)
@@ -224,6 +231,8 @@ def _description(name: str, pid: int) -> Meta:
 
 def _program(events: ForeignEvents) -> str:
     """Return the name of the program that wrote a file."""
+    if events.program:
+        return events.program
     for header in events.headers:
         if header.otherData.get("is_simulation"):
             return "neurontools (device times modelled)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,44 @@ def _check(name: str, data: bytes) -> None:
             made.unlink()
 
 
+_EVENTS = (
+    {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
+    {
+        "ph": "X",
+        "name": "aten::mm",
+        "cat": "cpu_op",
+        "pid": 1,
+        "tid": 2,
+        "ts": 1.001,
+        "dur": 9.5,
+        "args": {"n": [1]},
+    },
+    {"ph": "X", "name": "gemm", "cat": "kernel", "pid": 0, "tid": 7, "ts": 3, "dur": 4},
+    {"ph": "B", "name": "step", "pid": 1, "tid": 3, "ts": 1},
+    {"ph": "E", "pid": 1, "tid": 3, "ts": 8},
+)
+
+
+def _chrome_traces() -> list[bytes]:
+    """Return traces as torch.profiler and others write them."""
+    whole = {"schemaVersion": 1, "traceEvents": _EVENTS, "traceName": "t", "baseTimeNanoseconds": 1}
+    return [json.dumps(whole).encode(), json.dumps(_EVENTS).encode(), json.dumps(whole, indent=1).encode()]
+
+
+def _check_chrome(data: bytes) -> None:
+    from neurontools.commands import profile
+
+    path = Path("foreign.json")
+    path.write_bytes(data)
+    try:
+        for form in (*_FORMS, ("view", "--output-format", "folded", "--output-file", "out.txt")):
+            run(profile.main, form[0], str(path), *form[1:], is_json="--json" in form)
+    finally:
+        path.unlink()
+        for made in Path().glob("out.*"):
+            made.unlink()
+
+
 def _draw_timeline() -> None:
     from neurontools.profiler.trace.load import load
     from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
@@ -61,6 +100,7 @@ def _draw_timeline() -> None:
 
 
 TARGETS = (
+    Target("profiles/chrome", Format.JSON, _chrome_traces, _check_chrome),
     Target(
         "profiles/meta",
         Format.JSON,

@@ -1,0 +1,216 @@
+"""Profiles as directories of Parquet tables with Neuron Explorer's names: ours written, its own read."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurontools.base.text import plural
+from neurontools.profiler.capture.format import META_FILE, ProfileError
+from neurontools.profiler.exchange.chrome_events import ForeignEvents
+from neurontools.profiler.query.tables import SCHEMA_VERSION, TABLES, connect, create_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.profiler.trace.trace import Trace
+
+    Progress = Callable[[int, int], None]
+
+_ENDING = ".parquet"
+_TIMES = ("start_ts", "duration_ns")
+_NEWEST = int(SCHEMA_VERSION.split(".")[0])
+_VERSION = re.compile(r"[vV]?([0-9]{1,9})\.")
+_AGAIN = "export the profile again with neuron-explorer view --output-format parquet"
+_LONGEST_NS = 1 << 61
+# By table: name, category, process and line of an event, each the first column that exists.
+_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "Instruction": (("hlo_name", "opcode"), ("opcode",), ("pcore_idx",), ("engine", "timeline_track")),
+    "DmaPacketAggregated": (("variable", "op"), ("op",), ("pcore_idx",), ("queue_name",)),
+    "CcOp": (("operation",), ("algorithm", "opcode"), ("pcore_idx",), ()),
+    "SystemProfileEvents": (("name",), ("trace_event_source",), ("process_id",), ("trace_event_source",)),
+}
+_SYSTEM = "SystemProfileEvents"
+_LINES = {"Instruction": "instructions", "DmaPacketAggregated": "DMA", "CcOp": "CC-cores", _SYSTEM: "system"}
+
+
+def write_parquet(trace: Trace, directory: str, progress: Progress | None = None) -> None:
+    """Write a file for each table; each replaces one of the same name when it is complete.
+
+    Raises:
+        MissingDependencyError: DuckDB is not installed.
+        OSError: a file cannot be written.
+    """
+    with connect() as connection:
+        create_tables(connection, trace, progress)
+        os.makedirs(directory, exist_ok=True)
+        for name in TABLES:
+            path = os.path.join(directory, name + _ENDING)
+            temporary = f"{path}.tmp-{os.getpid()}"
+            try:
+                _run(
+                    connection,
+                    f"COPY (SELECT * FROM \"{name}\") TO '{_quoted(temporary)}' (FORMAT parquet, COMPRESSION zstd)",
+                )
+                os.replace(temporary, path)
+            finally:
+                if os.path.exists(temporary):
+                    os.unlink(temporary)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _run(connection: Any, query: str) -> Any:
+    """Run a query on files.
+
+    Raises:
+        OSError: it cannot read or write them.
+    """
+    import duckdb
+
+    try:
+        return connection.execute(query)
+    except duckdb.Error as error:
+        raise OSError(None, str(error).splitlines()[0][:200]) from error
+
+
+def has_tables(path: str) -> bool:
+    """Return whether a directory has Parquet tables and no capture of ours."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, META_FILE)):
+        return False
+    with os.scandir(path) as entries:
+        return any(entry.name.endswith(_ENDING) for entry in entries)
+
+
+def read_tables(directory: str) -> ForeignEvents:
+    """Read the events of Neuron Explorer's tables.
+
+    Raises:
+        ProfileError: no table with events, a damaged one, or one of a newer schema.
+        MissingDependencyError: DuckDB is not installed.
+    """
+    files = {name: _files(directory, name) for name in (*_SOURCES, "Metadata")}
+    present = [name for name in _SOURCES if files[name]]
+    if not present:
+        raise ProfileError(
+            f"{directory} has Parquet files, but no table of events ({', '.join(_SOURCES)})", _AGAIN
+        )
+    with connect() as connection:
+        try:
+            program = _program(connection, files["Metadata"], directory)
+            problems = [
+                problem for name in present for problem in _add(connection, name, files[name], directory)
+            ]
+            return _events(connection, program, problems)
+        except OSError as error:
+            raise ProfileError(f"cannot read {directory}: {error.strerror}", _AGAIN) from error
+
+
+def _files(directory: str, name: str) -> list[str]:
+    """Return the files of a table; large ones are in numbered parts."""
+    found = glob.glob(os.path.join(glob.escape(directory), f"{name}*{_ENDING}"))
+    parts = re.compile(re.escape(name) + r"(_[0-9]+)?" + re.escape(_ENDING))
+    return sorted(path for path in found if parts.fullmatch(os.path.basename(path)))
+
+
+def _table(files: list[str]) -> str:
+    listed = ", ".join(f"'{_quoted(path)}'" for path in files)
+    return f"read_parquet([{listed}], union_by_name = true)"
+
+
+def _columns(connection: Any, files: list[str]) -> list[str]:
+    return [row[0] for row in _run(connection, f"DESCRIBE SELECT * FROM {_table(files)}").fetchall()]
+
+
+def _program(connection: Any, files: list[str], directory: str) -> str:
+    """Return who measured; a schema that is too new is refused."""
+    if not files:
+        return "Neuron Explorer"
+    columns = _columns(connection, files)
+    row = _run(connection, f"SELECT * FROM {_table(files)} LIMIT 1").fetchone() or ()
+    values = dict(zip(columns, row, strict=False))
+    for name in ("schema_version", "parquet_schema_version"):
+        match = _VERSION.match(str(values.get(name) or ""))
+        if match and int(match[1]) > _NEWEST:
+            raise ProfileError(
+                f"{directory} has tables of schema {values[name]}, supported are those up to {_NEWEST}.x",
+                "use a newer neurontools",
+            )
+    if values.get("measured_by"):
+        return str(values["measured_by"])
+    return "neurontools (device times modelled)" if "measured_by" in values else "Neuron Explorer"
+
+
+def _add(connection: Any, name: str, files: list[str], directory: str) -> list[str]:
+    """Add the events of a table to the table of all; return what was left out."""
+    columns = _columns(connection, files)
+    missing = [column for column in _TIMES if column not in columns]
+    if missing:
+        raise ProfileError(f"{directory}: the table {name} lacks the column {missing[0]}", _AGAIN)
+    label, category, process, line = (
+        [f'"{column}"' for column in wanted if column in columns] for wanted in _SOURCES[name]
+    )
+    core = f"coalesce({process[0]}::VARCHAR, '')" if process else "''"
+    lines = "coalesce(" + ", ".join([*(f"{column}::VARCHAR" for column in line), f"'{_LINES[name]}'"]) + ")"
+    is_system = name == _SYSTEM
+    if is_system and "nc_idx" in columns:
+        lines = f"concat({lines}, ' NC' || \"nc_idx\"::VARCHAR)"
+    selected = f"""
+        SELECT "start_ts"::BIGINT AS start, "duration_ns"::BIGINT AS duration,
+            {_first_text(label)} AS name, {_first_text(category)} AS category,
+            {"'pid '" if is_system else "'NC'"} || {core} AS process, {lines} AS line,
+            {str(not is_system).lower()} AS on_device
+        FROM {_table(files)}"""
+    exists = _run(connection, "SELECT 1 FROM duckdb_tables() WHERE table_name = 'found'").fetchone()
+    _run(connection, f"{'INSERT INTO found' if exists else 'CREATE TABLE found AS'} {selected}")
+    possible = (
+        f"start IS NOT NULL AND duration >= 0 AND abs(start) < {_LONGEST_NS} AND duration < {_LONGEST_NS}"
+    )
+    wrong = _run(connection, f"SELECT count(*) FROM found WHERE NOT coalesce({possible}, false)").fetchone()[
+        0
+    ]
+    if wrong:
+        _run(connection, f"DELETE FROM found WHERE NOT coalesce({possible}, false)")
+        return [f"{name}: {plural(wrong, 'event')} with negative or impossible times left out"]
+    return []
+
+
+def _first_text(columns: list[str]) -> str:
+    texts = [f"nullif({column}::VARCHAR, '')" for column in columns]
+    return f"coalesce({', '.join([*texts, chr(39) * 2])})"
+
+
+def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents:
+    for table, columns in (("names", "name, category"), ("lines", "on_device, process, line")):
+        _run(
+            connection,
+            f"CREATE TABLE {table} AS SELECT row_number() OVER (ORDER BY {columns}) - 1 AS number, * "
+            f"FROM (SELECT DISTINCT {columns} FROM found)",
+        )
+    found = _run(
+        connection,
+        """SELECT start, duration, n.number::UINTEGER AS name, l.number::UINTEGER AS line FROM found f
+        JOIN names n ON n.name = f.name AND n.category = f.category
+        JOIN lines l ON l.process = f.process AND l.line = f.line AND l.on_device = f.on_device""",
+    ).fetchnumpy()
+    lines = _run(connection, "SELECT process, line, on_device FROM lines ORDER BY number").fetchall()
+    return ForeignEvents(
+        start=np.array(found["start"], dtype=np.int64),
+        duration=np.array(found["duration"], dtype=np.int64),
+        name=np.array(found["name"], dtype=np.uint32),
+        track=np.array(found["line"], dtype=np.uint32),
+        names=tuple(_run(connection, "SELECT name, category FROM names ORDER BY number").fetchall()),
+        tracks=tuple((process, line) for process, line, _ in lines),
+        processes={},
+        labels={process: "/device:NEURON" for process, _, on_device in lines if on_device},
+        threads={(process, line): line for process, line, _ in lines},
+        headers=(),
+        problems=tuple(problems),
+        program=program,
+    )

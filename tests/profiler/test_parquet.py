@@ -1,0 +1,158 @@
+"""Parquet with Neuron Explorer's names: SQL gives our totals, its tables open as a trace, damage is one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.capture.format import ProfileError, Track
+from neurontools.profiler.exchange.export import export
+from neurontools.profiler.exchange.foreign import open_trace
+from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.query.tables import TABLES, connect, create_tables
+from tests.profiler.test_export import as_chrome, as_perfetto, read_chrome, read_perfetto, totals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from neurontools.profiler.trace.trace import Trace
+
+duckdb = pytest.importorskip("duckdb", reason="Parquet needs DuckDB, an extra")
+
+_TOTALS = """
+    SELECT hlo_name, engine, count(*), sum(duration_ns)::BIGINT FROM {instructions} GROUP BY ALL
+    UNION ALL SELECT variable, 'DMA', count(*), sum(duration_ns)::BIGINT FROM {transfers} GROUP BY ALL"""
+
+
+def sql_totals(
+    connection: duckdb.DuckDBPyConnection, **tables: str
+) -> dict[tuple[str, str], tuple[int, int]]:
+    rows = connection.execute(_TOTALS.format(**tables)).fetchall()
+    return {(name, engine): (count, total) for name, engine, count, total in rows}
+
+
+def test_one_trace_has_the_same_totals_everywhere(trace: Trace, home: Path) -> None:
+    expected = {(each.name, each.engine): (each.count, each.total_ns) for each in top_operators(trace)}
+    assert totals(read_chrome(as_chrome(trace))) == expected
+    assert totals(read_perfetto(as_perfetto(trace))) == expected
+    with connect() as connection:
+        create_tables(connection, trace)
+        assert sql_totals(connection, instructions="Instruction", transfers="DmaPacketAggregated") == expected
+    export(trace, TraceFormat.PARQUET, str(home / "tables"))
+    with duckdb.connect() as reader:
+        files = {
+            "instructions": f"'{home}/tables/Instruction.parquet'",
+            "transfers": f"'{home}/tables/DmaPacketAggregated.parquet'",
+        }
+        assert sql_totals(reader, **files) == expected
+
+
+def test_tables_hold_the_summary_and_say_that_it_is_a_simulation(trace: Trace, home: Path) -> None:
+    export(trace, TraceFormat.PARQUET, str(home / "tables"))
+    assert {path.stem for path in (home / "tables").iterdir()} == set(TABLES)
+    with duckdb.connect() as reader:
+        (row,) = reader.execute(f"SELECT * FROM '{home}/tables/Metadata.parquet'").fetchall()
+        assert row[:2] == ("7.4.0", True)
+        summary = reader.execute(
+            f"SELECT nc_idx, total_time, model_flops FROM '{home}/tables/Summary.parquet' ORDER BY 1"
+        ).fetchall()
+        fields = reader.execute(
+            f"SELECT table_name, name FROM '{home}/tables/SchemaFields.parquet'"
+        ).fetchall()
+    expected = [
+        (core.nc, *(metric.value for metric in core.metrics if metric.name in {"total_time", "model_flops"}))
+        for core in summarise(trace).cores
+    ]
+    assert summary == expected
+    assert ("Instruction", "duration_ns") in fields
+
+
+def test_our_own_tables_open_as_a_trace(trace: Trace, home: Path) -> None:
+    export(trace, TraceFormat.PARQUET, str(home / "tables"))
+    again = open_trace(str(home / "tables"))
+    assert again.measured_by == "neurontools (device times modelled)"
+    expected: Counter[str] = Counter()
+    for each in top_operators(trace):
+        expected[each.name] += each.count
+    found: Counter[str] = Counter()
+    for each in top_operators(again):
+        found[each.name] += each.count
+    assert found == expected
+    assert {row.process_label for row in again.rows_of(Track.DEVICE)} == {"NC0", "NC1"}
+
+
+def explorer(directory: Path, **tables: str) -> Path:
+    """Write tables as Neuron Explorer names them, each from a query."""
+    directory.mkdir()
+    with duckdb.connect() as writer:
+        for name, query in tables.items():
+            writer.execute(f"COPY ({query}) TO '{directory}/{name}.parquet' (FORMAT parquet)")
+    return directory
+
+
+INSTRUCTIONS = """
+    SELECT 1000 * i AS start_ts, 1000 * i + 400 AS end_ts, 400 AS duration_ns, 'Tensor' AS engine,
+        'MATMUL' AS opcode, 'dot.' || (i % 2) AS hlo_name, 0 AS pcore_idx FROM range({first}, {last}) t(i)"""
+
+
+def test_tables_of_explorer_open_with_their_parts(home: Path) -> None:
+    directory = explorer(
+        home / "e",
+        Instruction_0=INSTRUCTIONS.format(first=0, last=10),
+        Instruction_1=INSTRUCTIONS.format(first=10, last=30),
+        SystemProfileEvents="SELECT 'nrt_execute' AS name, 500 AS start_ts, 100 AS duration_ns, 7 AS process_id",
+        FlowUnknown="SELECT 1 AS x",
+    )
+    trace = open_trace(str(directory))
+    assert trace.measured_by == "Neuron Explorer"
+    assert [(row.process_label, row.label, row.events.count) for row in trace.rows] == [
+        ("pid 7", "system", 1),
+        ("NC0", "Tensor", 30),
+    ]
+    assert [(each.name, each.count, each.total_ns) for each in top_operators(trace)] == [
+        ("dot.0", 15, 6000),
+        ("dot.1", 15, 6000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"Flow": "SELECT 1 AS in_id"}, "no table of events"),
+        ({"Instruction": "SELECT 1 AS duration_ns"}, "Instruction lacks the column start_ts"),
+        ({"Instruction": "SELECT 1 AS start_ts, 'long' AS duration_ns"}, "cannot read"),
+        ({"Instruction": "SELECT 1 AS start_ts, -5 AS duration_ns"}, "negative or impossible times"),
+        (
+            {
+                "Instruction": INSTRUCTIONS.format(first=0, last=2),
+                "Metadata": "SELECT '9.0.0' AS schema_version",
+            },
+            "schema 9.0.0",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_shown_are_refused_in_one_line(
+    home: Path, tables: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ProfileError, match=reason) as raised:
+        open_trace(str(explorer(home / "e", **tables)))
+    assert "\n" not in raised.value.message
+
+
+def test_a_damaged_file_is_named(home: Path) -> None:
+    directory = explorer(home / "e", Instruction=INSTRUCTIONS.format(first=0, last=2000))
+    data = (directory / "Instruction.parquet").read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"PAR1" + data[4:200] + data[300:]):
+        (directory / "Instruction.parquet").write_bytes(damaged)
+        with pytest.raises(ProfileError, match="cannot read"):
+            open_trace(str(directory))
+
+
+def test_a_directory_that_cannot_be_written_is_named(trace: Trace, home: Path) -> None:
+    (home / "tables").write_text("a file")
+    with pytest.raises(ProfileError, match="cannot write"):
+        export(trace, TraceFormat.PARQUET, str(home / "tables"))
