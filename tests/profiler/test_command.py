@@ -82,9 +82,9 @@ def test_trace_files_have_the_vendors_names(
         (("view", "missing"), 1, "error: no profile at missing: no such directory"),
         (("view", "p", "-d", "p"), 2, "error: several profiles given: p, p"),
         (
-            ("view", "p", "--output-format", "parquet"),
+            ("view", "p", "--output-format", "db"),
             2,
-            "error: --output-format parquet: Parquet is not supported",
+            "error: --output-format db: there is no database",
         ),
         (("summary", "p", "--nc", "x"), 2, "error: invalid list of cores --nc=x"),
         (("summary", "p", "--nc", "9"), 1, "error: no events match the filters"),

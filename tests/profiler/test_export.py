@@ -6,19 +6,23 @@ import json
 import os
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.analysis.summary_text import report, to_json
-from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange.export import export, write_json
 from neurontools.profiler.exchange.export_timeline import write_chrome
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.trace.rows import EventBlock, FlatEvents, RowEvents
+from neurontools.profiler.trace.trace import TraceAction, TraceRow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +70,15 @@ class Slice:
         self.track, self.name, self.start, self.duration, self.notes = track, name, start, duration, notes
 
 
+Counters = dict[str, list[tuple[int, int]]]
+
+
 def read_perfetto(data: bytes) -> list[Slice]:
+    return read_perfetto_with_counters(data)[0]
+
+
+def read_perfetto_with_counters(data: bytes) -> tuple[list[Slice], Counters]:
+    counters: Counters = {}
     packets = [decode(packet) for packet in decode(data)[1]]
     interned = decode(packets[0][12][0])
     names = {decode(each)[1][0]: decode(each)[2][0].decode() for each in interned[2]}
@@ -88,6 +100,9 @@ def read_perfetto(data: bytes) -> list[Slice]:
         assert packet[13] == [2]
         event = decode(packet[11][0])
         (track,), (timestamp,) = event[11], packet[8]
+        if event[9] == [4]:
+            counters.setdefault(tracks[track], []).append((timestamp, event[30][0]))
+            continue
         if event[9] == [1]:
             assert track not in open_slices, "slices of a track nest"
             arguments = {}
@@ -98,7 +113,7 @@ def read_perfetto(data: bytes) -> list[Slice]:
             name, start, arguments = open_slices.pop(track)
             found.append(Slice(tracks[track], name, start, timestamp - start, arguments))
     assert not open_slices
-    return found
+    return found, counters
 
 
 def read_chrome(text: str) -> list[Slice]:
@@ -274,3 +289,55 @@ def test_a_link_stays_and_its_file_is_replaced(trace: Trace, home: Path) -> None
 def test_an_unwritable_file_is_named(trace: Trace, home: Path) -> None:
     with pytest.raises(ProfileError, match="cannot write"):
         export(trace, TraceFormat.PERFETTO, str(home / "missing" / "t"))
+
+
+def chrome_counters(text: str) -> Counters:
+    found: Counters = {}
+    events = json.loads(text)["traceEvents"]
+    groups = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+    for each in events:
+        if each["ph"] == "C":
+            step = (round(each["ts"] * 1000), each["args"]["value"])
+            found.setdefault(f"{groups[each['pid']]}/{each['name']}", []).append(step)
+    return found
+
+
+def with_memory(trace: Trace) -> Trace:
+    """Return a trace in which NC0 takes 1000 bytes, takes 500 more, and gives back the first."""
+    meta = trace.processes[0]
+    size = len(trace.actions)
+    block = EventBlock(
+        start=np.array([10, 20, 30], dtype=np.int64),
+        duration=np.zeros(3, dtype=np.int64),
+        action=np.array([size, size, size + 1], dtype=np.uint32),
+        model=np.zeros(3, dtype=np.uint32),
+        execution=np.array([1, 2, 1], dtype=np.uint32),
+        status=np.zeros(3, dtype=np.uint32),
+        value=np.array([1000, 500, 1000], dtype=np.int64),
+    )
+    row = TraceRow(0, meta.pid, 0, 0, Track.MEMORY, 0, 0, FlatEvents(block), meta.rank, group="host")
+    actions = (TraceAction("a", "ALLOCATION", Track.MEMORY), TraceAction("a", "RELEASE", Track.MEMORY))
+    return replace(trace, actions=(*trace.actions, *actions)).with_rows((*trace.rows, row), trace.runs)
+
+
+def test_counters_show_memory_in_use_and_bytes_of_the_dma(trace: Trace) -> None:
+    both = with_memory(trace)
+    slices, counters = read_perfetto_with_counters(as_perfetto(both))
+    assert counters == chrome_counters(as_chrome(both))
+    assert len(slices) == trace.event_count
+    (memory,) = [steps for name, steps in counters.items() if name.endswith("/HBM bytes")]
+    assert memory == [(10, 1000), (20, 1500), (30, 500)]
+    transfers = [steps for name, steps in counters.items() if name.endswith("/DMA bytes/s")]
+    assert len(transfers) == 2
+    for steps in transfers:
+        moved = sum(value * (after - at) for (at, value), (after, _) in itertools.pairwise(steps)) / 1e9
+        assert round(moved) == 5 * (65_536 * 2 + 32_768)
+        assert steps[-1][1] == 0
+        assert steps == sorted(steps)
+
+
+def test_counters_do_not_depend_on_the_size_of_blocks(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_perfetto_with_counters(as_perfetto(trace))[1]
+    blocks = RowEvents.blocks
+    monkeypatch.setattr(RowEvents, "blocks", lambda self, size=0: blocks(self, 2))
+    assert read_perfetto_with_counters(as_perfetto(trace))[1] == whole

@@ -10,12 +10,14 @@ import json
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from neurontools.profiler.capture.format import CLOCKS, NO_CORE
+from neurontools.profiler.capture.format import CLOCKS, NO_CORE, Track
+from neurontools.profiler.exchange.counters import counter_tracks, values
 from neurontools.profiler.trace.intervals import LaneChooser, lanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from neurontools.profiler.exchange.counters import CounterTrack
     from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
@@ -44,16 +46,30 @@ class Group:
 
 
 def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
-    """Return the groups and the lines of a trace; a row whose events overlap becomes several lines."""
+    """Return the groups and the lines of a trace; a row whose events overlap becomes several lines.
+
+    Rows of memory have no lines: their events are steps of a counter.
+    """
     groups: dict[tuple[int, int, bool], Group] = {}
     lines: list[Line] = []
     for row in trace.rows:
-        key = (row.process, row.nc, row.track.measured)
-        group = groups.setdefault(key, Group(len(groups) + 1, _group_name(row)))
+        group = groups.setdefault(_group_key(row), Group(len(groups) + 1, _group_name(row)))
+        if row.track is Track.MEMORY:
+            continue
         for lane in range(_lane_count(row)):
             name = row.name if lane == 0 else f"{row.name} {lane + 1}"
             lines.append(Line(len(lines) + 1, group.number, name, row, lane))
     return tuple(groups.values()), tuple(lines)
+
+
+def counter_groups(trace: Trace) -> tuple[tuple[int, CounterTrack], ...]:
+    """Return the counters of a trace, each with the number of its group."""
+    keys = {key: number for number, key in enumerate(dict.fromkeys(map(_group_key, trace.rows)), 1)}
+    return tuple((keys[_group_key(track.row)], track) for track in counter_tracks(trace))
+
+
+def _group_key(row: TraceRow) -> tuple[int, int, bool]:
+    return row.process, row.nc, row.track.measured
 
 
 def _lane_count(row: TraceRow) -> int:
@@ -92,6 +108,13 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
                 f'"args":{{"execution":{execution},"status":{status}{arguments}}}}}'
             )
         file.write("".join(text))
+    for group_number, track in counter_groups(trace):
+        head = f',\n{{"ph":"C","name":{dump_compact(track.name)},"pid":{group_number},"ts":'
+        for times, found in values(trace, track):
+            steps = zip(times.tolist(), found.tolist(), strict=True)
+            file.write(
+                "".join(f'{head}{_microseconds(at)},"args":{{"value":{value}}}}}' for at, value in steps)
+            )
     file.write("\n]}\n")
 
 
@@ -113,7 +136,7 @@ def event_blocks(
         chooser = LaneChooser()
         for block in row.events.blocks(BLOCK):
             lane = chooser.choose(block.start, block.duration)
-            for line in by_row[row.first]:
+            for line in by_row.get(row.first, ()):
                 own = block.take(lane == line.lane)
                 if len(own):
                     yield line, own

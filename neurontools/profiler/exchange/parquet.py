@@ -49,17 +49,9 @@ def write_parquet(trace: Trace, directory: str, progress: Progress | None = None
         create_tables(connection, trace, progress)
         os.makedirs(directory, exist_ok=True)
         for name in TABLES:
-            path = os.path.join(directory, name + _ENDING)
-            temporary = f"{path}.tmp-{os.getpid()}"
-            try:
-                _run(
-                    connection,
-                    f"COPY (SELECT * FROM \"{name}\") TO '{_quoted(temporary)}' (FORMAT parquet, COMPRESSION zstd)",
-                )
-                os.replace(temporary, path)
-            finally:
-                if os.path.exists(temporary):
-                    os.unlink(temporary)
+            path = _quoted(os.path.join(directory, name + _ENDING))
+            options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE true"
+            _run(connection, f"COPY (SELECT * FROM \"{name}\") TO '{path}' ({options})")
 
 
 def _quoted(text: str) -> str:

@@ -10,13 +10,15 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.base.protowire import encode_message, encode_number, encode_text
+from neurontools.base.protowire import encode_message, encode_number, encode_text, encode_varint
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.exchange.export_timeline import event_blocks, layout
+from neurontools.profiler.exchange.counters import values
+from neurontools.profiler.exchange.export_timeline import counter_groups, event_blocks, layout
 from neurontools.profiler.exchange.wire_columns import constant, join, message, texts, varints
 
 if TYPE_CHECKING:
     from neurontools.profiler.exchange.export_timeline import Group, Line, Progress
+    from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceAction
 
@@ -28,7 +30,8 @@ _CLEARED, _NEEDS_STATE = 1, 2
 _UUID, _NAME, _PROCESS, _THREAD, _PARENT, _ORDERING, _RANK = 1, 2, 3, 4, 5, 11, 12
 _EXPLICIT = 3
 _TYPE, _EVENT_UUID, _NAME_IID, _ANNOTATION = 9, 11, 10, 4
-_BEGIN, _END = 1, 2
+_BEGIN, _END, _COUNTER = 1, 2, 4
+_COUNTER_TRACK = 8
 _LARGEST_MATRIX = 1 << 26  # bytes
 _GROUP_UUID = 1 << 32
 _EXECUTION = "execution"
@@ -38,6 +41,8 @@ _ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
 _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
 _PACKET_FIELD = bytes((_TRACE_PACKET << 3 | 2,))
 _STAMP_FIELD = bytes((_TIMESTAMP << 3,))
+_EVENT_FIELD = bytes((_TRACK_EVENT << 3 | 2,))
+_COUNTER_VALUE = encode_varint(30 << 3)
 
 
 def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = None) -> None:
@@ -55,6 +60,27 @@ def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = No
     encoders = {line.number: _LineEncoder(trace, line, names) for line in lines}
     for line, block in event_blocks(trace, lines, progress):
         file.write(encoders[line.number].encode(block))
+    for number, (group_number, track) in enumerate(counter_groups(trace), len(lines) + 1):
+        file.write(_packet(_counter(number, group_number, track.name)))
+        for times, found in values(trace, track):
+            file.write(_counter_packets(number, times, found))
+
+
+def _counter_packets(number: int, times: Int64s, found: Int64s) -> bytes:
+    """Return the packets of the steps of a counter."""
+    count = len(times)
+    head = encode_number(_TYPE, _COUNTER) + encode_number(_EVENT_UUID, number) + _COUNTER_VALUE
+    event = message(constant(head, count), varints(found))
+    return join(
+        constant(_PACKET_FIELD, count),
+        *message(
+            constant(_STAMP_FIELD, count),
+            varints(times),
+            constant(encode_number(_SEQUENCE_ID, _SEQUENCE) + _EVENT_FIELD, count),
+            *event,
+            constant(encode_number(_FLAGS, _NEEDS_STATE), count),
+        ),
+    )
 
 
 class _LineEncoder:
@@ -167,4 +193,15 @@ def _line(line: Line) -> bytes:
         encode_text(_NAME, line.name),
         encode_number(_PARENT, _GROUP_UUID + line.group),
         encode_number(_RANK, line.number),
+    )
+
+
+def _counter(number: int, group: int, name: str) -> bytes:
+    return encode_message(
+        _DESCRIPTOR,
+        encode_number(_UUID, number),
+        encode_text(_NAME, name),
+        encode_number(_PARENT, _GROUP_UUID + group),
+        encode_message(_COUNTER_TRACK),
+        encode_number(_RANK, number),
     )
