@@ -173,7 +173,7 @@ def test_help_loads_nothing_heavy() -> None:
 def viewer(profile_dir: Path) -> Iterator[Terminal]:
     """`neuron-profile view` on a terminal, with its timeline drawn."""
     shown = Terminal("view", str(profile_dir), program="neuron-profile")
-    shown.read_until("device time")
+    shown.read_until("device clock, modelled")
     yield shown
     shown.close()
 
@@ -194,8 +194,8 @@ def test_a_sigterm_restores_the_terminal(viewer: Terminal) -> None:
 
 def test_what_no_terminal_should_send_does_not_end_the_viewer(viewer: Terminal) -> None:
     viewer.press("\x1b[99999999999u")
-    viewer.press("2")
-    viewer.read_until("Profile of a simulated")
+    viewer.press("3")
+    viewer.read_until("by operator")
     viewer.press("q")
     assert viewer.exit_code() == 0
 
