@@ -21,13 +21,14 @@ _STEP_ENDS = ("mark_step", "sync", "optimizer_step", "step")
 
 def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
     """Yield a host that takes longer between executions than the device for a step."""
-    times = max(subject.cores, key=lambda core: core.between_ns, default=None)
-    if times is None:
-        yield Silent(HOST, "fewer than two steps were recorded")
+    if subject.steps is None:
+        yield Silent(HOST, "the profile has no steps")
         return
-    clocks = f"{format_ns(times.between_ns)} between executions (measured), device: {format_ns(subject.step_ns)} (modelled)"
-    if times.between_ns <= subject.step_ns:
-        yield Silent(HOST, f"host: {clocks} a step")
+    step_ns = subject.steps.mean_ns
+    host_ns = step_ns - subject.steps.execute_ns
+    clocks = f"{format_ns(host_ns)} outside of executions (measured), device: {format_ns(subject.step_ns)} (modelled)"
+    if host_ns <= subject.step_ns:
+        yield Silent(HOST, f"host: {clocks}, in the average step")
         return
     operators = round(sum(len(program.graph.nodes) * program.per_step for program in subject.programs))
     yield Advice(
@@ -35,8 +36,8 @@ def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
         "Let the host do less in a step: the device waits for it",
         f"the program records {operators:,} operators a step; use a larger batch, a fused optimizer (fused=True) and whole"
         " tensors instead of loops over parts, and do logging and data loading in other threads",
-        Gain(times.between_ns, times.between_ns + times.executing_ns, Clock.MEASURED, is_bound=True),
-        f"host: {clocks}, a step of {times.process}; the host's clock is that of this computer",
+        Gain(host_ns, step_ns, Clock.MEASURED, is_bound=True),
+        f"host: {clocks}, in the average step; the host's clock is that of this computer",
         (Evidence(f"{operators:,} operators recorded a step", count=operators),),
     )
 

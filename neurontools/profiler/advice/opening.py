@@ -12,19 +12,20 @@ import numpy as np
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import find_instance_type
 from neurontools.profiler.advice.host_work import host_work
-from neurontools.profiler.advice.subject import CoreTimes, ProfiledProgram, ProfiledRun
+from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
+from neurontools.profiler.analysis.ranks import compare_ranks
+from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
 
 _RARE = 0.1
 """Programs that run less often, per step, do not belong to the step."""
 
 
-def open_subject(trace: Trace, path: str) -> ProfiledRun:
+def open_run(trace: Trace, path: str) -> ProfiledRun:
     """Return what rules look at.
 
     Args:
@@ -35,63 +36,55 @@ def open_subject(trace: Trace, path: str) -> ProfiledRun:
         ProfileError: the profile has no execution, or no copy of a NEFF.
         NeffError: a copy is damaged.
     """
-    counts = _executions(trace)
-    names = {model.neff_hash: model.name for model in trace.models}
-    if not counts:
+    processes = find_steps(trace)
+    if not processes:
         raise ProfileError(
             "the profile has no executions, so there is no step to advise on",
             "capture a run that uses the device",
         )
+    steps = max(processes, key=len)
     files = _neffs(path)
+    names = {model.neff_hash: model.name for model in trace.models}
     instance = find_instance_type(trace.processes[0].instance_type)
     device = instance.device if instance else None
-    found = {
-        neff_hash: ProfiledProgram(parse(_read(files[neff_hash])), names[neff_hash], device=device)
-        for neff_hash in counts
-        if neff_hash in files
-    }
-    if not found:
+    often, rare = list[ProfiledProgram](), list[ProfiledProgram]()
+    for neff_hash, per_step in _per_step(trace, steps).items():
+        if neff_hash in files:
+            neff = parse(_read(files[neff_hash]))
+            program = ProfiledProgram(neff, names[neff_hash], per_step, device)
+            (often if per_step >= _RARE else rare).append(program)
+    if not often:
         raise ProfileError(
             f"{path} has no copy of a NEFF: advice needs the graphs that ran",
-            "capture the run again; the file neff_<hash>.neff is made beside events.bin",
+            "capture the run again; the file neff_<hash>.neff is made beside the events",
         )
-    ordered = sorted(found, key=lambda neff_hash: -found[neff_hash].total_ns * counts[neff_hash])
-    steps = counts[ordered[0]]
-    often: list[ProfiledProgram] = []
-    rare: list[ProfiledProgram] = []
-    for neff_hash in ordered:
-        program, count = found[neff_hash], counts[neff_hash]
-        program.per_step = count / steps
-        (often if count >= max(_RARE * steps, min(2, steps)) else rare).append(program)
+    often.sort(key=lambda program: -program.total_ns * program.per_step)
     return ProfiledRun(
-        tuple(often), tuple(rare), steps, tuple(_core_times(trace, ordered[0])), host_work(trace)
+        tuple(often),
+        tuple(rare),
+        steps.summary(),
+        compare_ranks(trace) if len(processes) > 1 else None,
+        host_work(trace),
     )
 
 
-def _executions(trace: Trace) -> Counter[str]:
-    """Return how often a core executed each NEFF, by its hash."""
+def _per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
+    """Return by hash of its NEFF how often a core executes each program in a typical step."""
     counts: Counter[str] = Counter()
     for run in trace.runs:
-        here: Counter[str] = Counter()
-        for number, count in enumerate(np.bincount(run.model, minlength=len(trace.models)).tolist()):
-            here[trace.models[number].neff_hash] += count
-        counts |= here  # the largest of all cores: workers execute the same program
-    return +counts
-
-
-def _core_times(trace: Trace, main: str) -> Iterator[CoreTimes]:
-    """Yield measured times of the cores that execute a program, from the end of its first execution on."""
-    is_main = np.array([model.neff_hash == main for model in trace.models], dtype=bool)
-    for run in trace.runs:
-        mains = np.flatnonzero(is_main[run.model])
-        if len(mains) < 2:
+        if run.process != steps.process:
             continue
-        first, last, steps = int(mains[0]), int(mains[-1]), len(mains) - 1
-        executing = int(run.wall_ns[first + 1 : last + 1].sum())
-        ends = run.wall_start + run.wall_ns
-        whole = int(ends[last] - ends[first])
-        label = trace.processes[run.process].label
-        yield CoreTimes(label, run.nc, steps, executing // steps, max(0, whole - executing) // steps)
+        place = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
+        end_ns = int(steps.start_ns[-1] + steps.duration_ns[-1])
+        inside = (place >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(place, 0)]
+        here: Counter[str] = Counter()
+        for number in np.unique(run.model).tolist():
+            here[trace.models[number].neff_hash] += int((run.model[inside] == number).sum())
+        counts |= here  # the most of all cores of the process
+    executed = {
+        trace.models[number].neff_hash for run in trace.runs for number in np.unique(run.model).tolist()
+    }
+    return {neff_hash: counts[neff_hash] / int(steps.steady.sum()) for neff_hash in sorted(executed)}
 
 
 def _neffs(path: str) -> dict[str, str]:

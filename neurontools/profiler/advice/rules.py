@@ -70,7 +70,9 @@ def advise(subject: ProfiledRun) -> Report:
             found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
     advice = [finding for finding in found if isinstance(finding, Advice)]
     silent = [finding for finding in found if isinstance(finding, Silent)]
-    return Report(subject.step_ns, subject.steps, _sorted(advice), tuple(silent))
+    return Report(
+        subject.step_ns, subject.steps.count if subject.steps else 0, _sorted(advice), tuple(silent)
+    )
 
 
 def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun, name: str) -> Finding:

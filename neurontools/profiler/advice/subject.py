@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.profiler.advice.host_work import HostWork
+    from neurontools.profiler.analysis.ranks import RankReport
+    from neurontools.profiler.analysis.steps import StepSummary
 
 _LINES = 3
 
@@ -175,40 +177,21 @@ def _pattern(layers: Collection[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreTimes:
-    """What a clock measured of the executions on a NeuronCore of a process.
-
-    Args:
-        process: the process, with its rank if it is one of several workers.
-        nc: the core.
-        steps: number of steps.
-        executing_ns: time of a step in executions.
-        between_ns: time of a step between executions: what the host does.
-    """
-
-    process: str
-    nc: int
-    steps: int
-    executing_ns: int
-    between_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class ProfiledRun:
     """A profiled run.
 
     Args:
         programs: those of a step, the one with most time first.
         rare: those that ran once, or in few steps.
-        steps: number of steps.
-        cores: measured times by core.
+        steps: measured times of typical steps; None if unknown.
+        ranks: how workers differ; None for one worker.
         host: what the host did, by process.
     """
 
     programs: tuple[ProfiledProgram, ...]
     rare: tuple[ProfiledProgram, ...] = ()
-    steps: int = 1
-    cores: tuple[CoreTimes, ...] = ()
+    steps: StepSummary | None = None
+    ranks: RankReport | None = None
     host: tuple[HostWork, ...] = ()
 
     @property

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 COMPILES, INPUT, STRAGGLERS = "recompiles", "input-stalls", "stragglers"
 _LINES = 3
 _NO_STEPS = "the profile has no steps after the warm-up"
-_SKEW = 0.5
 
 
 def recompiles(subject: ProfiledRun) -> Iterator[Finding]:
@@ -81,36 +80,45 @@ def input_stalls(subject: ProfiledRun) -> Iterator[Finding]:
 
 def stragglers(subject: ProfiledRun) -> Iterator[Finding]:
     """Yield workers that others wait for: always the same one, or another one each time."""
-    if len(subject.host) < 2:
-        yield Silent(STRAGGLERS, "one worker" if subject.host else _NO_STEPS)
+    if subject.ranks is None or not subject.ranks.steps:
+        yield Silent(STRAGGLERS, "one worker" if subject.ranks is None else _NO_STEPS)
         return
-    waits = sorted((work.ns_a_step(HostEvent.PEER_WAIT), work.process) for work in subject.host)
-    (least_ns, slowest), (middle_ns, _) = waits[0], waits[len(waits) // 2]
-    step_ns = max(work.step_ns for work in subject.host)
-    shown = tuple(
-        Evidence(f"{process} waits {format_ns(ns)} a step for others (measured)", share=ns / max(1, step_ns))
-        for ns, process in (waits[0], waits[-1])
-    )
-    if least_ns <= _SKEW * middle_ns:
-        title, gain_ns = f"Rebalance the work: all workers wait for {slowest}", middle_ns - least_ns
-        change = (
-            f"give {slowest} less to do or find out why it is slower (its data, its host): it waits least for others,"
-            " so they wait for it"
-        )
-        method = f"{format_ns(middle_ns)} of waiting of the worker in the middle, less {format_ns(least_ns)} of {slowest}"
-    else:
-        title, gain_ns = "Average less often: in each step workers wait for another one", least_ns
-        change = (
-            "use hierarchical SGD, torch.distributed.algorithms.model_averaging: HierarchicalModelAverager averages small"
-            " groups often and all workers seldom, so a stall delays few"
-        )
-        method = "each worker waits, so no single one is slow; the shortest of their waits"
-    gain = Gain(gain_ns, step_ns, Clock.MEASURED, is_bound=True)
+    ranks = sorted(subject.ranks.ranks, key=lambda rank: -rank.work_ns)
+    lost_ns, step_ns = subject.ranks.lost_ns, max(rank.step_ns for rank in ranks)
+    gain = Gain(lost_ns, step_ns, Clock.MEASURED, is_bound=True)
     if gain.share < WORTH:
-        part = format_percent(gain.share)
-        yield Silent(STRAGGLERS, f"workers wait {format_ns(gain_ns)} a step for others, {part} (measured)")
+        yield Silent(
+            STRAGGLERS,
+            f"the slowest worker of a step takes {format_ns(lost_ns)} longer than others (measured)",
+        )
         return
-    yield Advice(STRAGGLERS, title, change, gain, f"{method}; the clock is that of this computer", shown)
+    slow = next((rank for rank in ranks if rank.is_straggler), None)
+    if slow is not None:
+        title = f"Rebalance the work: the others wait for rank {slow.rank}"
+        change = (
+            f"give rank {slow.rank} less to do, or find out why it is slower (its data, its host): it works longest in"
+            f" {format_percent(slow.slowest_share)} of the steps"
+        )
+    else:
+        title = "Average less often: another worker is late in each step"
+        change = (
+            "use hierarchical SGD: HierarchicalModelAverager of torch.distributed.algorithms.model_averaging averages"
+            " small groups often and all workers seldom, so that a stall delays few"
+        )
+    yield Advice(
+        STRAGGLERS,
+        title,
+        change,
+        gain,
+        "the median over steps of what the slowest worker works longer than the one in the middle; the clock is that of"
+        " this computer",
+        tuple(
+            Evidence(
+                f"rank {rank.rank} works {format_ns(rank.work_ns)} and waits {format_ns(rank.wait_ns)} a step (measured)"
+            )
+            for rank in (ranks[0], ranks[-1])
+        ),
+    )
 
 
 def _evidence(lines: Sequence[HostLine], steps: int, text: str) -> tuple[Evidence, ...]:

@@ -10,6 +10,7 @@ from neurontools.profiler.advice.findings import Advice, Clock, Finding, Silent
 from neurontools.profiler.advice.host_work import HostLine, HostWork, host_work
 from neurontools.profiler.advice.subject import ProfiledRun
 from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
+from neurontools.profiler.analysis.ranks import RankReport, RankTotal, StepSkew
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
@@ -35,7 +36,7 @@ def finding(
     rule: Callable[[ProfiledRun], Iterator[Finding]], *host: HostWork, shapes: bool = False
 ) -> Finding:
     programs = (program(perceptron(512, 256)), program(perceptron(640, 256))) if shapes else ()
-    (found,) = rule(ProfiledRun(programs[:1], programs[1:], STEPS, host=host))
+    (found,) = rule(ProfiledRun(programs[:1], programs[1:], host=host))
     return found
 
 
@@ -81,29 +82,39 @@ def test_a_loader_that_is_ahead_is_left_alone() -> None:
     )
 
 
+def ranks(*works: tuple[int, bool], lost_ns: int) -> ProfiledRun:
+    """A run with workers, by what each works in a step and whether it is a straggler."""
+    totals = tuple(
+        RankTotal(rank, 100 + rank, STEP_NS, STEP_NS - ns, ns, 0.9 if is_slow else 0.0, is_slow)
+        for rank, (ns, is_slow) in enumerate(works)
+    )
+    skew = StepSkew(3, min(ns for ns, _ in works), max(ns for ns, _ in works), 1, 0)
+    return ProfiledRun((), ranks=RankReport(totals, (skew,), (), has_waits=True, lost_ns=lost_ns))
+
+
 def test_a_worker_that_is_always_late_gets_less_to_do() -> None:
-    late = work((HostEvent.PEER_WAIT, 10, 2 * MS), process="rank 1")
-    others = [work((HostEvent.PEER_WAIT, 10, 50 * MS), process=f"rank {rank}") for rank in (0, 2, 3)]
-    found = advice(stragglers, others[0], late, *others[1:])
-    assert found.title == "Rebalance the work: all workers wait for rank 1"
-    assert found.gain.ns == 4_800_000
-    assert found.evidence[0].text == "rank 1 waits 200.0 us a step for others (measured)"
+    (found,) = stragglers(ranks((10 * MS, False), (19 * MS, True), (11 * MS, False), lost_ns=8 * MS))
+    assert isinstance(found, Advice)
+    assert found.title == "Rebalance the work: the others wait for rank 1"
+    assert (found.gain.ns, found.gain.clock) == (8 * MS, Clock.MEASURED)
+    assert "works longest in 90 % of the steps" in found.change
+    assert found.evidence[0].text == "rank 1 works 19.00 ms and waits 1.000 ms a step (measured)"
 
 
 def test_workers_that_are_late_in_turn_average_in_groups() -> None:
-    host = [work((HostEvent.PEER_WAIT, 10, (40 + rank) * MS), process=f"rank {rank}") for rank in range(4)]
-    found = advice(stragglers, *host)
+    (found,) = stragglers(ranks((10 * MS, False), (11 * MS, False), lost_ns=4 * MS))
+    assert isinstance(found, Advice)
     assert "HierarchicalModelAverager" in found.change
-    assert found.gain.ns == 4 * MS
 
 
 def test_workers_that_hardly_wait_are_left_alone() -> None:
-    host = [work((HostEvent.PEER_WAIT, 10, MS), process=f"rank {rank}") for rank in range(4)]
-    assert reason(stragglers, *host) == "workers wait 100.0 us a step for others, less than 1 % (measured)"
-    assert reason(stragglers, host[0]) == "one worker"
+    (found,) = stragglers(ranks((19 * MS, False), (19 * MS, False), lost_ns=100_000))
+    assert isinstance(found, Silent)
+    assert found.reason == "the slowest worker of a step takes 100.0 us longer than others (measured)"
+    assert reason(stragglers, work()) == "one worker"
 
 
-@pytest.mark.parametrize("rule", [recompiles, input_stalls, stragglers])
+@pytest.mark.parametrize("rule", [recompiles, input_stalls])
 def test_a_run_without_steps_says_so(rule: Callable[[ProfiledRun], Iterator[Finding]]) -> None:
     assert reason(rule) == "the profile has no steps after the warm-up"
 
