@@ -10,6 +10,7 @@ from neurontools.compiler.attention_forms import fuse_attention
 from neurontools.compiler.engines.lowering.families import family
 from neurontools.compiler.engines.placement import is_attention
 from neurontools.compiler.graph import reads
+from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.compiler.resizing import ChangeError
 from neurontools.profiler.advice.findings import Advice, Silent
 from neurontools.profiler.advice.subject import short_source
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ATTENTION = "attention"
 _SOFTMAX = frozenset({"_softmax", "_safe_softmax"})
 _MASKS = frozenset({"masked_fill", "where", "add"})
+_AFTER_SOFTMAX = 4  # dropout, the copy of values, the product, the copy of its result
 _DROPOUTS = frozenset({"bernoulli", "native_dropout"})
 
 
@@ -45,7 +47,10 @@ def attention(program: ProfiledProgram) -> Iterator[Finding]:
         place = short_source(nodes[softmaxes[0]].source)
         yield Silent(ATTENTION, f"written out{' at ' + place if place else ''}, but fused: {trial.words}")
         return
-    forward = [position for position in removed if nodes[position].source not in program.backward]
+    last = max(softmaxes) + _AFTER_SOFTMAX
+    forward = [
+        position for position in removed if position <= last and not nodes[position].layer.endswith(BACKWARD)
+    ]
     yield Advice(
         ATTENTION,
         "Use scaled_dot_product_attention instead of writing attention out",
