@@ -25,7 +25,7 @@ _RARE = 0.1
 """Programs that run less often, per step, do not belong to the step."""
 
 
-def open_run(trace: Trace, path: str) -> ProfiledRun:
+def open_subject(trace: Trace, path: str) -> ProfiledRun:
     """Return what rules look at.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.profiler.advice.findings import Advice, Clock, Severity, Silent
-from neurontools.profiler.advice.opening import open_run
+from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import Report, advise
 from neurontools.profiler.advice.text import one_line, to_text
 from neurontools.profiler.capture.format import ProfileError
@@ -51,7 +51,7 @@ def write(maker: Maker, directory: Path, *runs: tuple[bytes, str, int], gap_ns: 
 
 
 def subject_of(directory: Path) -> ProfiledRun:
-    return open_run(load(str(directory)), str(directory))
+    return open_subject(load(str(directory)), str(directory))
 
 
 def found(report: Report, rule: str) -> Advice | None:
