@@ -15,6 +15,7 @@ from neurontools import __version__
 from neurontools.errors import MissingDependencyError
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import NO_CORE, Track
+from neurontools.profiler.trace.periodic import PeriodicEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,17 @@ _PLACE = (
 )
 _FROM = "FROM _events e JOIN _actions a ON e.action = a.number JOIN _rows r ON e.row = r.number"
 _EVENT_COLUMNS = 'id BIGINT, "row" INTEGER, action INTEGER, start BIGINT, "end" BIGINT, execution BIGINT, status INTEGER, value BIGINT'
+_EXECUTION_COLUMNS = (
+    '"row" INTEGER, template INTEGER, start BIGINT, execution BIGINT, status INTEGER, first_id BIGINT'
+)
+_SCHEDULED_COLUMNS = (
+    '"row" INTEGER, template INTEGER, place INTEGER, action INTEGER, start BIGINT, "end" BIGINT'
+)
+_EVENTS = """
+    SELECT * FROM _recorded UNION ALL
+    SELECT r.first_id + p.place AS id, r."row", p.action, r.start + p.start AS start, r.start + p."end" AS "end",
+        r.execution, r.status, 0::BIGINT AS value
+    FROM _executions r JOIN _scheduled p ON r."row" = p."row" AND r.template = p.template"""
 
 TABLES = {
     "Instruction": f"""
@@ -195,9 +207,17 @@ def _create_summary(connection: Any, trace: Trace) -> None:
 
 
 def _insert_events(connection: Any, trace: Trace, progress: Progress | None) -> None:
-    connection.execute(f"CREATE TABLE _events ({_EVENT_COLUMNS})")
+    """Make the view of all events: those of programs are joined from executions and schedules, never stored."""
+    connection.execute(f"CREATE TABLE _recorded ({_EVENT_COLUMNS})")
+    connection.execute(f"CREATE TABLE _executions ({_EXECUTION_COLUMNS})")
+    connection.execute(f"CREATE TABLE _scheduled ({_SCHEDULED_COLUMNS})")
+    connection.execute(f"CREATE VIEW _events AS {_EVENTS}")
     done = 0
     for number, row in enumerate(trace.rows):
+        if isinstance(row.events, PeriodicEvents):
+            _insert_executions(connection, number, row.first, row.events)
+            done += row.events.count
+            continue
         first = row.first
         for block in row.events.blocks():
             count = len(block)
@@ -211,10 +231,39 @@ def _insert_events(connection: Any, trace: Trace, progress: Progress | None) -> 
                 "status": block.status.astype(np.int32),
                 "value": np.array(block.value),
             }
-            connection.register("_block", columns)
-            connection.execute("INSERT INTO _events SELECT * FROM _block")
-            connection.unregister("_block")
+            _append(connection, "_recorded", columns)
             first += count
             done += count
             if progress is not None:
                 progress(done, trace.event_count)
+
+
+def _insert_executions(connection: Any, number: int, first: int, events: PeriodicEvents) -> None:
+    executions, template, templates, before = events.schedule()
+    count = len(template)
+    columns = {
+        "row": np.full(count, number, dtype=np.int32),
+        "template": template.astype(np.int32),
+        "start": np.ascontiguousarray(executions.start),
+        "execution": executions.number.astype(np.int64),
+        "status": executions.status.astype(np.int32),
+        "first_id": first + before,
+    }
+    _append(connection, "_executions", columns)
+    for place, each in enumerate(templates):
+        size = len(each.start)
+        columns = {
+            "row": np.full(size, number, dtype=np.int32),
+            "template": np.full(size, place, dtype=np.int32),
+            "place": np.arange(size, dtype=np.int32),
+            "action": each.action.astype(np.int32),
+            "start": np.ascontiguousarray(each.start),
+            "end": each.start + each.duration,
+        }
+        _append(connection, "_scheduled", columns)
+
+
+def _append(connection: Any, name: str, columns: dict[str, Any]) -> None:
+    connection.register("_block", columns)
+    connection.execute(f"INSERT INTO {name} SELECT * FROM _block")  # noqa: S608 # a name of ours
+    connection.unregister("_block")

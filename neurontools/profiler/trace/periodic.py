@@ -134,6 +134,10 @@ class PeriodicEvents(RowEvents):
                 found.append(Part(weight, block, self._templates[number].key))
         return tuple(found)
 
+    def schedule(self) -> tuple[Executions, Int64s, tuple[Template, ...], Int64s]:
+        """Return executions, numbers of their templates, all templates, and numbers of the executions' first events."""
+        return self._executions, self._template, self._templates, self._before[:-1]
+
     def first_from(self, times: Int64s) -> Int64s:
         """Return the number of the first event that starts at each time or later."""
         run = np.searchsorted(self._executions.start, times, side="right") - 1
