@@ -23,14 +23,16 @@ from neurontools.tui.profile.timeline_drawing import (
     GUTTER,
     PLAIN,
     Drawing,
-    axis_text,
+    as_times,
+    axis_segments,
     blank_cells,
+    label_of,
     line_contents,
     looks_of,
     row_lines,
+    selected_label,
 )
-from neurontools.tui.widgets.frames import MARKER
-from neurontools.tui.widgets.lines import Role, fixed
+from neurontools.tui.widgets.lines import fixed
 
 if TYPE_CHECKING:
     from textual import events
@@ -48,12 +50,6 @@ _MARGIN = 0.01
 _AROUND = 1.5
 _MOST_LINES_A_ROW = 5
 _GROUP = Style(dim=True, bold=True)
-_RANGE = Style(reverse=True)
-
-
-def as_times(*times: int) -> Int64s:
-    """Return times as an array."""
-    return np.array(times, dtype=np.int64)
 
 
 class TimelineView(Widget, can_focus=True):
@@ -362,7 +358,7 @@ class TimelineView(Widget, can_focus=True):
         """Draw a line of the widget."""
         width, height = self.size
         if y == 0:
-            segments = self._axis_line()
+            segments = axis_segments(self.axis, self.view, self.range)
         elif y >= height - _STATUS_LINES:
             text = self._window_text() if y == height - 1 else self._selection()
             segments = [Segment(printable(text)[:width], PLAIN)]
@@ -402,30 +398,12 @@ class TimelineView(Widget, can_focus=True):
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
         edge = Segment("│", DIM)
         return [
-            [*self._label(text, selected=number == self.selected_row), edge, *line]
+            [
+                *(selected_label(text, self._look) if number == self.selected_row else label_of(text)),
+                edge,
+                *line,
+            ]
             for text, line in zip(texts, lines, strict=True)
-        ]
-
-    def _label(self, text: str, *, selected: bool) -> list[Segment]:
-        if not selected:
-            return [Segment(f" {text}", PLAIN)]
-        styles = self._look.styles
-        return [Segment(MARKER, styles[Role.CURSOR]), Segment(text, styles[Role.ON_STRONG])]
-
-    def _axis_line(self) -> list[Segment]:
-        text = axis_text(self.axis, self.view)
-        head = Segment(self.axis.name.ljust(GUTTER), DIM)
-        if self.range is None:
-            return [head, Segment(text, DIM)]
-        first, last = (
-            max(0, min(self.view.columns, self.view.column_of(position))) for position in self.range
-        )
-        last = max(last, first + 1)
-        return [
-            head,
-            Segment(text[:first], DIM),
-            Segment(text[first:last], _RANGE),
-            Segment(text[last:], DIM),
         ]
 
     def _window_text(self) -> str:
@@ -461,11 +439,7 @@ class TimelineView(Widget, can_focus=True):
         """Return the place of the selected event, or of the last match before it, among the matches."""
         if self.selected_event == NO_EVENT:
             return -1
-        starts, events = self.matches.start, self.matches.events
-        at = int((starts < self.trace.event(self.selected_event).start).sum())
-        while at < len(events) - 1 and starts[at] == starts[at + 1] and events[at] != self.selected_event:
-            at += 1
-        return at
+        return self.matches.place_of(self.selected_event, self.trace.event(self.selected_event).start)
 
     def _position_at(self, x: int) -> int:
         column = max(0, min(self.view.columns - 1, x - self.gutter.left - GUTTER))

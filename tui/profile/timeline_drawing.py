@@ -16,13 +16,15 @@ from neurontools.base.text import printable
 from neurontools.profiler.capture.format import NO_CORE
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import EIGHTHS, format_tick, tick_step
-from neurontools.tui.widgets.lines import BLOCKS, fixed
+from neurontools.tui.widgets.frames import MARKER
+from neurontools.tui.widgets.lines import BLOCKS, Role, fixed
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
     from neurontools.profiler.trace.intervals import Codes, Int64s
     from neurontools.profiler.trace.timeline import Cells, TimelineRow, Viewport
     from neurontools.profiler.trace.trace import Trace, TraceRow
+    from neurontools.tui.widgets.theme import Theme
 
 PLAIN = Style()
 DIM = Style(dim=True)
@@ -50,8 +52,35 @@ _BLOCK_STYLES = tuple(Style(color=colour) for colour in _COLOURS)
 _NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOURS)
 _FOUND = Style(underline=True, bold=True)
 _MONOCHROME = Style(reverse=True)
+_RANGE = Style(reverse=True)
 _TICK_CELLS = 12
 _FULL = re.compile(f"█{{{_NAME_CELLS},}}")
+
+
+def as_times(*times: int) -> Int64s:
+    """Return times as an array."""
+    return np.array(times, dtype=np.int64)
+
+
+def label_of(text: str) -> list[Segment]:
+    """Return the name of a row."""
+    return [Segment(f" {text}", PLAIN)]
+
+
+def selected_label(text: str, look: Theme) -> list[Segment]:
+    """Return the name of the selected row."""
+    return [Segment(MARKER, look.styles[Role.CURSOR]), Segment(text, look.styles[Role.ON_STRONG])]
+
+
+def axis_segments(axis: Axis, view: Viewport, marked: tuple[int, int] | None) -> list[Segment]:
+    """Return the line of times, with a marked range of positions."""
+    text = axis_text(axis, view)
+    head = Segment(axis.name.ljust(GUTTER), DIM)
+    if marked is None:
+        return [head, Segment(text, DIM)]
+    first, last = (max(0, min(view.columns, view.column_of(position))) for position in marked)
+    last = max(last, first + 1)
+    return [head, Segment(text[:first], DIM), Segment(text[first:last], _RANGE), Segment(text[last:], DIM)]
 
 
 @dataclass(frozen=True, slots=True)

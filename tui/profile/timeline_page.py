@@ -10,8 +10,8 @@ from neurontools.base import units
 from neurontools.profiler.analysis.ranges import range_statistics, row_uses
 from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
-from neurontools.tui.profile.timeline import TimelineView, as_times
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.profile.timeline_drawing import as_times, short_name
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import framed, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane

@@ -54,6 +54,13 @@ class Matches:
     def __len__(self) -> int:
         return len(self.events)
 
+    def place_of(self, event: int, start_ns: int) -> int:
+        """Return the place of an event, or of the last match before it, among the matches."""
+        at = int((self.start < start_ns).sum())
+        while at < len(self) - 1 and self.start[at] == self.start[at + 1] and self.events[at] != event:
+            at += 1
+        return at
+
 
 class TimelineRow:
     """What the cells of one row show."""

@@ -11,7 +11,8 @@ from textual.widgets import Input, Static
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.timeline import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp, Question
-from neurontools.tui.profile.timeline import TimelineView, as_times
+from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.profile.timeline_drawing import as_times
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line
 from neurontools.tui.widgets.screens import TextScreen
