@@ -26,8 +26,8 @@ nanoseconds. DuckDB answers the queries: pip install 'neurontools[profile]'.
 
 examples:
   neuron-profile sql --show-profile-schema
-  neuron-profile sql prof -q "SELECT engine, opcode, sum(duration_ns) FROM Instruction GROUP BY ALL ORDER BY 3 DESC"
-  neuron-profile sql prof -q "SELECT number, duration_ns FROM Step WHERE NOT is_first" --csv
+  neuron-profile sql prof -q 'SELECT opcode, count(*) FROM Instruction GROUP BY 1'
+  neuron-profile sql prof -q 'SELECT duration_ns FROM Step' --csv
 """
 
 

@@ -74,7 +74,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "PartitionerConfig": "trace: all supported operators run on the device",
         "Stream": "torch_xla.sync",
         "parallel_compile": "neuron_parallel_compile",
-        "profiling": _PROFILER,
         "profiler": _PROFILER,
         "synchronize": "torch_xla.sync",
     },
@@ -87,7 +86,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
 UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_neuronx.parallel_compile": "neuron_parallel_compile",
     "torch_neuronx.distributed": "torch_xla.distributed",
-    "torch_neuronx.profiling": _PROFILER,
     "torch_neuronx.testing": "torch.testing.assert_close",
     "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
     "libneuronxla.neuron_cc_wrapper": "neuron_parallel_compile",
