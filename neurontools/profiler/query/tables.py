@@ -217,6 +217,8 @@ def _insert_events(connection: Any, trace: Trace, progress: Progress | None) -> 
         if isinstance(row.events, PeriodicEvents):
             _insert_executions(connection, number, row.first, row.events)
             done += row.events.count
+            if progress is not None:
+                progress(done, trace.event_count)
             continue
         first = row.first
         for block in row.events.blocks():
