@@ -37,7 +37,7 @@ def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open
     shown.press("[Dx")
     shown.read_until("filter: axbc")
     shown.press("\x1b")
-    shown.read_until("Processes (")
+    shown.read_until("no process uses a device")
     shown.press("q")
     assert shown.exit_code() == 0
     assert shown.is_restored()
