@@ -122,7 +122,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
 
     require_numpy()
     from neurontools.profiler.analysis.steps import of_steps
-    from neurontools.profiler.capture.settings import parse_numbers
+    from neurontools.profiler.capture.settings import parse_numbers, parse_steps
     from neurontools.profiler.exchange.foreign import open_trace
     from neurontools.profiler.trace.selection import Selection, select
 
@@ -135,7 +135,7 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
         neff=arguments.neff_path,
         engines=_engines(arguments.engine) if arguments.engine else None,
     )
-    steps = _steps(arguments.steps) if arguments.steps else None
+    steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None
     trace = open_trace(path, arguments.session)
     return select(trace if steps is None else of_steps(trace, *steps), wanted)
 
@@ -153,26 +153,12 @@ def _engines(text: str) -> frozenset[Track]:
     return frozenset(known[name] for name in names)
 
 
-def _steps(text: str) -> tuple[int, int]:
-    first, dash, last = text.partition("-")
-    pair = first, last if dash else first
-    if not all(word.isdecimal() and 1 <= len(word) <= 12 for word in pair) or not 1 <= int(first) <= int(
-        pair[1]
-    ):
-        raise UsageError(
-            f"--steps {text} is not a range of steps", "use for example 5 or 3-7, steps count from 1"
-        )
-    return int(first), int(pair[1])
-
-
 def profile_path(arguments: argparse.Namespace) -> str:
     """Return the path of the profile that the arguments name.
 
     Raises:
         UsageError: they name several.
     """
-    from neurontools.errors import UsageError
-
     given = [path for path in (arguments.directory, arguments.session_dir, arguments.session_file) if path]
     if len(given) > 1:
         raise UsageError(f"several profiles given: {', '.join(given)}", "give one of DIR, -d and -s")

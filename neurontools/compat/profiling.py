@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.xla import api
-from neurontools.xla.host_events import observe
+from neurontools.xla.host_events import attach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,10 +40,7 @@ def start_trace(log_dir: str | os.PathLike[str], options: CaptureOptions | None 
         runtime = api.runtime()
         options = options or CaptureOptions(device=DeviceProfile.SESSION)
         capture = Capture(os.fspath(log_dir), describe_run(runtime, options), options)
-        runtime.add_observer(capture)
-        held = [runtime.memory_use(nc) for nc in range(len(runtime.cores))]
-        capture.host.hold([use.tensors + use.model_code + use.constants for use in held])
-        observe(capture.host)
+        attach(capture, runtime)
         _captures.append(capture)
 
 
@@ -59,9 +56,7 @@ def stop_trace() -> None:
         api.engine().sync(cause="end of the profile")
         capture = _captures.pop()
         capture.on_close()
-        observers = api.runtime().observers
-        if capture in observers:
-            observers.remove(capture)
+        api.runtime().remove_observer(capture)
 
 
 @contextmanager

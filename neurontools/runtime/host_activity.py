@@ -15,25 +15,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    HostRecord = tuple["HostEvent", int, int, int, str, str, int, int]
+    """An event: kind, start_ns, end_ns, nc, name, source, nbytes, number; see `report`."""
+
     class HostObserver(Protocol):
         """Records what a process does on the host. Calls come in the thread that does it, releases in finalizers."""
 
-        def on_host_event(
-            self,
-            kind: HostEvent,
-            start_ns: int,
-            end_ns: int,
-            nc: int,
-            name: str,
-            source: str,
-            nbytes: int,
-            number: int,
-        ) -> None:
+        def on_host_event(self, event: HostRecord) -> None:
             """Take note of an event; must not wait for a lock and must not raise."""
 
 
 class HostEvent(IntEnum):
-    """Kinds of events; the numbers are those of profiles on disk. `number` below is that of `on_host_event`."""
+    """Kinds of events; the numbers are those of profiles on disk. `number` below is that of a `HostRecord`."""
 
     STEP = 0
     """The program ended a training step: mark_step, sync, optimizer_step. Lasts from the end of the step before."""
@@ -72,10 +65,8 @@ class HostEvent(IntEnum):
 observers: list[HostObserver] = []
 """The observers of this process. Hooks test it; `add_observer` and `remove_observer` change it."""
 
-_ALLOCATION, _RELEASE = (
-    HostEvent.ALLOCATION,
-    HostEvent.RELEASE,
-)  # reading a member of an enum takes as long as a call
+# Reading a member of an enum takes as long as a call.
+_ALLOCATION, _RELEASE = HostEvent.ALLOCATION, HostEvent.RELEASE
 _GARBAGE_NS = 100_000  # shorter collections are many, and nothing to act on
 _buffers: dict[int, int] = {}
 _last_buffer = 0
@@ -127,8 +118,9 @@ def report(
     if kind is HostEvent.CUT:
         _cut_end_ns = end_ns
         note_execution()
+    event = (kind, start_ns, end_ns, nc, name, source, nbytes, number)
     for observer in observers:
-        observer.on_host_event(kind, start_ns, end_ns, nc, name, source, nbytes, number)
+        observer.on_host_event(event)
 
 
 def note_execution() -> None:
@@ -156,16 +148,17 @@ def report_allocation(nc: int, buffer: object, nbytes: int, name: str, source: s
     _last_buffer += 1
     number = _buffers[id(buffer)] = _last_buffer
     now_ns = time.monotonic_ns()
+    event = (_ALLOCATION, now_ns, now_ns, nc, name, source, nbytes, number)
     for observer in observers:
-        observer.on_host_event(_ALLOCATION, now_ns, now_ns, nc, name, source, nbytes, number)
+        observer.on_host_event(event)
 
 
 def report_release(nc: int, buffer: object, nbytes: int) -> None:
     """Report that a buffer gave its device memory back; safe in finalizers."""
     now_ns = time.monotonic_ns()
-    number = _buffers.pop(id(buffer), 0)
+    event = (_RELEASE, now_ns, now_ns, nc, "", "", nbytes, _buffers.pop(id(buffer), 0))
     for observer in observers:
-        observer.on_host_event(_RELEASE, now_ns, now_ns, nc, "", "", nbytes, number)
+        observer.on_host_event(event)
 
 
 def mark(name: str) -> None:

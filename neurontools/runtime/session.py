@@ -260,6 +260,11 @@ class Runtime:
             observer.on_load(model, now_ns, now_ns)
         self.observers.append(observer)
 
+    def remove_observer(self, observer: ExecutionObserver) -> None:
+        """Report nothing more to an observer; no error if it is none."""
+        if observer in self.observers:
+            self.observers.remove(observer)
+
     def close(self) -> None:
         """Unload everything and give the cores back; closing twice is fine."""
         if self._ended is not None:

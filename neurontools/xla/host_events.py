@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from neurontools.compiler.graph import Graph, Node
+    from neurontools.profiler.capture.observer import Capture
     from neurontools.runtime.host_activity import HostObserver
+    from neurontools.runtime.session import Runtime
     from neurontools.xla.accelerator import Program
 
 _KEPT_TABLES = 1000
@@ -91,6 +93,14 @@ def observe(observer: HostObserver) -> None:
         _BaseDataLoaderIter.__next__ = _timed(_BaseDataLoaderIter.__next__)
         _loaders_watched = True
     add_observer(observer)
+
+
+def attach(capture: Capture, runtime: Runtime) -> None:
+    """Let a capture record this process from now on, with the models and the memory that it has already."""
+    runtime.add_observer(capture)
+    held = [runtime.memory_use(nc) for nc in range(len(runtime.cores))]
+    capture.host.hold([use.tensors + use.model_code + use.constants for use in held])
+    observe(capture.host)
 
 
 def timed_batches(loader: Iterable[Any]) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from neurontools.xla.core_arithmetic.settings import read_numerics
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.debugging.compile_log import report_at_exit
 from neurontools.xla.distributed.workers import check_worker_count
-from neurontools.xla.host_events import observe
+from neurontools.xla.host_events import attach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,9 +57,8 @@ class SimulatedAccelerator:
         runtime = Runtime.open(on_notice=_notice)
         check_worker_count(runtime.instance, runtime.lnc, os.environ)
         capture = capture_from_environ(runtime)
-        if capture is not None and capture not in runtime.observers:
-            runtime.observers.append(capture)
-            observe(capture.host)
+        if capture is not None:
+            attach(capture, runtime)
         cache = CompileCache.open()
         report_at_exit(cache.url)
         return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))

@@ -32,7 +32,8 @@ def tell(capture: Capture, kind: HostEvent, start_ns: int, end_ns: int, **more: 
     """Report an event as the hooks of the device do."""
     names = ("nc", "name", "source", "nbytes", "number")
     defaults = {"nc": 0, "name": "", "source": "", "nbytes": 0, "number": 0}
-    capture.host.on_host_event(kind, start_ns, end_ns, *((defaults | more)[name] for name in names))
+    nc, name, source, nbytes, number = ((defaults | more)[each] for each in names)
+    capture.host.on_host_event((kind, start_ns, end_ns, nc, name, source, nbytes, number))
 
 
 def run_step(capture: Capture, start_ns: int, buffer: int) -> None:

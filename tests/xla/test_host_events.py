@@ -21,6 +21,7 @@ from neurontools.xla.host_events import observe, timed_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from neurontools.runtime.host_activity import HostRecord
     from tests.xla.conftest import InMemoryAccelerator
 
 HERE = f"{__file__}:"
@@ -44,18 +45,8 @@ class Observer:
     def __init__(self) -> None:
         self.events: list[Seen] = []
 
-    def on_host_event(
-        self,
-        kind: HostEvent,
-        start_ns: int,
-        end_ns: int,
-        nc: int,
-        name: str,
-        source: str,
-        nbytes: int,
-        number: int,
-    ) -> None:
-        self.events.append(Seen(kind, start_ns, end_ns, nc, name, source, nbytes, number))
+    def on_host_event(self, event: HostRecord) -> None:
+        self.events.append(Seen(*event))
 
     def of(self, kind: HostEvent) -> list[Seen]:
         return [event for event in self.events if event.kind is kind]

@@ -37,7 +37,8 @@ class CaptureFiles:
         self._pid = os.getpid()
         self._buffer = bytearray()
         self._flush_at_ns = 0
-        self._strings: dict[str, int] = {}
+        self.strings: dict[str, int] = {}
+        """The numbers of the strings that are stored."""
         self._limit = limit
         self._segment_records = max(limit // _SEGMENTS, _FEWEST)
         self._written = 0
@@ -62,9 +63,9 @@ class CaptureFiles:
 
     def string(self, text: str) -> int:
         """Return the number of a string, stored at once when it is new."""
-        number = self._strings.get(text)
+        number = self.strings.get(text)
         if number is None:
-            number = self._strings[text] = len(self._strings)
+            number = self.strings[text] = len(self.strings)
             if self._fds:
                 self._write(self._fds[STRINGS_FILE], json_line(text))
         return number

@@ -9,7 +9,7 @@ A record of the row Host or Memory has, beside its times,
     execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
 
 An event costs less than a microsecond. It is queued without a lock: buffers are released in finalizers, which may run
-in the middle of a write. The next event that finds the lock free writes all.
+in the middle of a write. Every 256th event, or the first after 0.2 s, writes all if it finds the lock free.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from threading import Lock
 
     from neurontools.profiler.capture.files import CaptureFiles
+    from neurontools.runtime.host_activity import HostRecord
 
 __all__ = ["HostEvent", "HostRecorder", "StepWindow"]
 
@@ -41,8 +42,6 @@ _LABELS = tuple(kind.name.lower() for kind in HostEvent)
 _WRITE_EVENTS = 256
 _WRITE_NS = 200_000_000
 _LARGEST = 0xFFFFFFFF
-
-Event = tuple[HostEvent, int, int, int, str, str, int, int]
 
 
 class HostRecorder:
@@ -74,34 +73,29 @@ class HostRecorder:
         self._ncs = ncs
         self._steps = steps
         self._wanted = wanted
+        self._takes_all = wanted and ncs is None
         self._on_last_step = on_last_step
         self._pid = os.getpid()
-        self._queue: deque[bytes | Event] = deque()
-        self._strings: dict[str, int] = {}
+        self._queue: deque[HostRecord] = deque()
         self._write_at_ns = 0
         self._step = 0
         self._step_start_ns = started_ns
-        self._held: dict[int, Event] = {}
+        self._held: dict[int, HostRecord] = {}
         self.records = steps is None or steps[0] <= 1
         """Whether the program is in a step that is recorded."""
 
-    def on_host_event(
-        self,
-        kind: HostEvent,
-        start_ns: int,
-        end_ns: int,
-        nc: int,
-        name: str,
-        source: str,
-        nbytes: int,
-        number: int,
-    ) -> None:
+    def on_host_event(self, event: HostRecord) -> None:
         """Queue an event; write what is queued if there is much, or 0.2 s after the last time."""
-        if kind is _STEP:
-            self._end_step(end_ns, name, source)
+        end_ns = event[2]
+        if event[0] is _STEP:
+            self._end_step(event)
             return
-        self._take((kind, start_ns, end_ns, nc, name, source, nbytes, number))
-        if (end_ns >= self._write_at_ns or len(self._queue) >= _WRITE_EVENTS) and self._lock.acquire(
+        queue = self._queue
+        if self.records and self._takes_all:
+            queue.append(event)
+        else:
+            self._take(event)
+        if (end_ns >= self._write_at_ns or len(queue) >= _WRITE_EVENTS) and self._lock.acquire(
             blocking=False
         ):
             try:
@@ -119,32 +113,22 @@ class HostRecorder:
     def write(self, now_ns: int) -> None:
         """Write what is queued; the caller has the lock."""
         self._write_at_ns = now_ns + _WRITE_NS
-        queue, string = self._queue, self._files.string
+        take, numbers, string = self._queue.popleft, self._files.strings, self._files.string
         if os.getpid() != self._pid:
-            queue.clear()
+            self._queue.clear()
             return
         records = []
-        while queue:
-            event = queue.popleft()
-            if isinstance(event, tuple):
-                kind, _, _, _, name, source, _, _ = event
-                for text in (name or _LABELS[kind], source):
-                    self._strings[text] = string(text)
-                packed = self._pack(event)
-                assert packed is not None
-                event = packed
-            records.append(event)
+        for _ in range(len(self._queue)):  # a finalizer may queue more meanwhile
+            kind, start_ns, end_ns, nc, name, source, nbytes, number = take()
+            name = name or _LABELS[kind]
+            what = numbers[name] if name in numbers else string(name)
+            line = numbers[source] if source in numbers else string(source)
+            duration_ns, track = end_ns - start_ns, _TRACKS[kind]
+            records.append(
+                _PACK(start_ns, duration_ns, nbytes, what, line, number & _LARGEST, kind, nc, track)
+            )
         if records:
             self._files.append(b"".join(records), now_ns)
-
-    def _pack(self, event: Event) -> bytes | None:
-        """Return the record of an event, None if it needs a string that is not stored yet."""
-        kind, start_ns, end_ns, nc, name, source, nbytes, number = event
-        what, line = self._strings.get(name or _LABELS[kind]), self._strings.get(source)
-        if what is None or line is None:
-            return None
-        duration_ns = end_ns - start_ns
-        return _PACK(start_ns, duration_ns, nbytes, what, line, number & _LARGEST, kind, nc, _TRACKS[kind])
 
     def close(self, now_ns: int) -> None:
         """Write what is queued and observe no longer; the caller has the lock."""
@@ -153,8 +137,9 @@ class HostRecorder:
         self.records = False
         self._held.clear()
 
-    def _end_step(self, end_ns: int, name: str, source: str) -> None:
+    def _end_step(self, event: HostRecord) -> None:
         self._step += 1
+        _, _, end_ns, _, name, source, _, _ = event
         start_ns, self._step_start_ns = self._step_start_ns, end_ns
         if self.records:
             self._take((_STEP, start_ns, end_ns, NO_CORE, name, source, 0, self._step))
@@ -171,12 +156,12 @@ class HostRecorder:
                 self._take((kind, end_ns, end_ns, nc, what, line, nbytes, number))
             self._held.clear()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: HostRecord) -> None:
         """Queue an event; before the first recorded step, remember only which buffers are alive."""
         kind, number = event[0], event[-1]
         if self.records:
             if self._wanted and (self._ncs is None or event[3] in self._ncs or _TRACKS[kind] == _HOST):
-                self._queue.append(self._pack(event) or event)
+                self._queue.append(event)
         elif kind is _ALLOCATION:
             self._held[number] = event
         elif kind is _RELEASE:

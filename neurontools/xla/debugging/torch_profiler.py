@@ -21,6 +21,7 @@ from torch.autograd import profiler_util
 
 from neurontools.base.json_reader import load_json
 from neurontools.errors import NeuronToolsError
+from neurontools.profiler.capture.format import DEVICE_TRACKS, program_of_neff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _DEVICE = "xla"
 _MODELLED = " [modelled]"
 _FIRST_PROCESS = 1_000_000  # Kineto numbers processes by pid and by device
-_ENGINES = ("Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA", "CC-cores")
+_ENGINES = tuple(track.label for track in DEVICE_TRACKS)
 
 
 class DeviceTimeline:
@@ -75,8 +76,6 @@ class DeviceTimeline:
 
     def _program(self, neff: bytes) -> NeffProgram | None:
         if neff not in self._programs:
-            from neurontools.profiler.capture.format import program_of_neff
-
             try:
                 self._programs[neff] = program_of_neff(neff)
             except NeuronToolsError:
@@ -111,8 +110,8 @@ def install(runtime: Callable[[], Runtime]) -> None:
         outcome = end(self, *error)
         timeline = _timeline(self)
         if timeline is not None:
-            with suppress(NeuronToolsError, ValueError):  # the runtime has ended
-                runtime().observers.remove(timeline)
+            with suppress(NeuronToolsError):  # the runtime has ended
+                runtime().remove_observer(timeline)
             _tell(self.experimental_config, "end_capture")
         return outcome
 
