@@ -105,6 +105,12 @@ def test_every_page_is_reached_from_the_readme():
     assert {path.resolve() for path in (ROOT / "docs").rglob("*.md")} <= seen
 
 
+def test_every_page_is_in_the_navigation_of_the_site():
+    named = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named) == sorted(pages)
+
+
 def test_every_file_that_a_page_names_is_there():
     named = r"`(?:python )?((?:tests|benchmarks|fixtures|docs|commands|tui)/[\w./*-]+)"
     missing = [
