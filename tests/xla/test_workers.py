@@ -53,11 +53,12 @@ def program(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_two_workers_of_torchrun(home: Path) -> None:
+def test_two_workers_of_torchrun(home: Path, torch_python: str) -> None:
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
     saved = home / "saved"
     saved.mkdir()
-    result = program("torchrun", "--standalone", "--nproc_per_node=2", str(CHECKS), CHECKS_PATH=str(saved))
+    started = ("--standalone", "--nproc_per_node=2", str(CHECKS))
+    result = program("torchrun", *started, CHECKS_PATH=str(saved), PYTHON_EXEC=torch_python)
     assert result.returncode == 0, result.stderr
     seen = [json.loads((saved / f"rank{rank}.json").read_text()) for rank in range(2)]
     for rank, own in enumerate(seen):
@@ -140,7 +141,7 @@ def check_dist(seen: dict[str, Any], rank: int) -> None:
 
 
 @pytest.mark.slow
-def test_two_machines_with_two_workers_each(home: Path) -> None:
+def test_two_machines_with_two_workers_each(home: Path, torch_python: str) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -149,8 +150,10 @@ def test_two_machines_with_two_workers_each(home: Path) -> None:
         start(StartOptions(machine=f"node{number}", instance_type="trn1.2xlarge"))
         where = f"--nnodes=2 --nproc_per_node=2 --master_addr=127.0.0.1 --master_port={port}".split()
         return program(
-            *("torchrun", *where, f"--node_rank={number}", str(NODES), str(home)),
+            *(torch_python, "-m", "torch.distributed.run"),
+            *(*where, f"--node_rank={number}", str(NODES), str(home)),
             NEURONTOOLS_MACHINE=f"node{number}",
+            PYTHON_EXEC=torch_python,
         )
 
     with ThreadPoolExecutor(2) as pool:
@@ -174,11 +177,15 @@ def test_two_machines_with_two_workers_each(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hierarchical_sgd_on_a_slow_core_averages_as_it_does_over_gloo(home: Path) -> None:
+def test_hierarchical_sgd_on_a_slow_core_averages_as_it_does_over_gloo(home: Path, torch_python: str) -> None:
     start(StartOptions(machine="default", instance_type="trn1.32xlarge"))
     with Client.connect() as client:
         client.inject("slow-core", core=2, factor=3.0)
-    result = program("torchrun", "--standalone", "--nproc_per_node=4", str(AVERAGING), str(home))
+    result = program(
+        *(torch_python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4"),
+        *(str(AVERAGING), str(home)),
+        PYTHON_EXEC=torch_python,
+    )
     assert result.returncode == 0, result.stderr
     with Client.connect() as client:
         (slow,) = client.faults()
