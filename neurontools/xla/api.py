@@ -18,6 +18,8 @@ from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
 from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.device_name import XLA, device_name
+from neurontools.xla.device_name import choose as choose_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,17 +43,19 @@ _SHORT_METRICS = (
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
-def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
-    """Make the lazy device known to torch; once per process, further calls do nothing.
+def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: str = XLA) -> None:
+    """Make the device known to torch; once per process, further calls do nothing.
 
     Args:
         open_accelerator: opens the cores; the simulated machine by default.
+        name: the device's name in this process.
 
     Raises:
-        DeviceError: the torch version is not supported, or its PrivateUse1 has another name.
+        DeviceError: the torch version is not supported, or the device of this process has another name.
     """
     global _engine, _registry
     with _lock, without_collection():  # all that is made here stays
+        choose_device_name(name)
         if _engine is not None:
             return
         device.check_torch()  # before modules that another version cannot import
@@ -89,7 +93,9 @@ def engine() -> DeviceEngine:
         DeviceError: the device is not activated.
     """
     if _engine is None:
-        raise DeviceError("the xla device is not active", "call neurontools.xla.api.activate() first")
+        raise DeviceError(
+            f"the {device_name()} device is not active", "call neurontools.xla.api.activate() first"
+        )
     return _engine
 
 

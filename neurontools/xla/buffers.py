@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import TensorStore
 
 if TYPE_CHECKING:
@@ -99,6 +100,6 @@ def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
 
 def maybe_buffer(value: Any) -> DeviceBuffer | None:
     """Return the buffer behind a value, None if it is not a tensor of the lazy device."""
-    if isinstance(value, torch.Tensor) and value.device.type == "xla":
+    if isinstance(value, torch.Tensor) and value.device.type == device_name():
         return buffer_of(value)
     return None

@@ -9,6 +9,7 @@ import torch
 from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of
+from neurontools.xla.device_name import device_name
 from neurontools.xla.geometry import (
     geometry_of,
     intern_layout,
@@ -124,7 +125,7 @@ class Call:
         if host.layout is not torch.strided or host.is_quantized:
             kind = "quantized tensor" if host.is_quantized else f"tensor of layout {host.layout}"
             raise DeviceError(
-                f"{self.operator} returns a {kind}, which the xla device does not support",
+                f"{self.operator} returns a {kind}, which the {device_name()} device does not support",
                 "move its arguments to the CPU first",
             )
         geometry = geometry_of(host)

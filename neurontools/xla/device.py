@@ -1,4 +1,4 @@
-"""Turns torch's PrivateUse1 into the device `xla`: name, guard, hooks, device module. All private API is used here."""
+"""Turns torch's PrivateUse1 into the device: name, guard, hooks, device module. All private API is used here."""
 
 # ruff: noqa: SLF001
 # Torch's private API.
@@ -18,6 +18,7 @@ import torch
 from neurontools.errors import NeuronToolsError
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import register_guard
+from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.rng import Generator
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _NEEDED = (
     "PrivateUse1Hooks",
 )
 _UNNAMED = "privateuseone"
-NAME = "xla"
 _BEFORE_TORCHS_OWN = 19  # its own function for PrivateUse1, 23, makes bare storages
 _FRAMES = torch._C._dynamo.eval_frame
 _LEAVE_ALONE = _FRAMES._FrameExecStrategy(_FRAMES._FrameAction.SKIP, _FRAMES._FrameAction.SKIP)
@@ -52,25 +52,25 @@ def check_torch() -> None:
     ]
     if missing:
         raise DeviceError(
-            f"torch {torch.__version__} lacks {', '.join(missing)}, which the xla device is built on",
+            f"torch {torch.__version__} lacks {', '.join(missing)}, which the device is built on",
             "install torch 2.13",
         )
 
 
 def rename() -> None:
-    """Give PrivateUse1 the name `xla`.
+    """Give PrivateUse1 the name of the device.
 
     Raises:
         DeviceError: another device has taken it in this process.
     """
-    current = torch._C._get_privateuse1_backend_name()
-    if current not in {_UNNAMED, NAME}:
+    name, current = device_name(), torch._C._get_privateuse1_backend_name()
+    if current not in {_UNNAMED, name}:
         raise DeviceError(
-            f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {NAME!r}",
+            f"torch's PrivateUse1 device is already called {current!r} in this process, so it cannot be {name!r}",
             "use one of the two packages per process",
         )
     if current == _UNNAMED:
-        torch.utils.rename_privateuse1_backend(NAME)
+        torch.utils.rename_privateuse1_backend(name)
 
 
 def install_guard(devices: Callable[[], GuardedDevices]) -> None:
@@ -96,20 +96,21 @@ def install_guard(devices: Callable[[], GuardedDevices]) -> None:
 def install(module: ModuleType) -> None:
     """Register hooks and the module `torch.xla`."""
     acc = torch._C._acc
-    torch._register_device_module(NAME, module)
+    torch._register_device_module(device_name(), module)
     acc.register_python_privateuseone_hook(_hooks(acc))
     torch.Generator = Generator
     torch.accelerator.empty_host_cache = lambda: None  # torch follows a null pointer
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, lambda _: None, _restore)
     _default_to_bfloat16()
-    torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == NAME)
+    if device_name() == XLA:
+        torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == XLA)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.
     torch.autograd.set_multithreading_enabled(False)
 
 
 def _restore(storage: Any, location: str) -> Any:
     """Upload a storage that torch.load maps to this device, None for another one."""
-    if location.partition(":")[0] != NAME:
+    if location.partition(":")[0] != device_name():
         return None
     content = torch.empty(0, dtype=torch.uint8).set_(storage).to(location)
     if content.device.index:  # a storage of DLPack, which torch.load refuses
@@ -155,26 +156,27 @@ def self_test() -> None:
     view = torch.ops.aten.as_strided.default.redispatch(meta, tensor, [3], [1], 0)
     del tensor
     storage = view.untyped_storage()
-    if view.device.type != "xla" or getattr(storage, "_neuron_buffer", None) is not marker:
+    if view.device.type != device_name() or getattr(storage, "_neuron_buffer", None) is not marker:
         raise DeviceError(
-            f"torch {torch.__version__} does not keep views on the xla device", "install torch 2.13"
+            f"torch {torch.__version__} does not keep views on the {device_name()} device",
+            "install torch 2.13",
         )
     del storage._neuron_buffer
 
 
 def _default_to_bfloat16() -> None:
-    """Make bfloat16 the type of `torch.autocast("xla")`: torch keeps float16 for devices, anew in every thread."""
+    """Make bfloat16 the type of `torch.autocast` on the device: torch keeps float16 for devices, anew in every thread."""
     autocast = torch.amp.autocast_mode.autocast
     start = autocast.__init__
 
     @functools.wraps(start)
     def start_in_bfloat16(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
-        if dtype is None and device_type == NAME:
+        if dtype is None and device_type == device_name():
             dtype = torch.bfloat16
         start(self, device_type, dtype, *args, **kwargs)
 
     autocast.__init__ = start_in_bfloat16
-    torch.set_autocast_dtype(NAME, torch.bfloat16)
+    torch.set_autocast_dtype(device_name(), torch.bfloat16)
 
 
 def _hooks(acc: Any) -> Any:

@@ -1,4 +1,4 @@
-// What torch asks of the xla device in C++: its guard, its allocator and its views. They call Python only to synchronize
+// What torch asks of the device in C++: its guard, its allocator and its views. They call Python only to synchronize
 // and to read memory: torch uses the guard in functions that must not throw, also while an exception is on its way.
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -77,14 +77,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 // Without an allocator, torch follows a null pointer where a program makes a bare storage.
 struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t) override {
-    TORCH_CHECK(false, "storages on xla belong to tensors: make a tensor with device='xla' instead of a storage");
+    const auto name = c10::get_privateuse1_backend();
+    TORCH_CHECK(false, "storages on ", name, " belong to tensors: make a tensor with device='", name, "' instead");
   }
   void copy_data(void*, const void*, size_t) const override {}
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, Stream) override {}
   void resetAccumulatedStats(DeviceIndex) override {}
-  void resetPeakStats(DeviceIndex) override { TORCH_CHECK(false, "the peak of the memory on xla cannot be reset"); }
+  void resetPeakStats(DeviceIndex) override {
+    TORCH_CHECK(false, "the peak of the memory on ", c10::get_privateuse1_backend(), " cannot be reset");
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex index) override {
     Memory memory{};
     call(index, &memory);

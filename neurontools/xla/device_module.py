@@ -19,6 +19,7 @@ import torch
 
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device_name import device_name
 from neurontools.xla.host_events import Observed
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     Device: TypeAlias = torch.device | str | int | None
 
-NAME = "xla"
 _ALLOCATED = "allocated_bytes.all"
 
 
@@ -70,7 +70,7 @@ class Stream:
 
     def __init__(self, device: Device = None, priority: int = 0) -> None:
         self.device_index = self._functions.index_of(device)
-        self.device = torch.device(NAME, self.device_index)
+        self.device = torch.device(device_name(), self.device_index)
 
     def __enter__(self) -> Self:
         return self
@@ -81,10 +81,10 @@ class Stream:
         return isinstance(other, Stream) and other.device_index == self.device_index
 
     def __hash__(self) -> int:
-        return hash((NAME, self.device_index))
+        return hash((device_name(), self.device_index))
 
     def __repr__(self) -> str:
-        return f"torch.xla.Stream(device={self.device})"
+        return f"torch.{device_name()}.Stream(device={self.device})"
 
     def synchronize(self) -> None:
         """End the recording and run it."""
@@ -185,7 +185,7 @@ class DeviceFunctions:
         return self._engine.accelerator.core_count()
 
     def current_device(self) -> int:
-        """Return the index of the device that `xla` stands for in this thread."""
+        """Return the index of the device that a name without an index stands for in this thread."""
         return self.current.index
 
     def set_device(self, device: Device) -> None:
@@ -201,7 +201,9 @@ class DeviceFunctions:
 
     def device_of(self, tensor: Any) -> DeviceContext:
         """Return a context in which a tensor's device is the current one; other devices change nothing."""
-        return DeviceContext(self.current, tensor.get_device() if tensor.device.type == NAME else None)
+        return DeviceContext(
+            self.current, tensor.get_device() if tensor.device.type == device_name() else None
+        )
 
     def synchronize(self, device: Device = None) -> None:
         """End the recording of a device and run it."""
@@ -323,7 +325,7 @@ class DeviceFunctions:
 
 def make_module(engine: DeviceEngine) -> types.ModuleType:
     """Return the module `torch.xla` of an engine."""
-    module = types.ModuleType(f"torch.{NAME}", __doc__)
+    module = types.ModuleType(f"torch.{device_name()}", __doc__)
     functions = Stream._functions = Event._functions = DeviceFunctions(engine)
     for name in _function_names():
         setattr(module, name, getattr(functions, name))

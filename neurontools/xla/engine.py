@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from neurontools.compiler.graph import Node
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.accelerator import Accelerator
     from neurontools.xla.operators import Operator
@@ -87,6 +88,19 @@ class TensorStores(Protocol):
         """Return the store that a value is in, None for values that are not tensors of the lazy device."""
 
 
+class Fusion(Protocol):
+    """Decides where a recording ends that the program does not synchronize.
+
+    Args:
+        limit: number of operators from which on `is_complete` is asked.
+    """
+
+    limit: int
+
+    def is_complete(self, operators: Sequence[Node]) -> bool:
+        """Return whether the recorded operators are to run before the next one is recorded."""
+
+
 class DeviceEngine(TensorStores, Protocol):
     """Records operators per device and runs them at synchronizations. `index` is the position of a device."""
 
@@ -95,6 +109,10 @@ class DeviceEngine(TensorStores, Protocol):
     @property
     def accelerator(self) -> Accelerator:
         """The cores of this process; opens them at the first use."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the cores are open."""
 
     def kernel(self, operator: Operator) -> Kernel:
         """Return the dispatcher kernel that records an operator, or runs it on the CPU if it cannot be recorded."""
@@ -117,6 +135,9 @@ class DeviceEngine(TensorStores, Protocol):
 
     def set_eager(self, enabled: bool) -> None:
         """Turn eager mode on or off; runs the recorded operators first."""
+
+    def set_fusion(self, fusion: Fusion) -> Fusion:
+        """Choose where recordings end that are not synchronized, and return the choice before."""
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""

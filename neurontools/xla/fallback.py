@@ -16,6 +16,7 @@ from neurontools.cache.extraction import RecordKind, record
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import storage_of
 from neurontools.xla.host_events import Observed
@@ -91,13 +92,13 @@ def run_on_cpu(
     _count(operator)
     values = (*args, *(kwargs or {}).values())
     store = _store_in(stores, values)
-    device = next((v for v in values if isinstance(v, torch.device) and v.type == "xla"), None)
+    device = next((v for v in values if isinstance(v, torch.device) and v.type == device_name()), None)
     if store is None and device is not None:
         store = stores.store(device)
     handles: dict[int, torch.Tensor] = {}
 
     def down(value: Any) -> Any:
-        if isinstance(value, torch.device) and value.type == "xla":
+        if isinstance(value, torch.device) and value.type == device_name():
             return torch.device("cpu")
         holder = stores.store_of(value)
         if holder is None:
@@ -130,7 +131,7 @@ def _count(operator: Operator) -> None:
     if operator.name not in _EXPECTED and operator.name not in _warned:
         _warned.add(operator.name)
         record(RecordKind.ON_CPU, operator.name, current_source())
-        _log.warning("%s is not recorded on the xla device: it runs on the CPU", operator.name)
+        _log.warning("%s is not recorded on the %s device: it runs on the CPU", operator.name, device_name())
 
 
 class _Upload:
@@ -152,7 +153,7 @@ class _Upload:
         if not isinstance(value, torch.Tensor):
             with host_execution():
                 return self._store.adopt(torch.tensor(value, dtype=torch.result_type(self._first, value)))
-        if value.device.type == "xla":
+        if value.device.type == device_name():
             return value
         if parameter.written or (value.dim() and self._operator.name not in _TAKES_CPU_TENSORS):
             raise RuntimeError(
@@ -184,7 +185,7 @@ def _can_move(operator: Operator, values: Sequence[Any]) -> bool:
     for parameter, value in zip(operator.parameters, values, strict=True):
         if parameter.kind is Kind.GENERATOR and value is not None:
             return False
-        if parameter.kind is Kind.DEVICE and value is not None and value.type != "xla":
+        if parameter.kind is Kind.DEVICE and value is not None and value.type != device_name():
             return False
         if parameter.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR, Kind.TENSOR_LIST}:
             items = value if isinstance(value, (list, tuple)) else (value,)
@@ -193,4 +194,4 @@ def _can_move(operator: Operator, values: Sequence[Any]) -> bool:
 
 
 def _is_on_host(value: Any) -> bool:
-    return value is not None and not (isinstance(value, torch.Tensor) and value.device.type == "xla")
+    return value is not None and not (isinstance(value, torch.Tensor) and value.device.type == device_name())

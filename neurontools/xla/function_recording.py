@@ -75,6 +75,6 @@ def _record(
 
 def _recorded(recorder: Recorder, result: torch.Tensor) -> torch.Tensor:
     """Return a result as a tensor of the recording; the graph copies tensors that the function only passes through."""
-    if result.device.type != "xla":
+    if result.device.type != recorder.device.type:
         result = result.to(recorder.device)
     return result if buffer_of(result).epoch is recorder.epoch else result.clone()

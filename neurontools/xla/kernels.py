@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.xla import fallback
 from neurontools.xla.buffers import DeviceBuffer
+from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import Kind, Operator, find_overload, is_constant, operator_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class _Writer:
             if field.kind is Kind.GENERATOR:
                 conditions.append(f"{field.name} is not None")
             if field.kind is Kind.DEVICE and self._leader is not None:
-                conditions.append(f"({field.name} is not None and {field.name}.type != 'xla')")
+                conditions.append(f"({field.name} is not None and {field.name}.type != {device_name()!r})")
         if self._leader is not None and self._fields[self._leader].kind is Kind.TENSOR_LIST:
             conditions.append(f"not b{self._leader} or b{self._leader}[0] is None")
         return conditions

@@ -13,8 +13,10 @@ from neurontools.xla.buffers import ChargedBuffer, buffer_of
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
+from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import CurrentDevice
 from neurontools.xla.function_recording import record_function
+from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.runtime.memory import MemoryInfo
-    from neurontools.xla.engine import Function, Kernel, TensorStore
+    from neurontools.xla.engine import Function, Fusion, Kernel, TensorStore
     from neurontools.xla.operators import Operator
     from neurontools.xla.recorded_trace import RecordedFunction
 
@@ -42,11 +44,13 @@ class PythonEngine:
     def __init__(self, open_accelerator: Callable[[], Accelerator]) -> None:
         self._open_accelerator = open_accelerator
         self.current = CurrentDevice()
+        self._device_name = device_name()
         self._accelerator: Accelerator | None = None
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
         self._eager = False
+        self._fusion: Fusion = OneGraph()
         self._host = HostBudget(host_limit())
         self._rng_library = define_operators()
         operators = torch.ops.neurontools
@@ -66,6 +70,11 @@ class PythonEngine:
                 set_device_count(self._accelerator.core_count())
             return self._accelerator
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the cores are open."""
+        return self._accelerator is not None
+
     def recorder(self, index: int) -> Recorder:
         """Return the recorder of a device.
 
@@ -82,13 +91,14 @@ class PythonEngine:
             count = self.accelerator.core_count()
             if not 0 <= index < count:
                 raise DeviceError(
-                    f"device xla:{index} does not exist: this process has {count} NeuronCore(s)",
+                    f"device {self._device_name}:{index} does not exist: this process has {count} NeuronCore(s)",
                     "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
                 )
             made = self._recorders[index] = Recorder(
                 index, self.accelerator, handle_maker(index), self._host, self
             )
             made.eager = self._eager
+            made.fuse(self._fusion)
             if self._seed is not None:
                 made.generator.seed(self._seed)
             return made
@@ -106,7 +116,7 @@ class PythonEngine:
 
     def store_of(self, value: Any) -> TensorStore | None:
         """Return the recorder that a value is on, None for values that are not tensors of the lazy device."""
-        if isinstance(value, torch.Tensor) and value.device.type == "xla":
+        if isinstance(value, torch.Tensor) and value.device.type == self._device_name:
             return buffer_of(value).recorder
         return None
 
@@ -139,6 +149,13 @@ class PythonEngine:
                 recorder.sync("change of the execution mode")
                 recorder.eager = enabled
                 recorder.reset()
+
+    def set_fusion(self, fusion: Fusion) -> Fusion:
+        """Choose where recordings end that are not synchronized, and return the choice before."""
+        before, self._fusion = self._fusion, fusion
+        for recorder in tuple(self._recorders.values()):
+            recorder.fuse(fusion)
+        return before
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""

@@ -9,7 +9,6 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 import threading
 import time
@@ -29,8 +28,10 @@ from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
+from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
+from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer, report_results
 from neurontools.xla.memory import MemoryAccount
@@ -45,14 +46,12 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
-    from neurontools.xla.engine import TensorStores
+    from neurontools.xla.engine import Fusion, TensorStores
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
-_log = logging.getLogger("neurontools.xla")
 _TRIE_LIMIT = 200_000
 _HELD_BY_RECORDER = 2
-_GRAPH_LIMIT = 20_000  # operators; a compile takes about 0.5 ms an operator
 _CHECKED_BYTES = 1 << 30
 _RELEASE_BYTES = 1 << 23
 
@@ -73,7 +72,7 @@ class Recorder:
     ) -> None:
         self.index = index
         self.make = make
-        self.device = torch.device("xla", index)
+        self.device = torch.device(device_name(), index)
         self.account = MemoryAccount(accelerator, index, host)
         self.call_sites = CallSites()
         self.generator = DeviceGenerator()
@@ -85,16 +84,20 @@ class Recorder:
         self.slots: list[DeviceBuffer] = []
         self.scalars: list[float] = []
         self.learning = False
-        self.graph_limit = _GRAPH_LIMIT
+        self.fuse(OneGraph())
         self.eager = False
-        self.created = 0
-        self.destroyed = 0
+        self.created = self.destroyed = 0
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
         self._accelerator = accelerator
         self._stores = stores
         self._known_nodes = 0
         self._observers = execution_observers(index)
+
+    def fuse(self, fusion: Fusion) -> None:
+        """Choose where recordings end that are not synchronized."""
+        self.graph_limit = fusion.limit
+        self._is_complete = fusion.is_complete
 
     def calls(self) -> tuple[Node, ...]:
         """Return the operators that are recorded so far."""
@@ -268,7 +271,7 @@ class Recorder:
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
         self.rollback()
-        if self.node.depth >= self.graph_limit:
+        if self.node.depth >= self.graph_limit and self._is_complete(self.calls()):
             return self._continue_in_next_graph(operator, values)
         if not self.learning and self.node.parent is not None:
             self._catch_up()
@@ -307,12 +310,6 @@ class Recorder:
 
     def _continue_in_next_graph(self, operator: Operator, values: tuple[Any, ...]) -> Any:
         """Run a recording that has become too long, and record a call as the first of the next one."""
-        _log.warning(
-            "cut a graph of %d operators on %s: the program has no mark_step for too long",
-            self.node.depth,
-            self.device,
-        )
-        metrics.count("GraphLimitCut")
         self.sync("limit of operators in a graph")
         args, kwargs = call_arguments(operator, values)
         return operator.overload(*args, **kwargs)

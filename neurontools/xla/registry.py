@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device import keep_from_compiler
+from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
@@ -142,14 +143,14 @@ def _wanted(qualified: str, name: str) -> bool:
 
 def _refuse_quantized(overload: Any, *args: Any, **kwargs: Any) -> Any:
     raise DeviceError(
-        "the xla device does not support quantized tensors",
+        f"the {device_name()} device does not support quantized tensors",
         "keep them on the CPU, or call dequantize() before",
     )
 
 
 def _refuse_sparse(overload: Any, *args: Any, **kwargs: Any) -> Any:
     raise DeviceError(
-        "the xla device does not support sparse tensors",
+        f"the {device_name()} device does not support sparse tensors",
         "keep them on the CPU, call to_dense() before, or set sparse=False",
     )
 
@@ -175,7 +176,9 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
     if functional is None:
 
         def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise DeviceError(f"{overload} is not available on the xla device", "call it without out=")
+            raise DeviceError(
+                f"{overload} is not available on the {device_name()} device", "call it without out="
+            )
 
         return refuse
     compute = record(operator_of(functional))
@@ -263,7 +266,7 @@ def _casting(name: str, *, lower: bool) -> Callable[..., Any]:
     overload = find_overload(f"aten::{name}")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.get_autocast_dtype("xla") if lower else torch.float32
+        dtype = torch.get_autocast_dtype(device_name()) if lower else torch.float32
 
         def cast(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from neurontools.xla.device_name import device_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -138,7 +140,7 @@ class XlaGenerator(torch._C.Generator):  # type: ignore[misc]
 class _GeneratorType(type(torch._C.Generator)):  # type: ignore[misc]
     def __call__(cls, device: Any = "cpu") -> torch._C.Generator:
         chosen = torch.device(device)
-        return XlaGenerator(chosen) if chosen.type == "xla" else torch._C.Generator(chosen)
+        return XlaGenerator(chosen) if chosen.type == device_name() else torch._C.Generator(chosen)
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch._C.Generator)

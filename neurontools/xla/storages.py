@@ -15,11 +15,10 @@ import torch
 from torch.multiprocessing import reductions
 
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device_name import device_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_DEVICE = "xla"
 
 
 def install() -> None:
@@ -35,7 +34,7 @@ def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
 
     def number(storage: torch.TypedStorage) -> int:
         untyped = storage._untyped_storage
-        return int(untyped._cdata) if untyped.device.type == _DEVICE else data_ptr(storage)
+        return int(untyped._cdata) if untyped.device.type == device_name() else data_ptr(storage)
 
     return number
 
@@ -44,7 +43,7 @@ def _refusing(share: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that refuses tensors and storages of the device, and calls `share` for others."""
 
     def share_or_refuse(value: Any, *args: Any, **kwargs: Any) -> Any:
-        if value.device.type == _DEVICE:
+        if value.device.type == device_name():
             raise DeviceError(
                 f"a tensor on {value.device} cannot be shared with another process",
                 "send tensor.cpu(), and move it to the device in the other process",

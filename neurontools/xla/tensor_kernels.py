@@ -19,6 +19,7 @@ from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY
 from neurontools.xla.device_guard import register_views
+from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
 from neurontools.xla.geometry import META, restride
@@ -202,6 +203,7 @@ def _code(dtype: torch.dtype) -> tuple[int, int]:
 
 def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
+    name = device_name()
     copy_on_device = engine.kernel(operator_of(torch.ops.aten.copy_.default))
     convert_on_device = engine.kernel(operator_of(torch.ops.aten._to_copy.default))
 
@@ -227,9 +229,9 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         source = engine.store_of(self)
         if source is None:
             return _to_device(self, dtype, device, memory_format)
-        if device is None or (device.type == "xla" and engine.store(device) is source):
+        if device is None or (device.type == name and engine.store(device) is source):
             return convert_on_device(self, dtype=dtype, memory_format=memory_format)
-        if device.type == "xla":
+        if device.type == name:
             return _to_device(_download(source, self, lambda host: host), dtype, device, memory_format)
         form = memory_format or torch.preserve_format
         wanted = dtype or self.dtype

@@ -115,7 +115,7 @@ def test_a_program_without_a_cut_is_cut_and_goes_on(
     assert api.counter_value("GraphLimitCut") == 3 * 9
     assert machine.executions == 3 * 10
     assert len(machine.graphs) == 3  # the first one, those in the middle, the last one
-    assert "cut a graph of 50 operators on xla:0" in caplog.text
+    assert "cut a graph of 50 operators: the program has no mark_step" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")

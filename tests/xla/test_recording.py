@@ -483,13 +483,17 @@ def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(
     assert torch.ones(2, device="xla").tolist() == [1, 1]
 
 
-def test_another_name_for_the_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_name_for_the_device_is_refused(
+    machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from neurontools.xla import device
 
     device.rename()
-    monkeypatch.setattr(device, "NAME", "neuron")
+    monkeypatch.setattr(device, "device_name", lambda: "neuron")
     with pytest.raises(DeviceError, match="already called 'xla'"):
         device.rename()
+    with pytest.raises(DeviceError, match="called 'xla', so it cannot be 'neuron' too"):
+        api.activate(name="neuron")
 
 
 def test_integers_are_counted_in_a_histogram(machine: InMemoryAccelerator) -> None:

@@ -22,6 +22,7 @@ from torch.autograd import profiler_util
 from neurontools.base.json_reader import load_json
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.capture.format import DEVICE_TRACKS, program_of_neff
+from neurontools.xla.device_name import device_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from neurontools.runtime.session import Runtime
     from neurontools.runtime.status import NrtStatus
 
-_DEVICE = "xla"
 _MODELLED = " [modelled]"
 _FIRST_PROCESS = 1_000_000  # Kineto numbers processes by pid and by device
 _ENGINES = tuple(track.label for track in DEVICE_TRACKS)
@@ -95,7 +95,7 @@ def install(runtime: Callable[[], Runtime]) -> None:
 
     @functools.wraps(start)
     def start_trace(self: Any) -> None:
-        if self.use_device == _DEVICE:
+        if self.use_device == device_name():
             observers = None
             with suppress(NeuronToolsError):  # without a machine, the CPU alone is profiled
                 observers = runtime().observers
@@ -160,7 +160,7 @@ def _function_events(timeline: DeviceTimeline, origin_ns: int) -> list[Any]:
             overload_name="",
             input_shapes=[],
             stack=[],
-            use_device=_DEVICE,
+            use_device=device_name(),
             device_type=profiler_util.DeviceType.PrivateUse1,
             device_index=nc,
             flops=operation.flops or None,

@@ -1,4 +1,4 @@
-"""The backend `xla` of torch.distributed: recorded collectives for device tensors, immediate ones for CPU tensors.
+"""The backend of torch.distributed, named like the device: recorded collectives for device tensors, immediate ones for CPU tensors.
 
 All workers must run their collectives in the same order, so a collective on CPU tensors first runs the recorded graph.
 """
@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
+from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.distributed import collectives, communicator
 from neurontools.xla.distributed.communicator import Communicator
 from neurontools.xla.distributed.worker_group import REDUCTIONS
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 
     from neurontools.xla.distributed.worker_roster import Ranks
 
-NAME = "xla"
-
 
 def register() -> None:
-    """Make `xla` known to torch.distributed as a backend and as an init method; further calls have no effect."""
-    if hasattr(dist.Backend, NAME.upper()):
+    """Make the backend known to torch.distributed, and `xla://` as an init method; further calls have no effect."""
+    name = device_name()
+    if hasattr(dist.Backend, name.upper()):
         return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=[NAME, "cpu"])
-    dist.register_rendezvous_handler(NAME, _rendezvous)
+    dist.Backend.register_backend(name, _create, extended_api=True, devices=[name, "cpu"])
+    if name == XLA:
+        dist.register_rendezvous_handler(name, _rendezvous)
 
 
 def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
@@ -67,7 +68,7 @@ def _finished(result: Any) -> Any:
 
 
 def _prepare(tensors: Sequence[torch.Tensor]) -> None:
-    if any(tensor.device.type != NAME for tensor in tensors):
+    if any(tensor.device.type != device_name() for tensor in tensors):
         api.engine().sync()
 
 
@@ -78,7 +79,7 @@ def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     for name, known in REDUCTIONS.items():
         if operation == known:
             return name, 1.0
-    raise NotImplementedError(f"reduce op {operation} is not supported by the backend xla")
+    raise NotImplementedError(f"reduce op {operation} is not supported by the backend {device_name()}")
 
 
 class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
@@ -98,7 +99,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name of the backend."""
-        return NAME
+        return device_name()
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
@@ -219,7 +220,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Exchange equal parts of the first dimension."""
         if len(set(output_sizes)) > 1 or len(set(input_sizes)) > 1:
-            raise NotImplementedError("the backend xla exchanges parts of equal size only, as XLA does")
+            raise NotImplementedError(f"the backend {device_name()} exchanges parts of equal size only")
         _prepare([tensor])
         with torch.no_grad():
             output.copy_(collectives.all_to_all(tensor, 0, 0, self._mesh).view(output.shape))

@@ -1,0 +1,29 @@
+"""Where a recording ends that the program does not synchronize."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neurontools.xla.debugging import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.graph import Node
+
+_LIMIT = 20_000  # operators; a compile takes about 0.5 ms an operator
+_log = logging.getLogger("neurontools.xla")
+
+
+class OneGraph:
+    """Everything up to a synchronization is one graph; a program without any gets a warning."""
+
+    limit = _LIMIT
+
+    @staticmethod
+    def is_complete(operators: Sequence[Node]) -> bool:
+        """Return True, after a warning: the recording has become too long."""
+        _log.warning("cut a graph of %d operators: the program has no mark_step for too long", len(operators))
+        metrics.count("GraphLimitCut")
+        return True
