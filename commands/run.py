@@ -1,4 +1,4 @@
-"""neuron-run: run a program with torch_xla and torch_neuronx on the simulated machine."""
+"""neuron-run: run a program with the device neuron, or with torch_xla, on the simulated machine."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--explain", action="store_true", help="say of each compile, when it happens, why it was needed"
     )
+    parser.add_argument(
+        "--force", action="store_true", help="allow the device 'neuron' on other machines than trn2 and trn3"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARG ...]")
     return parser
 
@@ -70,6 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
             steps=arguments.steps,
             cache=arguments.cache_dir,
             explain=arguments.explain,
+            force=arguments.force,
         ),
         on_notice=console.notice,
     )

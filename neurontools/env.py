@@ -23,6 +23,8 @@ NUMERICS = "NEURONTOOLS_NUMERICS"
 HOST_MEMORY = "NEURONTOOLS_HOST_MEMORY"
 CUSTOMOP_INPROCESS = "NEURONTOOLS_CUSTOMOP_INPROCESS"
 CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
+NATIVE_ANY_INSTANCE = "NEURONTOOLS_NATIVE_ANY_INSTANCE"
+DEVICE = "NEURONTOOLS_DEVICE"
 RUN = "NEURONTOOLS_RUN"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
@@ -37,8 +39,8 @@ EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
 PROFILE_SESSION = "NEURONTOOLS_PROFILE_SESSION"
 PROFILE_STEPS = "NEURONTOOLS_PROFILE_STEPS"
 
-FOR_CHILDREN = frozenset({RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STEPS})
-"""Variables that our programs set for the programs they start; not settings."""
+FOR_CHILDREN = frozenset({DEVICE, RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STEPS})
+"""Variables of a single program, which our programs set for those they start; not settings."""
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -70,6 +72,7 @@ DOCUMENTED = (
         "1 runs custom operators in this process instead of the worker (for debuggers)",
     ),
     (CUSTOMOP_ANY_INSTANCE, "0", "1 runs custom operators on machines without a NeuronCore-v2 too"),
+    (NATIVE_ANY_INSTANCE, "0", "1 allows the device `neuron` on machines other than trn2 and trn3 too"),
     (
         SYSFS_ROOT,
         "",
@@ -102,6 +105,11 @@ DOCUMENTED = (
         "1 applies the policy of the compile cache at the end of a run, at most once an hour",
     ),
     (RUN, "", "set by neuron-run in the programs it starts"),
+    (
+        DEVICE,
+        "",
+        "the device that `import torch` prepares: neuron, also without neuron-run, or xla; else the code decides",
+    ),
     (EXPLAIN, "", "set by neuron-run --explain in the programs it starts"),
     (
         PROFILE_SESSION,

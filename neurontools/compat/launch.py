@@ -38,9 +38,20 @@ class RunOptions:
         max_events: number of events per NeuronCore that the profile keeps; None for the default.
         cache: compile cache root; None for the default root.
         explain: whether each compile is explained when it happens.
+        force: whether the device `neuron` is allowed on any instance type.
     """
 
-    __slots__ = ("cache", "command", "explain", "instance", "machine", "max_events", "profile", "steps")
+    __slots__ = (
+        "cache",
+        "command",
+        "explain",
+        "force",
+        "instance",
+        "machine",
+        "max_events",
+        "profile",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -53,6 +64,7 @@ class RunOptions:
         max_events: int | None = None,
         cache: str | None = None,
         explain: bool = False,
+        force: bool = False,
     ) -> None:
         self.command = command
         self.instance = instance
@@ -62,6 +74,7 @@ class RunOptions:
         self.max_events = max_events
         self.cache = cache
         self.explain = explain
+        self.force = force
 
 
 def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
@@ -81,6 +94,8 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values["NEURON_COMPILE_CACHE_URL"] = os.path.abspath(options.cache)
     if options.explain:
         values[env.EXPLAIN] = "1"
+    if options.force:
+        values[env.NATIVE_ANY_INSTANCE] = "1"
     if options.profile:
         values["NEURON_RT_INSPECT_ENABLE"] = "1"
         values["NEURON_RT_INSPECT_DEVICE_PROFILE"] = base.get("NEURON_RT_INSPECT_DEVICE_PROFILE") or "1"

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from neurontools.xla.device_name import device_name
+
 Predicate = Callable[[Any], bool]
 
 
@@ -75,7 +77,7 @@ def is_tensor(value: Any) -> bool:
 
 def is_device_tensor(value: Any) -> bool:
     """Return whether a value is a tensor of the lazy device."""
-    return isinstance(value, torch.Tensor) and value.device.type == "xla"
+    return isinstance(value, torch.Tensor) and value.device.type == device_name()
 
 
 def _has_attributes(item: Any) -> bool:

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from neurontools.base.files import write_atomic
 from neurontools.compat import traced_model, traced_results
 from neurontools.compat.traced_model import Signature, TracedModelError
+from neurontools.xla.device_name import device_name
 from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_checks import unlisted_operators
@@ -139,7 +140,7 @@ class _Recording:
         self.sources = _named_tensors(func)
         moved: dict[int, torch.Tensor] = {}
         for tensor in self.sources.values():
-            moved.setdefault(id(tensor), tensor.detach().to("xla"))
+            moved.setdefault(id(tensor), tensor.detach().to(device_name()))
         self.weights = {name: moved[id(tensor)] for name, tensor in self.sources.items()}
         self._structure: Any = None
         self._values: list[Any] | None = None
@@ -291,7 +292,7 @@ class _OnDevice(TorchFunctionMode):  # type: ignore[misc]
             return next(self._values)
         options = dict(kwargs or {})
         leaves = tree_flatten((args, options))[0]
-        if any(isinstance(leaf, torch.Tensor) and leaf.device.type == "xla" for leaf in leaves):
+        if any(isinstance(leaf, torch.Tensor) and leaf.device.type == device_name() for leaf in leaves):
             args, options = tree_map(self._move, (tuple(args), options))
         return func(*args, **options)
 
@@ -300,7 +301,7 @@ class _OnDevice(TorchFunctionMode):  # type: ignore[misc]
             return leaf
         if id(leaf) not in self._moved:
             self._kept.append(leaf)  # keeps its id
-            self._moved[id(leaf)] = leaf.detach().to("xla")
+            self._moved[id(leaf)] = leaf.detach().to(device_name())
         return self._moved[id(leaf)]
 
 

@@ -13,6 +13,8 @@ FOR_SCRIPTS = frozenset({"torchvision"})
 """Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
 IMPORT_ONLY = frozenset({"neuronxcc", "nki", "nkilib"})
 """Packages that can be imported, but not used."""
+NATIVE = "neurontools.native.activation"
+"""Loaded in programs with the device `neuron`: libraries that look for torch_xla must not choose it there."""
 INSTALLED = ("/site-packages/", "/dist-packages/")
 IMPORT_MACHINERY = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external"})
 PROBES = frozenset({"importlib.util", "pkgutil"})
@@ -26,6 +28,8 @@ class ShimFinder:
     @staticmethod
     def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def] # noqa: ARG004
         """Return the spec of a shim, None for everything else; say what to use instead of a part that shims lack."""
+        if name == "torch_xla" and NATIVE in sys.modules and is_probe():
+            return None
         if name in SHIMS or (name in FOR_SCRIPTS and is_imported_by_script()):
             return PathFinder.find_spec(name, [SHIM_HOME])
         if not is_part(name, path) or is_probe():

@@ -1,4 +1,4 @@
-"""torch_neuronx on the simulated device: traced models, their placement, custom operators."""
+"""torch_neuronx on the simulated device: traced models, their placement, custom operators; `torch.neuron` under its name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 from neurontools.compat.dependency import torch
 from neurontools.compat.import_only import ImportOnlyModule, stand_in
 from neurontools.compat.missing import missing_name
+from neurontools.native.activation import is_active
 from neurontools.xla import api
 
-api.activate()
+if not is_active():
+    api.activate()
 
-from neurontools.compat.bucketing import BucketModelConfig, bucket_model_trace  # noqa: E402
-from neurontools.compat.core_placement import (  # noqa: E402
+from neurontools.compat.bucketing import BucketModelConfig, bucket_model_trace
+from neurontools.compat.core_placement import (
     async_load,
     dynamic_batch,
     lazy_load,
@@ -24,9 +26,9 @@ from neurontools.compat.core_placement import (  # noqa: E402
     set_multicore,
     set_neuron_cores,
 )
-from neurontools.compat.data_parallel import DataParallel  # noqa: E402
-from neurontools.compat.operator_support import VERSION, analyze  # noqa: E402
-from neurontools.compat.tracing import trace  # noqa: E402
+from neurontools.compat.data_parallel import DataParallel
+from neurontools.compat.operator_support import VERSION, analyze
+from neurontools.compat.tracing import trace
 
 __all__ = [
     "BucketModelConfig",
@@ -52,4 +54,6 @@ torch.classes.neuron = ImportOnlyModule("torch.classes.neuron")  # libraries nam
 def __getattr__(name: str) -> Any:
     if name in {"experimental", "profiling", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
+    if is_active() and hasattr(torch.neuron, name):
+        return getattr(torch.neuron, name)
     return stand_in(__name__, name) or missing_name(__name__, name)

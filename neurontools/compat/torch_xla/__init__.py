@@ -10,7 +10,8 @@ from typing import Any
 
 from neurontools.compat.dependency import torch
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api
+from neurontools.xla import api, device_name
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.distributed import workers
 
 __version__ = "2.13.0"
@@ -18,6 +19,10 @@ _SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experi
 
 os.environ.setdefault("PJRT_DEVICE", "NEURON")  # as torch_xla does with libneuronxla; libraries read it
 workers.assign_core(os.environ)
+try:
+    device_name.choose(device_name.XLA)
+except DeviceError as error:  # libraries that try several accelerators expect this one
+    raise ImportError(f"{error.message}: {error.remedy}", name="torch_xla") from None
 api.activate()
 
 # `import torch_xla` alone offers torch_xla.runtime and torch_xla.core.xla_model.

@@ -1,0 +1,1 @@
+"""The native device `neuron`: torch's eager operators and torch.compile on the engine of the lazy device."""

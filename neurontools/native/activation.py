@@ -1,0 +1,113 @@
+"""Makes the device `neuron` known to torch: its name, `torch.neuron`, eager execution, the distributed backend."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
+
+from neurontools.native import device_functions
+from neurontools.native.cores import check_instance
+from neurontools.native.fusion import AdaptiveFusion
+from neurontools.native.selection import NEURON
+from neurontools.runtime.host_activity import observers, report_step
+from neurontools.xla import api
+from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.distributed import process_group, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.xla.accelerator import Accelerator
+
+_BLOCKING = "NEURON_LAUNCH_BLOCKING"
+_OPTIMIZER_STEP = "optimizer step"
+
+
+def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
+    """Make the device known to torch; once per process, further calls do nothing.
+
+    Args:
+        open_accelerator: opens the cores; those of the simulated machine by default.
+
+    Raises:
+        DeviceError: torch is not supported, or this process has the device `xla`.
+    """
+    if is_active():
+        return
+    workers.assign_core(os.environ)
+    api.activate(open_accelerator or _open_accelerator, name=NEURON)
+    api.engine().set_fusion(AdaptiveFusion())
+    device_functions.install(torch.get_device_module(NEURON))
+    generate_methods_for_privateuse1_backend(for_storage=False)
+    process_group.register()
+    register_optimizer_step_post_hook(_end_step)
+    torch.Tensor._reduce_ex_internal = _pickled_by_value(torch.Tensor._reduce_ex_internal)  # noqa: SLF001
+    for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
+        setattr(torch, name, _with_execution_mode(getattr(torch, name)))
+    _choose_execution_mode()
+
+
+def is_active() -> bool:
+    """Return whether torch knows the device `neuron` in this process."""
+    return api.is_active() and bool(torch._C._get_privateuse1_backend_name() == NEURON)  # noqa: SLF001
+
+
+def _open_accelerator() -> Accelerator:
+    from neurontools.xla.simulated_accelerator import SimulatedAccelerator
+
+    opened = SimulatedAccelerator.open()
+    try:
+        check_instance(opened.runtime.instance, os.environ)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001  torch's signature
+    """Run what a training step has recorded. In compiled code, the graph's own end does that."""
+    if torch.compiler.is_compiling():
+        return
+    parameter = optimizer.param_groups[0]["params"][0]
+    if parameter.device.type == NEURON:
+        start_ns = time.monotonic_ns()
+        api.engine().sync(parameter.device.index, _OPTIMIZER_STEP)
+        if observers:
+            report_step(start_ns, _OPTIMIZER_STEP, current_source())
+
+
+def _pickled_by_value(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that pickles device tensors with their values, as torch pickles those of xla.
+
+    torch writes the bytes of a storage for other devices, and storages of this one hold none.
+    """
+
+    def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
+        if tensor.device.type != NEURON:
+            return reduce(tensor, protocol)
+        parts = (tensor.detach().cpu(), tensor.dtype, str(tensor.device), tensor.requires_grad)
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, parts  # noqa: SLF001
+
+    return reduce_tensor
+
+
+def _with_execution_mode(change: Callable[..., None]) -> Callable[..., None]:
+    """Return a function of torch that changes determinism, followed by the execution mode that goes with it."""
+
+    @functools.wraps(change)
+    def change_and_follow(*args: Any, **kwargs: Any) -> None:
+        change(*args, **kwargs)
+        _choose_execution_mode()
+
+    return change_and_follow
+
+
+def _choose_execution_mode() -> None:
+    """Run each operator at once where a program debugs or asks for determinism; fuse operators otherwise."""
+    api.set_eager(os.environ.get(_BLOCKING) == "1" or torch.are_deterministic_algorithms_enabled())

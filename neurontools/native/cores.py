@@ -1,0 +1,70 @@
+"""The cores that a process may use as devices, and whether their instance type has the native device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neurontools import env
+from neurontools.compiler.options import target_of
+from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores
+from neurontools.xla import api
+from neurontools.xla.accelerator import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.machine.instances.catalogue import InstanceType
+
+_SUPPORTED = frozenset({"trn2", "trn3"})
+
+
+class NoNativeDeviceError(DeviceError, RuntimeError):
+    """The native device does not exist on an instance type; also a RuntimeError, as the documents say."""
+
+
+def check_instance(instance: InstanceType, environ: Mapping[str, str]) -> None:
+    """Check that an instance type has the native device.
+
+    Source: AWS Neuron documentation, "TorchNeuron: Native PyTorch on AWS Neuron" (Trn2 and Trn3).
+
+    Raises:
+        NoNativeDeviceError: it has not, and NEURONTOOLS_NATIVE_ANY_INSTANCE is not set.
+    """
+    if not _is_supported(instance, environ):
+        raise NoNativeDeviceError(
+            f"the device neuron needs a trn2 or trn3 instance, this machine is a {instance.name}",
+            "neuron-run --instance trn2.3xlarge -- PROGRAM, or neuron-run --force -- PROGRAM on this machine",
+        )
+
+
+def core_count(environ: Mapping[str, str]) -> int:
+    """Return the number of devices that a process has, without claiming them: a launcher asks before its workers start.
+
+    0 on an instance type without the native device. Starts the machine if needed.
+
+    Raises:
+        NrtError: NEURON_RT_VISIBLE_CORES is malformed.
+        NoMachineError: no machine runs, and none may be started.
+    """
+    if api.engine().is_open:
+        return api.device_count()
+    from neurontools.machine import launch
+    from neurontools.machine.client import Client
+    from neurontools.machine.instances.catalogue import instance_type
+
+    machine = environ.get(env.MACHINE) or None
+    launch.ensure_running(machine, None)
+    with Client.connect(machine) as client:
+        snapshot = client.snapshot()
+    if not _is_supported(instance_type(snapshot.instance_type), environ):
+        return 0
+    visible, number = environ.get(VISIBLE_CORES, "").strip(), environ.get(NUM_CORES, "").strip()
+    if visible:
+        return len(parse_visible_cores(visible))
+    if number.isdecimal():
+        return int(number)
+    return sum(len(device.core_ids) for device in snapshot.devices)
+
+
+def _is_supported(instance: InstanceType, environ: Mapping[str, str]) -> bool:
+    return target_of(instance.device) in _SUPPORTED or env.flag(env.NATIVE_ANY_INSTANCE, environ)

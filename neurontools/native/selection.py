@@ -1,0 +1,176 @@
+"""Which device a program gets: `neuron` if its code asks for that, without `torch_xla` among its imports.
+
+torch can name PrivateUse1 once, and a program may ask for a device right after `import torch`. So the program's own
+source files are read before: the script, and the modules beside it that it imports.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from neurontools import env
+from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+NEURON = "neuron"
+XLA = "xla"
+_LAZY_PACKAGES = frozenset({"torch_xla", "libneuronxla"})
+_TAKE_DEVICE = frozenset(
+    {"to", "device", "autocast", "set_default_device", "init_process_group", "init_device_mesh", "compile"}
+)
+_DEVICE_KEYWORDS = frozenset({"device", "device_type", "backend", "map_location", "default"})
+_DEVICE_WORDS = ("device", "backend", "accelerator")
+_MODULES_OF_TORCH = frozenset({NEURON, "accelerator"})
+_FILE_LIMIT = 200
+_SIZE_LIMIT = 1 << 20  # generated data, not a program
+
+
+class StartedProgram(NamedTuple):
+    """The code that a process starts with: its text, or the path of its file."""
+
+    source: str
+    path: str
+
+
+class DeviceRequest(NamedTuple):
+    """What source code asks for, and the modules that it imports."""
+
+    neuron: bool
+    lazy: bool
+    imports: tuple[str, ...]
+
+
+def chosen_device(
+    environ: Mapping[str, str], arguments: Sequence[str], original_arguments: Sequence[str]
+) -> str:
+    """Return the device that this process is to have when it imports torch, "" to leave that open.
+
+    Args:
+        environ: the environment; NEURONTOOLS_DEVICE decides, and without neuron-run nothing else does.
+        arguments: `sys.argv`.
+        original_arguments: `sys.orig_argv`.
+
+    Raises:
+        UsageError: NEURONTOOLS_DEVICE names another device.
+    """
+    wanted = environ.get(env.DEVICE, "")
+    if wanted not in {"", NEURON, XLA}:
+        raise UsageError(f"invalid {env.DEVICE}={wanted!r}", f"use {NEURON} or {XLA}")
+    if wanted or environ.get(env.RUN) != "1":
+        return wanted
+    program = started_program(arguments, original_arguments)
+    return NEURON if program is not None and asks_for_neuron(program) else ""
+
+
+def started_program(arguments: Sequence[str], original_arguments: Sequence[str]) -> StartedProgram | None:
+    """Return the code that the interpreter runs, None if it is not Python source."""
+    if arguments[:1] == ["-c"]:
+        return StartedProgram(original_arguments[original_arguments.index("-c") + 1], "")
+    path = arguments[0] if arguments else ""
+    source = _read(path)
+    return None if source is None else StartedProgram(source, path)
+
+
+def asks_for_neuron(program: StartedProgram) -> bool:
+    """Return whether a program asks for the device `neuron`, and does not import torch_xla as its first choice."""
+    home = os.path.dirname(program.path)
+    seen: set[str] = set()
+    waiting = [program]
+    neuron = False
+    while waiting and len(seen) < _FILE_LIMIT:
+        current = waiting.pop()
+        request = read_request(current.source)
+        if request.lazy:
+            return False
+        neuron |= request.neuron
+        for path in _files_of(request.imports, home):
+            source = None if path in seen else _read(path)
+            seen.add(path)
+            if source is not None:
+                waiting.append(StartedProgram(source, path))
+    return neuron
+
+
+def read_request(source: str) -> DeviceRequest:
+    """Return what source code asks for; code with a syntax error asks for nothing, Python itself reports it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return DeviceRequest(neuron=False, lazy=False, imports=())
+    imports = tuple(_imports(tree))
+    unconditional = {name.partition(".")[0] for name in _imports(ast.Module(_statements(tree), []))}
+    return DeviceRequest(
+        neuron=any(_names_neuron(node) for node in ast.walk(tree)),
+        lazy=bool(unconditional & _LAZY_PACKAGES),
+        imports=imports,
+    )
+
+
+def _statements(tree: ast.Module) -> list[ast.stmt]:
+    """Return the imports that always run: an import in a function, a branch or a `try` may be one of several choices."""
+    return [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names):
+                yield from ([module] if module else [])
+                yield from (f"{module}.{alias.name}" if module else alias.name for alias in names)
+
+
+def _names_neuron(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+            return name in _MODULES_OF_TORCH
+        case ast.Call(func=function, args=args, keywords=keywords):
+            named = [word.value for word in keywords if word.arg in _DEVICE_KEYWORDS]
+            positional = args if _name(function) in _TAKE_DEVICE else []
+            return any(map(_has_device, (*named, *positional)))
+        case ast.Assign(targets=targets, value=value):
+            return any(_is_about_devices(_name(target)) for target in targets) and _has_device(value)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            return _is_about_devices(_name(target)) and _has_device(value)
+        case ast.arguments(defaults=defaults):
+            return any(map(_has_device, defaults))
+    return False
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def _is_about_devices(name: str) -> bool:
+    return any(word in name.lower() for word in _DEVICE_WORDS)
+
+
+def _has_device(value: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.partition(":")[0] == NEURON
+        for node in ast.walk(value)
+    )
+
+
+def _files_of(modules: Sequence[str], home: str) -> Iterator[str]:
+    for module in modules:
+        base = os.path.join(home, *module.split("."))
+        yield f"{base}.py"
+        yield os.path.join(base, "__init__.py")
+
+
+def _read(path: str) -> str | None:
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _SIZE_LIMIT:
+            return None
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None

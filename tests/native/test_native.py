@@ -1,0 +1,155 @@
+"""Programs with the device `neuron`: eager, compiled, and with torch's interfaces for any device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
+
+pytestmark = pytest.mark.torch
+CHECKS = Path(__file__).parent / "native_checks.py"
+_seen: dict[str, Any] = {}
+
+
+@pytest.fixture
+def seen(tool: Any, home: Path) -> dict[str, Any]:
+    """What each check saw: one process runs them all, because most of its time goes to starting torch."""
+    if not _seen:
+        start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+        run = tool("neuron-run", "--", "python", "-W", "ignore", str(CHECKS), "seen.json", timeout=280)
+        assert run.returncode == 0, run.stderr
+        _seen.update(json.loads((home / "seen.json").read_text()))
+    return _seen
+
+
+def test_torch_knows_the_device_without_an_import(seen):
+    assert seen["names"] == {
+        "device": "neuron:0",
+        "is_neuron": True,
+        "method": "neuron:0",
+        "module": "neuron:0",
+        "accelerator": "neuron",
+        "counts": [4, 4],
+        "backend": True,
+    }
+
+
+def test_training_gives_the_numbers_of_the_cpu_with_one_graph_a_step(seen):
+    assert seen["training"]["same"]
+    assert seen["training"]["counted"] == [[1, 1], [2, 2], [2, 3], [2, 4], [2, 5], [2, 6]]
+
+
+def test_compiled_training_gives_the_numbers_of_the_cpu(seen):
+    assert seen["compiled_training"]["same"]
+    graphs = [graphs for graphs, _ in seen["compiled_training"]["counted"]]
+    assert graphs[1:] == [graphs[1]] * 5
+    first, second = (executions for _, executions in seen["compiled_training"]["counted"][-2:])
+    assert second - first == 4  # forward, loss, backward, optimizer
+
+
+def test_a_loop_without_synchronization_repeats_one_graph(seen):
+    loop = seen["loop_without_reads"]
+    assert loop["same"]
+    assert loop["compiles"] == 1
+    assert loop["executions"] >= 4
+
+
+def test_deterministic_mode_turns_fusion_off(seen):
+    assert seen["deterministic_mode"] == {"eager": [False, True, False], "executions": 2, "y": [4.0] * 3}
+
+
+def test_a_graph_break_makes_two_graphs_and_each_shape_its_own(seen):
+    assert seen["graph_break_and_shapes"] == {
+        "results": [6.0, 9.0, 9.0, 12.0],
+        "gradient": [2.0, 2.0],
+        "graphs": 8,
+        "breaks": 4,
+    }
+
+
+def test_inputs_on_the_cpu_are_copied_to_the_device(seen):
+    assert seen["compiled_inputs_of_the_cpu"] == {
+        "device": "neuron:0",
+        "y": [2.0, 2.0],
+        "refused": "Input tensor at index 0 is on cpu device",
+    }
+
+
+def test_dynamic_shapes_are_refused(seen):
+    assert "torch.compile(backend='neuron') does not support dynamic=True" in seen["dynamic_is_refused"]
+
+
+def test_a_compiled_graph_is_one_execution_however_long(seen):
+    assert seen["whole_graph"] == {"executions": 1, "same": True}
+
+
+def test_autocast_computes_in_bfloat16(seen):
+    assert seen["amp"] == {"same": True, "dtype": "torch.bfloat16", "default": "torch.bfloat16"}
+    assert seen["grad_scaler"] == {"changed": True, "scale": 4.0}
+
+
+def test_weights_are_saved_with_their_values(seen):
+    assert seen["saved"] == {"device": "neuron:0", "same": True, "cpu": True}
+
+
+def test_the_module_of_the_device(seen):
+    module = seen["module_of_the_device"]
+    assert module.pop("allocated") >= 1024
+    assert module == {
+        "stats": True,
+        "current": [0, 0],
+        "elapsed": True,
+        "same": True,
+        "name": "NC_v3d",
+        "hint": "module 'torch.neuron' has no attribute 'memory_summary': not simulated; "
+        "nearest supported name: memory_stats",
+        "current_stream": "neuron:0",
+    }
+
+
+def test_the_other_name_says_which_one_the_process_has(seen):
+    reason = "the device of this process is called 'neuron', so it cannot be 'xla' too"
+    assert seen["other_names"] == {
+        "errors": [f"ImportError: {reason}: use one of the two names per process", f"DeviceError: {reason}"],
+        "memory": True,
+    }
+
+
+def test_another_instance_type_is_refused_unless_forced(tool, home):
+    start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
+    (home / "use.py").write_text(
+        "import os, torch\n"
+        "for force in '01':\n"
+        "    os.environ['NEURONTOOLS_NATIVE_ANY_INSTANCE'] = force\n"
+        "    print(torch.neuron.is_available(), torch.neuron.device_count())\n"
+        "    try:\n        print(torch.ones(2).to('neuron').sum().item())\n"
+        "    except RuntimeError as error:\n        print(error)\n"
+    )
+    run = tool("neuron-run", "--", "python", "use.py", timeout=120)
+    assert run.stdout.splitlines() == [
+        "False 0",
+        "the device neuron needs a trn2 or trn3 instance, this machine is a trn1.2xlarge",
+        "True 2",
+        "2.0",
+    ], run.stderr
+
+
+def test_nothing_happens_outside_neuron_run(monkeypatch):
+    from neurontools.native import autoload
+
+    monkeypatch.delenv("NEURONTOOLS_RUN", raising=False)
+    monkeypatch.setattr("sys.argv", [str(CHECKS)])
+    called = []
+    monkeypatch.setattr(
+        "neurontools.native.selection.chosen_device", lambda *arguments: called.append(arguments)
+    )
+    autoload.autoload()
+    assert called == []
+    monkeypatch.setenv("NEURONTOOLS_RUN", "1")
+    autoload.autoload()
+    assert [arguments[1] for arguments in called] == [[str(CHECKS)]]

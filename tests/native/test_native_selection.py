@@ -1,0 +1,107 @@
+"""Which device a program gets: read from its code before torch names the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.errors import UsageError
+from neurontools.native.selection import (
+    StartedProgram,
+    asks_for_neuron,
+    chosen_device,
+    read_request,
+    started_program,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = {"NEURONTOOLS_RUN": "1"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "model.to('neuron')",
+        "x = torch.ones(2, device='neuron:1')",
+        "device = torch.device('neuron' if args.fast else 'cpu')",
+        "DEVICE_TYPE = 'neuron'",
+        "self.device: str = 'neuron'",
+        "torch.neuron.synchronize()",
+        "d = torch.accelerator.current_accelerator()",
+        "parser.add_argument('--device', default='neuron')",
+        "def main(where='neuron'): pass",
+        "f = torch.compile(f, backend='neuron')",
+        "dist.init_process_group('neuron')",
+        "with torch.autocast('neuron'): pass",
+        "import torch\ntry:\n    import torch_xla\nexcept ImportError:\n    pass\nx.to('neuron')",
+    ],
+)
+def test_code_that_names_the_device_gets_it(source: str) -> None:
+    assert asks_for_neuron(StartedProgram(source, ""))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch_xla.core.xla_model as xm\nx.to('neuron')",
+        "from torch_xla import runtime\ntorch.neuron",
+        "x.to('xla')",
+        "print('neuron')",
+        "cache = 'neuron'",
+        "torch.classes.neuron.Model",
+        "import neuron",
+        "a = (",
+        "\0",
+    ],
+)
+def test_other_code_does_not(source: str) -> None:
+    assert not asks_for_neuron(StartedProgram(source, ""))
+
+
+def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os\nfrom parts import settings\nimport parts.model\n")
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    (parts / "__init__.py").write_text("import train\n")  # a circle
+    (parts / "settings.py").write_text("NAME = 'neuron'\n")
+    (parts / "model.py").write_text("import torch\n")
+    program = StartedProgram(script.read_text(), str(script))
+    assert not asks_for_neuron(program)
+    (parts / "settings.py").write_text("DEVICE = 'neuron'\n")
+    assert asks_for_neuron(program)
+    (parts / "model.py").write_text("import torch_xla\n")
+    assert not asks_for_neuron(program)
+
+
+def test_an_import_counts_as_the_first_choice_only_at_the_top_level() -> None:
+    assert read_request("import torch_xla").lazy
+    assert not read_request("def f():\n    import torch_xla").lazy
+    assert not read_request("if x:\n    import torch_xla").lazy
+
+
+def test_what_the_interpreter_was_started_with_is_read(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    assert started_program([str(script)], []) == StartedProgram("pass", str(script))
+    assert started_program(["-c"], ["python", "-u", "-c", "x = 1"]) == StartedProgram("x = 1", "")
+    assert started_program(["-m"], ["python", "-m", "train"]) is None
+    assert started_program([], []) is None
+    assert started_program([str(tmp_path)], []) is None
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    assert started_program([str(tmp_path / "binary")], []) is None
+
+
+def test_the_variable_decides_and_code_counts_under_neuron_run_only(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("x.to('neuron')")
+    assert chosen_device({}, [str(script)], []) == ""
+    assert chosen_device(RUN, [str(script)], []) == "neuron"
+    assert chosen_device(RUN | {"NEURONTOOLS_DEVICE": "xla"}, [str(script)], []) == "xla"
+    assert chosen_device({"NEURONTOOLS_DEVICE": "neuron"}, [], []) == "neuron"
+    assert chosen_device(RUN, [], []) == ""
+    with pytest.raises(UsageError, match="invalid NEURONTOOLS_DEVICE='cuda'"):
+        chosen_device({"NEURONTOOLS_DEVICE": "cuda"}, [], [])
