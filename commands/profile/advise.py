@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_limit
-from neurontools.commands.profile.options import add_reading_verb, load_trace, profile_path
+from neurontools.commands.profile.options import add_reading_verb, load_trace
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +33,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.advice.rules import advise
     from neurontools.profiler.advice.text import to_json, to_text
 
-    report = advise(open_subject(trace, profile_path(arguments)))
+    report = advise(open_subject(trace))
     if arguments.json:
         console.print_json(to_json(report, arguments.limit))
     else:

@@ -8,8 +8,7 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.instances import slowest_event
-from neurontools.profiler.analysis.operators import By, group_totals
+from neurontools.profiler.analysis.operators import By, group_totals, slowest_event
 from neurontools.tui.profile.page import Asked, ProfileListPage, ShowEvent, empty_page
 from neurontools.tui.profile.timeline_drawing import short_name
 from neurontools.tui.widgets.bars import bar

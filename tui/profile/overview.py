@@ -217,7 +217,7 @@ def _advice_of(trace: Trace) -> list[_Advice]:
     if not trace.directories:
         return [_Advice("advice needs the programs of a capture, which this profile has not")]
     try:
-        report = advise(open_subject(trace, trace.directories[0]))
+        report = advise(open_subject(trace))
     except NeuronToolsError as error:
         return [_Advice(error.message)]
     except (ValueError, LookupError):  # a graph that torch would not record

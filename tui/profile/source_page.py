@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding
 
 from neurontools.base import units
-from neurontools.profiler.analysis.instances import slowest_event
-from neurontools.profiler.analysis.operators import By
+from neurontools.profiler.analysis.operators import By, slowest_event
 from neurontools.profiler.analysis.source_lines import source_files
 from neurontools.tui.profile.page import ProfileListPage, ShowEvent, empty_page
 from neurontools.tui.widgets.bars import bar

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import find_instance_type
 from neurontools.profiler.advice.host_work import host_work
 from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
+from neurontools.profiler.analysis.programs import read_neff
 from neurontools.profiler.analysis.ranks import compare_ranks
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
@@ -25,16 +23,14 @@ _RARE = 0.1
 """Programs that run less often, per step, do not belong to the step."""
 
 
-def open_subject(trace: Trace, path: str) -> ProfiledRun:
+def open_subject(trace: Trace) -> ProfiledRun:
     """Return what rules look at.
 
     Args:
         trace: the profile, or a part of it.
-        path: its directory, which has the copies of the NEFFs.
 
     Raises:
-        ProfileError: the profile has no execution, or no copy of a NEFF.
-        NeffError: a copy is damaged.
+        ProfileError: the profile has no execution, or no readable copy of a NEFF.
     """
     processes = find_steps(trace)
     if not processes:
@@ -43,19 +39,17 @@ def open_subject(trace: Trace, path: str) -> ProfiledRun:
             "capture a run that uses the device",
         )
     steps = max(processes, key=len)
-    files = _neffs(path)
     names = {model.neff_hash: model.name for model in trace.models}
     instance = find_instance_type(trace.processes[0].instance_type)
     device = instance.device if instance else None
     often, rare = list[ProfiledProgram](), list[ProfiledProgram]()
     for neff_hash, per_step in _per_step(trace, steps).items():
-        if neff_hash in files:
-            neff = parse(_read(files[neff_hash]))
-            program = ProfiledProgram(neff, names[neff_hash], per_step, device)
+        if trace.programs.get(neff_hash) is not None:
+            program = ProfiledProgram(read_neff(trace, neff_hash), names[neff_hash], per_step, device)
             (often if per_step >= _RARE else rare).append(program)
     if not often:
         raise ProfileError(
-            f"{path} has no copy of a NEFF: advice needs the graphs that ran",
+            "the profile has no readable copy of a NEFF: advice needs the graphs that ran",
             "capture the run again; the file neff_<hash>.neff is made beside the events",
         )
     often.sort(key=lambda program: -program.total_ns * program.per_step)
@@ -85,18 +79,3 @@ def _per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
         trace.models[number].neff_hash for run in trace.runs for number in np.unique(run.model).tolist()
     }
     return {neff_hash: counts[neff_hash] / int(steps.steady.sum()) for neff_hash in sorted(executed)}
-
-
-def _neffs(path: str) -> dict[str, str]:
-    """Return the paths of the NEFFs of a profile by their hashes."""
-    inside = glob.escape(path if os.path.isdir(path) else os.path.dirname(path) or ".")
-    found = (name for depth in ("", "*/", "*/*/") for name in glob.glob(f"{inside}/{depth}neff_*.neff"))
-    return {os.path.basename(name)[len("neff_") : -len(".neff")]: name for name in found}
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error

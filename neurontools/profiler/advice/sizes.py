@@ -112,10 +112,7 @@ def batch(program: ProfiledProgram) -> Iterator[Finding]:
     (now,) = known
     best, best_factor, reason = None, 1, ""
     for factor in _FACTORS:
-        trial = program.trial(
-            lambda factor=factor: resize(program.graph, {now: now * factor}, only_batch=True),  # type: ignore[misc]
-            executions=1 / factor,
-        )
+        trial = program.trial_of_batch(now, now * factor)
         before_ns = program.total_ns - (best.ns if best else 0)
         if trial.gain is None or program.total_ns - trial.ns > _BETTER * before_ns:
             reason = f"{now} -> {now * factor}: {trial.words}" + (

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_binary_size, format_percent
-from neurontools.compiler.engines.estimate import plan
-from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.placement import CUSTOM_OPCODE, Engine
 from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE
-from neurontools.compiler.resizing import batch_sizes, resize
+from neurontools.compiler.resizing import batch_sizes
 from neurontools.profiler.advice.changed_graphs import work_in_halves
 from neurontools.profiler.advice.findings import Advice, Evidence, Silent
+from neurontools.profiler.analysis.critical_path import path_of_neff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,14 +34,7 @@ def spills(program: ProfiledProgram) -> Iterator[Finding]:
     seen = Evidence(f"{saved} spilled to HBM, {reloaded} reloaded", count=len(moved), share=share)
     known = batch_sizes(program.graph)
     now = known[0] if len(known) == 1 else 1
-    trials = {
-        parts: program.trial(
-            lambda parts=parts: resize(program.graph, {now: now // parts}, only_batch=True),  # type: ignore[misc]
-            executions=parts,
-        )
-        for parts in _PARTS
-        if now % parts == 0
-    }
+    trials = {parts: program.trial_of_batch(now, now // parts) for parts in _PARTS if now % parts == 0}
     best = max(trials, key=lambda parts: trials[parts].ns, default=1)
     if best == 1 or (gain := trials[best].gain) is None or not trials[best].is_worth:
         result = f"{best} smaller batches: {trials[best].words}" if trials else "the batch cannot be divided"
@@ -89,18 +80,7 @@ def overlap(program: ProfiledProgram) -> Iterator[Finding]:
     )
 
 
-def _critical_parts(program: ProfiledProgram) -> list[tuple[Engine, float]]:
+def _critical_parts(program: ProfiledProgram) -> list[tuple[str, float]]:
     """Return the engines that the critical path runs through, with their parts of it, the largest first."""
-    rows = program.neff.cost.rows
-    custom = {row.operator: row.busy_ns for row in rows if row.opcode == CUSTOM_OPCODE}
-    planned = plan(program.graph, ModelledCore(program.device, program.lnc), custom)
-    spent: dict[Engine, float] = {}
-    reached = 0.0
-    for number in planned.critical_path():
-        group = planned.groups[number]
-        spent[group.engine] = spent.get(group.engine, 0.0) + max(
-            0.0, group.end_ns - max(reached, group.start_ns)
-        )
-        reached = max(reached, group.end_ns)
-    found = [(engine, ns / max(1.0, planned.end_ns)) for engine, ns in spent.items()]
-    return sorted((pair for pair in found if pair[1] >= _SMALLEST_PART), key=lambda pair: -pair[1])
+    engines = path_of_neff(program.neff).engines
+    return [(engine.name, engine.share) for engine in engines if engine.share >= _SMALLEST_PART]

@@ -12,7 +12,7 @@ from neurontools.compiler.engines.placement import split_name
 from neurontools.compiler.graph import reads
 from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.compiler.options import device_of
-from neurontools.compiler.resizing import ChangeError
+from neurontools.compiler.resizing import ChangeError, resize
 from neurontools.compiler.what_if import model_graph
 from neurontools.profiler.advice.findings import WORTH, Evidence, Gain
 
@@ -112,6 +112,13 @@ class ProfiledProgram:
         after_ns = round(one_ns * executions)
         words = f"{format_ns(self.total_ns)} -> {format_ns(after_ns)}"
         return Trial(Gain(self.total_ns - after_ns, self.total_ns, is_bound=is_bound), words)
+
+    def trial_of_batch(self, now: int, new: int) -> Trial:
+        """Return what the engine model says of another batch, for the same samples."""
+        return self.trial(
+            lambda: resize(self.graph, {now: new}, only_batch=True),
+            executions=now / new,
+        )
 
     @property
     def input_shapes(self) -> tuple[str, ...]:

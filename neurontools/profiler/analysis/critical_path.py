@@ -5,15 +5,11 @@ The schedule of a program is made anew from the graph in its NEFF, as the stored
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.compiler.engines.estimate import plan
-from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.placement import CUSTOM_OPCODE
-from neurontools.compiler.neff import parse
-from neurontools.compiler.options import CompileError, device_of, read_flags
+from neurontools.compiler.options import CompileError
+from neurontools.profiler.analysis.programs import core_of, read_neff, schedule_of
 from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
@@ -115,7 +111,7 @@ def critical_paths(trace: Trace) -> tuple[CriticalPath, ...]:
     found, problem = [], ""
     for neff_hash, count in counts.items():
         if trace.programs.get(neff_hash) is not None:
-            neff = parse(read_neff(trace, neff_hash))
+            neff = read_neff(trace, neff_hash)
             try:
                 found.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
             except CompileError as error:
@@ -140,8 +136,8 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
         neff_hash: number in the name of the file.
         executions: how often it was executed.
     """
-    machine = machine_of(neff)
-    schedule = schedule_of(neff, machine)
+    core = core_of(neff)
+    schedule = schedule_of(neff, core)
     parts, on_path = _parts(neff, schedule)
     path_ns = sum(part.part_ns for part in parts)
     names = [node.op for node in neff.graph.nodes]
@@ -149,7 +145,7 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
         program=program or neff.header.name,
         neff_hash=neff_hash,
         executions=executions,
-        launch_ns=round(machine.costs.launch_ns),
+        launch_ns=round(core.costs.launch_ns),
         path_ns=path_ns,
         parts=tuple(parts),
         operators=_totals(
@@ -159,38 +155,6 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
             parts, _slack(schedule, on_path, lambda at: str(schedule.groups[at].engine)), "engine"
         ),
     )
-
-
-def machine_of(neff: Neff) -> ModelledCore:
-    """Return the core that a NEFF was compiled for."""
-    device = device_of(neff.flags)
-    return ModelledCore(device, neff.header.lnc, read_flags(neff.flags, device).matmul_dtype)
-
-
-def schedule_of(neff: Neff, machine: ModelledCore) -> Schedule:
-    """Return the schedule of a program, made anew from its graph."""
-    # The work of custom operators was counted when the NEFF was made.
-    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
-    return plan(neff.graph, machine, custom)
-
-
-def read_neff(trace: Trace, neff_hash: str) -> bytes:
-    """Return the copy of a NEFF that a profile has.
-
-    Raises:
-        ProfileError: it is gone, or cannot be read.
-    """
-    for directory in trace.directories:
-        path = os.path.join(directory, f"neff_{neff_hash}.neff")
-        if os.path.isfile(path):
-            try:
-                with open(path, "rb") as file:
-                    return file.read()
-            except OSError as error:
-                raise ProfileError(
-                    f"cannot read {path}: {error.strerror}", "check its permissions"
-                ) from error
-    raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
 
 
 def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[int]]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.compiler.neff import parse
-from neurontools.profiler.analysis.critical_path import machine_of, read_neff, schedule_of
+from neurontools.profiler.analysis.programs import core_of, read_neff, schedule_of
 from neurontools.profiler.capture.format import Track
 from neurontools.runtime.host_activity import HostEvent
 
@@ -86,16 +85,16 @@ def on_chip_use(trace: Trace, neff_hash: str) -> OnChipUse:
         ProfileError: its NEFF is gone.
         NeffError: it is damaged.
     """
-    neff = parse(read_neff(trace, neff_hash))
-    machine = machine_of(neff)
-    schedule = schedule_of(neff, machine)
+    neff = read_neff(trace, neff_hash)
+    core = core_of(neff)
+    schedule = schedule_of(neff, core)
     return OnChipUse(
         program=neff.header.name,
         total_ns=neff.cost.total_ns,
         sbuf=tuple(schedule.sbuf_use()),
-        sbuf_bytes=machine.sbuf_bytes,
+        sbuf_bytes=core.sbuf_bytes,
         psum=tuple(schedule.psum_use()),
-        psum_banks=machine.costs.psum_banks * machine.lnc,
+        psum_banks=core.costs.psum_banks * core.lnc,
     )
 
 
@@ -118,15 +117,10 @@ def _of_row(trace: Trace, row: TraceRow) -> MemoryCurve:
     # Releases of buffers that are older than a cut-off profile would lead below zero.
     used = used - min(int(used.min(initial=0)), 0)
     peak = int(np.argmax(used))
-    alive: dict[int, int] = {}
-    for place in range(peak + 1):
-        number = int(events.execution[place])
-        if is_taken[place]:
-            alive[number] = place
-        else:
-            alive.pop(number, None)
+    # The last event of a buffer up to the peak says whether it is alive.
+    last = peak - np.unique(events.execution[peak::-1], return_index=True)[1]
     owners: dict[tuple[str, str], list[int]] = {}
-    for place in alive.values():
+    for place in last[is_taken[last]].tolist():
         action = trace.actions[int(events.action[place])]
         sums = owners.setdefault((action.name, action.source), [0, 0])
         sums[0] += 1

@@ -17,12 +17,12 @@ from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE, DescriptorMode
 from neurontools.profiler.capture.format import DEVICE_TRACKS, ENGINES, Track
 from neurontools.profiler.trace.intervals import active_ns, busy_ns
+from neurontools.profiler.trace.trace import executions_of
 
 if TYPE_CHECKING:
     from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture.format import Peaks
-    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
-    from neurontools.profiler.trace.rows import EventBlock
+    from neurontools.profiler.trace.intervals import Int64s, Mask
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
 SETUP_OPCODES = frozenset(
@@ -70,6 +70,7 @@ class _CoreTracks:
         self._actions = trace.actions
         self._columns = trace.columns
         self.parts = {row.track: row.events.parts() for row in rows}
+        self._executions = executions_of(row for row in rows if row.track in DEVICE_TRACKS)
         self._works: dict[tuple[Track, str | None], _Work] = {}
         self._opcode = np.array([action.opcode for action in trace.actions], dtype=object)
 
@@ -114,39 +115,25 @@ class _CoreTracks:
 
     def active_ns(self) -> int:
         """Return how long any engine or DMA works."""
-        total = 0
-        for weight, blocks in self._executions():
-            start, duration, action = _joined(blocks)
-            total += weight * active_ns(start, duration, self._columns.worked_ns(action, duration))
-        return total
+        return sum(
+            part.weight
+            * active_ns(
+                part.events.start,
+                part.events.duration,
+                self._columns.worked_ns(part.events.action, part.events.duration),
+            )
+            for part in self._executions
+        )
 
     def exec_ns(self) -> int:
         """Return the sum over executions of the time from first to last instruction, setup excluded."""
         setup = np.array([name in SETUP_OPCODES for name in self._opcode], dtype=bool)
         total = 0
-        for weight, blocks in self._executions():
-            start, duration, action = _joined(blocks)
-            real = ~setup[action]
-            if real.any():
-                total += weight * int((start + duration)[real].max() - start[real].min())
+        for part in self._executions:
+            real = part.events.take(~setup[part.events.action])
+            if len(real):
+                total += part.weight * int((real.start + real.duration).max() - real.start.min())
         return total
-
-    def _executions(self) -> list[tuple[int, list[EventBlock]]]:
-        """Return what happens in each kind of execution on all rows, and how often."""
-        found: dict[object, tuple[int, list[EventBlock]]] = {}
-        for track in DEVICE_TRACKS:
-            for part in self.parts.get(track, ()):
-                found.setdefault(part.key, (part.weight, []))[1].append(part.events)
-        return list(found.values())
-
-
-def _joined(blocks: list[EventBlock]) -> tuple[Int64s, Int64s, Codes]:
-    """Return starts since the first execution's own, durations and actions of several rows."""
-    return (
-        np.concatenate([block.start for block in blocks]),
-        np.concatenate([block.duration for block in blocks]),
-        np.concatenate([block.action for block in blocks]),
-    )
 
 
 def core_metrics(trace: Trace, rows: tuple[TraceRow, ...], peaks: Peaks) -> tuple[ProfileMetric, ...]:

@@ -126,14 +126,7 @@ def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupT
 
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
     """Return the operators of each engine with the largest total time first, at most `limit` of them."""
-    size = len(trace.actions)
-    count: Int64s = np.zeros(size, dtype=np.int64)
-    total: Int64s = np.zeros(size, dtype=np.int64)
-    for _, action, worked, weight in _worked(trace):
-        sums: Int64s = np.zeros(size, dtype=np.int64)
-        np.add.at(sums, action, worked)
-        count += weight * np.bincount(action, minlength=size)
-        total += weight * sums
+    count, total = action_totals(trace)
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number in np.flatnonzero(count):
         found = trace.actions[number]
@@ -150,6 +143,43 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
     ]
     operators.sort(key=lambda operator: (-operator.total_ns, operator.name, operator.engine, operator.opcode))
     return tuple(operators[:limit])
+
+
+def slowest_event(trace: Trace, by: By, name: str) -> int | None:
+    """Return the number of the longest event of a group; of several the one in the middle of the run.
+
+    Args:
+        trace: the events.
+        by: how events are grouped: by anything but rank.
+        name: of the group.
+    """
+    wanted = np.array([label_of(action, by) == name for action in trace.actions], dtype=bool)
+    best: tuple[int, int] | None = None
+    for row in trace.rows_of(*DEVICE_TRACKS):
+        longest, action = -1, 0
+        for part in row.events.parts():
+            chosen = np.flatnonzero(wanted[part.events.action])
+            if len(chosen):
+                at = int(chosen[np.argmax(part.events.duration[chosen])])
+                if int(part.events.duration[at]) > longest:
+                    longest, action = int(part.events.duration[at]), int(part.events.action[at])
+        if longest >= 0 and (best is None or longest > best[0]):
+            only = np.arange(len(trace.actions)) == action
+            numbers = row.events.of_actions(only)
+            numbers = numbers[row.events.at(numbers).duration == longest]
+            best = longest, row.first + int(numbers[len(numbers) // 2])
+    return None if best is None else best[1]
+
+
+def action_totals(trace: Trace) -> tuple[Int64s, Int64s]:
+    """Return by action how often it happens on the device, and how long engines work for it."""
+    size = len(trace.actions)
+    count: Int64s = np.zeros(size, dtype=np.int64)
+    total: Int64s = np.zeros(size, dtype=np.int64)
+    for _, action, worked, weight in _worked(trace):
+        count += weight * np.bincount(action, minlength=size)
+        total += weight * _sums(action, worked, size)
+    return count, total
 
 
 @dataclass(frozen=True, slots=True)

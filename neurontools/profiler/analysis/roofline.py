@@ -14,10 +14,10 @@ import numpy as np
 from neurontools.profiler.analysis.operators import UNKNOWN, By
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Peaks
 from neurontools.profiler.trace.intervals import union
+from neurontools.profiler.trace.trace import executions_of
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Int64s
-    from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace
 
 COMPUTE, MEMORY = "compute", "memory"
@@ -98,17 +98,15 @@ def roofline(trace: Trace, by: By = By.OPERATOR, limit: int | None = None) -> Ro
     size = len(names)
     nothing: Int64s = np.zeros(size, dtype=np.int64)
     active, flops, nbytes = nothing.copy(), nothing.copy(), nothing.copy()
-    for weight, blocks in _executions(trace):
-        action = np.concatenate([block.action for block in blocks])
-        start = np.concatenate([block.start for block in blocks])
-        duration = np.concatenate([block.duration for block in blocks])
+    for part in executions_of(trace.rows_of(*DEVICE_TRACKS)):
+        action = part.events.action
         group = groups[action]
-        active += weight * _active(group, start, duration, size)
+        active += part.weight * _active(group, part.events.start, part.events.duration, size)
         for total, column in (
             (flops, trace.columns.flops[action]),
             (nbytes, trace.columns.read_bytes[action] + trace.columns.write_bytes[action]),
         ):
-            np.add.at(total, group, weight * column)
+            np.add.at(total, group, part.weight * column)
     peaks = next((meta.peaks for meta in trace.processes if meta.peaks.hbm_bytes_s), Peaks())
     executed = sum(int(runs.device_ns.sum()) for runs in trace.runs) or int(active.sum()) or 1
     points = [
@@ -121,16 +119,6 @@ def roofline(trace: Trace, by: By = By.OPERATOR, limit: int | None = None) -> Ro
 
 
 _FIELDS = {By.OPERATOR: "name", By.LAYER: "layer", By.SOURCE: "source"}
-
-
-def _executions(trace: Trace) -> list[tuple[int, list[EventBlock]]]:
-    """Return what happens on the engines in each kind of execution of each core, and how often."""
-    found: dict[object, tuple[int, list[EventBlock]]] = {}
-    for row in trace.rows_of(*DEVICE_TRACKS):
-        for part in row.events.parts():
-            key = row.process, row.nc, part.key
-            found.setdefault(key, (part.weight, []))[1].append(part.events)
-    return list(found.values())
 
 
 def _active(group: Int64s, start: Int64s, duration: Int64s, size: int) -> Int64s:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.compiler.graph_nodes import BACKWARD
-from neurontools.profiler.analysis.operators import UNKNOWN
-from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
+from neurontools.profiler.analysis.operators import UNKNOWN, action_totals
 
 if TYPE_CHECKING:
-    from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace, TraceAction
 
 
@@ -51,15 +49,7 @@ class TreeNode:
 
 def tree(trace: Trace, kind: TreeKind = TreeKind.LAYER) -> TreeNode:
     """Return the root of the tree of a trace; it has no children without device records."""
-    size = len(trace.actions)
-    counts: Int64s = np.zeros(size, dtype=np.int64)
-    times: Int64s = np.zeros(size, dtype=np.int64)
-    for row in trace.rows_of(*DEVICE_TRACKS, Track.DEVICE):
-        for part in row.events.parts():
-            action = part.events.action
-            counts += part.weight * np.bincount(action, minlength=size)
-            worked = trace.columns.worked_ns(action, part.events.duration)
-            np.add.at(times, action, part.weight * worked)
+    counts, times = action_totals(trace)
     root = _Branch()
     for number in np.flatnonzero(counts).tolist():
         each, calls = trace.actions[number], int(counts[number])

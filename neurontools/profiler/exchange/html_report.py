@@ -123,7 +123,7 @@ def _advice(trace: Trace) -> str:
     if trace.measured_by or not trace.runs or not trace.directories:
         return ""
     try:
-        found = advise(open_subject(trace, trace.directories[0]))
+        found = advise(open_subject(trace))
     except NeuronToolsError as error:
         return f"<p>No advice: {text_of(error.message)}</p>"
     if not found.advice:

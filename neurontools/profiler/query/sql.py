@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from neurontools.profiler.analysis.gaps import find_gaps
 from neurontools.profiler.analysis.steps import TrainingStep, find_steps
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.query.columns import ColumnTable
-from neurontools.profiler.query.tables import TABLES, connect, create_tables
+from neurontools.profiler.query.tables import TABLES, by_column, connect, create_tables, insert
 from neurontools.profiler.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _STEP = (
     "process_id BIGINT, rank INTEGER, number BIGINT, start_ns BIGINT, duration_ns BIGINT, is_first BOOLEAN, "
@@ -58,8 +55,11 @@ class SqlSession:
         for steps in find_steps(trace):
             names = [field.name for field in fields(TrainingStep)][1:]
             values = {"number": steps.numbers} | {name: np.array(getattr(steps, name)) for name in names}
-            self._fill("Step", f"{steps.pid}, {'NULL' if steps.rank is None else steps.rank}, *", values)
-        self._fill("Gap", "*", _gaps(trace))
+            rank = "NULL" if steps.rank is None else steps.rank
+            insert(self._connection, "Step", values, f"{steps.pid}, {rank}, *")
+        gaps = _gaps(trace)
+        if gaps:
+            insert(self._connection, "Gap", by_column(gaps))
 
     def __enter__(self) -> Self:
         return self
@@ -102,22 +102,14 @@ class SqlSession:
             found += [SchemaColumn(name, row[0], row[1]) for row in described]
         return tuple(found)
 
-    def _fill(self, name: str, selected: str, columns: dict[str, NDArray[Any]]) -> None:
-        if len(next(iter(columns.values()))):
-            self._connection.register("_values", columns)
-            self._connection.execute(f'INSERT INTO "{name}" SELECT {selected} FROM _values')  # noqa: S608
-            self._connection.unregister("_values")
-
 
 def empty_trace() -> Trace:
     """Return a profile of nothing, whose tables have all columns that do not depend on a run."""
     return Trace((), (), (), (), (), {}, 0)
 
 
-def _gaps(trace: Trace) -> dict[str, NDArray[Any]]:
-    rows = [
+def _gaps(trace: Trace) -> list[tuple[object, ...]]:
+    return [
         (gap.pid, gap.rank, gap.nc, gap.start_ns, gap.duration_ns, gap.before, gap.after, *gap.host[0])
         for gap in find_gaps(trace).gaps
     ]
-    columns = zip(*rows, strict=True) if rows else ((),) * 9
-    return {f"c{place}": np.array(column, dtype=object) for place, column in enumerate(columns)}

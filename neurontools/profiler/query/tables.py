@@ -18,8 +18,11 @@ from neurontools.profiler.capture.format import NO_CORE, Track
 from neurontools.profiler.trace.periodic import PeriodicEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from neurontools.profiler.analysis.summary import CoreSummary
     from neurontools.profiler.trace.trace import Trace
 
     Progress = Callable[[int, int], None]
@@ -103,25 +106,43 @@ def create_tables(connection: Any, trace: Trace, progress: Progress | None = Non
         trace: the profile.
         progress: called with the number of events read and of all.
     """
-    _insert(connection, "_actions", _ACTIONS, _actions(trace))
-    _insert(connection, "_rows", _ROWS, _rows(trace))
-    _insert(connection, "_warnings", "message VARCHAR, category VARCHAR", _warnings(trace))
-    _create_summary(connection, trace)
-    _insert(connection, "_metadata", _METADATA, [_metadata(trace)])
+    summary = summarise(trace)
+    warnings = [(_text(warning), "profile") for warning in summary.warnings]
+    _create_table(connection, "_actions", _ACTIONS, _actions(trace))
+    _create_table(connection, "_rows", _ROWS, _rows(trace))
+    _create_table(connection, "_warnings", "message VARCHAR, category VARCHAR", warnings)
+    _create_summary(connection, [core for core in summary.cores if core.metrics])
+    _create_table(connection, "_metadata", _METADATA, [_metadata(trace)])
     _insert_events(connection, trace, progress)
     for name, query in TABLES.items():
         connection.execute(f'CREATE VIEW "{name}" AS {query}')
 
 
-def _insert(connection: Any, name: str, columns: str, rows: Sequence[Sequence[object]]) -> None:
+def insert(connection: Any, name: str, columns: Mapping[str, NDArray[Any]], selected: str = "*") -> None:
+    """Add rows to a table.
+
+    Args:
+        connection: of DuckDB.
+        name: of the table.
+        columns: of equal length, by name.
+        selected: expressions of their names, in the order of the table's columns.
+    """
+    connection.register("_values", columns)
+    connection.execute(f'INSERT INTO "{name}" SELECT {selected} FROM _values')  # noqa: S608 # names of ours
+    connection.unregister("_values")
+
+
+def by_column(rows: Sequence[Sequence[object]]) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows; there is at least one row."""
+    return {
+        f"c{place}": np.array(column, dtype=object) for place, column in enumerate(zip(*rows, strict=True))
+    }
+
+
+def _create_table(connection: Any, name: str, columns: str, rows: Sequence[Sequence[object]]) -> None:
     connection.execute(f'CREATE TABLE "{name}" ({columns})')
     if rows:
-        values = zip(*rows, strict=True)
-        connection.register(
-            "_values", {f"c{place}": np.array(column, dtype=object) for place, column in enumerate(values)}
-        )
-        connection.execute(f'INSERT INTO "{name}" SELECT * FROM _values')  # noqa: S608
-        connection.unregister("_values")
+        insert(connection, name, by_column(rows))
 
 
 _ACTIONS = (
@@ -175,10 +196,6 @@ def _rows(trace: Trace) -> list[tuple[object, ...]]:
     ]
 
 
-def _warnings(trace: Trace) -> list[tuple[object, ...]]:
-    return [(_text(warning), "profile") for warning in summarise(trace).warnings]
-
-
 def _metadata(trace: Trace) -> tuple[object, ...]:
     kinds = sorted({meta.instance_type for meta in trace.processes})
     return (
@@ -193,9 +210,8 @@ def _metadata(trace: Trace) -> tuple[object, ...]:
     )
 
 
-def _create_summary(connection: Any, trace: Trace) -> None:
+def _create_summary(connection: Any, cores: Sequence[CoreSummary]) -> None:
     """Create the table with a row of metrics for each NeuronCore."""
-    cores = [core for core in summarise(trace).cores if core.metrics]
     names = list(dict.fromkeys(metric.name for core in cores for metric in core.metrics))
     columns = ["process_id BIGINT", "nc_idx INTEGER", *(f'"{name}" DOUBLE' for name in names)]
     rows = [
@@ -203,7 +219,7 @@ def _create_summary(connection: Any, trace: Trace) -> None:
         for core in cores
         for values in [{metric.name: float(metric.value) for metric in core.metrics}]
     ]
-    _insert(connection, "_summary", ", ".join(columns), rows)
+    _create_table(connection, "_summary", ", ".join(columns), rows)
 
 
 def _insert_events(connection: Any, trace: Trace, progress: Progress | None) -> None:
@@ -233,7 +249,7 @@ def _insert_events(connection: Any, trace: Trace, progress: Progress | None) -> 
                 "status": block.status.astype(np.int32),
                 "value": np.array(block.value),
             }
-            _append(connection, "_recorded", columns)
+            insert(connection, "_recorded", columns)
             first += count
             done += count
             if progress is not None:
@@ -251,7 +267,7 @@ def _insert_executions(connection: Any, number: int, first: int, events: Periodi
         "status": executions.status.astype(np.int32),
         "first_id": first + before,
     }
-    _append(connection, "_executions", columns)
+    insert(connection, "_executions", columns)
     for place, each in enumerate(templates):
         size = len(each.start)
         columns = {
@@ -262,10 +278,4 @@ def _insert_executions(connection: Any, number: int, first: int, events: Periodi
             "start": np.ascontiguousarray(each.start),
             "end": each.start + each.duration,
         }
-        _append(connection, "_scheduled", columns)
-
-
-def _append(connection: Any, name: str, columns: dict[str, Any]) -> None:
-    connection.register("_block", columns)
-    connection.execute(f"INSERT INTO {name} SELECT * FROM _block")  # noqa: S608 # a name of ours
-    connection.unregister("_block")
+        insert(connection, "_scheduled", columns)

@@ -22,6 +22,7 @@ from neurontools.profiler.trace.periodic import Executions, PeriodicEvents, Temp
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceAction, TraceRow, numbered
+from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
     from neurontools.profiler.capture.format import LoadedModel, Meta, NeffProgram
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.reader import ProcessCapture
     from neurontools.profiler.trace.rows import RowEvents
 
-_COMPLETED_STATUSES = (0, 1003, 1004)  # NRT_SUCCESS and the two EXEC_COMPLETED_WITH_*ERR: the device did run
+_COMPLETED = (
+    NrtStatus.NRT_SUCCESS,
+    NrtStatus.NRT_EXEC_COMPLETED_WITH_NUM_ERR,
+    NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR,
+)
+"""With these the device did run."""
 
 
 def load(path: str, session: int | None = None) -> Trace:
@@ -164,29 +170,28 @@ class _ProcessRows:
         found = self._named(records[records["track"] == Track.HOST], Track.HOST)
         for nc in np.unique(records["nc"]).tolist():
             own = records[records["nc"] == nc]
-            found += self._measured(own)
-            found += self._modelled(own)
+            runs = own[own["track"] == Track.MODEL]
+            runs = runs[np.argsort(runs["start_ns"], kind="stable")]
+            found += self._measured(nc, runs, own[own["track"] == Track.RUNTIME])
+            if len(runs):
+                self.runs.append(self._core_runs(nc, runs))
+                found += self._modelled(self.runs[-1])
             found += self._named(own[own["track"] == Track.MEMORY], Track.MEMORY)
         return found
 
     def _row(self, nc: int, track: Track, events: RowEvents) -> TraceRow:
         meta = self._capture.meta
-        core = meta.cores[nc] if nc < len(meta.cores) else nc
-        return TraceRow(self._process, meta.pid, nc, core, track, 0, 0, events, meta.rank)
+        return TraceRow(self._process, meta.pid, nc, self._core(nc), track, 0, 0, events, meta.rank)
 
-    def _measured(self, records: Records) -> list[TraceRow]:
-        """Return the rows on the wall clock of a core, and note its executions."""
-        meta = self._capture.meta
-        if len(records) == 0:
-            return []
-        nc = int(records["nc"][0])
-        runs = records[records["track"] == Track.MODEL]
-        runs = runs[np.argsort(runs["start_ns"], kind="stable")]
-        loads = records[records["track"] == Track.RUNTIME]
-        if len(runs):
-            self.runs.append(self._core_runs(nc, runs))
+    def _core(self, nc: int) -> int:
+        """Return the number in the machine of a core of the process."""
+        cores = self._capture.meta.cores
+        return cores[nc] if nc < len(cores) else nc
+
+    def _measured(self, nc: int, runs: Records, loads: Records) -> list[TraceRow]:
+        """Return the rows on the wall clock of a core."""
         found = []
-        names = meta.system_events
+        names = self._capture.meta.system_events
         software = [loads] if SYSTEM_EVENTS[NRT_LOAD] in names else []
         software += [runs] if SYSTEM_EVENTS[NRT_EXECUTE] in names else []
         hardware = [runs] if SYSTEM_EVENTS[NC_EXEC_RUNNING] in names else []
@@ -243,8 +248,6 @@ class _ProcessRows:
         return [self._row(NO_CORE if track is Track.HOST else int(records["nc"][0]), track, events)]
 
     def _core_runs(self, nc: int, runs: Records) -> CoreRuns:
-        meta = self._capture.meta
-        link = runs["link"]
         device_ns = self._device_ns(runs)
         modelled = self._has_device_records(runs)
         start: Int64s = np.full(len(runs), -1, dtype=np.int64)
@@ -252,13 +255,13 @@ class _ProcessRows:
         return CoreRuns(
             process=self._process,
             nc=nc,
-            core=meta.cores[nc] if nc < len(meta.cores) else nc,
-            rank=meta.rank,
+            core=self._core(nc),
+            rank=self._capture.meta.rank,
             wall_start=runs["start_ns"] + self._shift,
             wall_ns=runs["duration_ns"].astype(np.int64),
             device_start=start,
             device_ns=np.where(modelled, device_ns, 0),
-            model=self._model[link],
+            model=self._model[runs["link"]],
             number=runs["execution"].astype(np.uint32),
             status=runs["status"].astype(np.uint32),
         )
@@ -277,7 +280,7 @@ class _ProcessRows:
         readable: Mask = np.zeros(len(self._model), dtype=bool)
         for number, model in models.items():
             readable[number] = self._capture.programs[model.neff_hash] is not None
-        ran = readable[runs["link"]] & np.isin(runs["status"], _COMPLETED_STATUSES)
+        ran = readable[runs["link"]] & np.isin(runs["status"], _COMPLETED)
         match self._capture.meta.device_profile:
             case DeviceProfile.OFF:
                 return np.zeros(len(runs), dtype=bool)
@@ -291,19 +294,16 @@ class _ProcessRows:
             case _:
                 return ran
 
-    def _modelled(self, records: Records) -> list[TraceRow]:
-        """Return the rows on the device's clock of the core whose executions were noted last."""
-        nc = int(records["nc"][0])
-        if not self.runs or self.runs[-1].nc != nc or self.runs[-1].process != self._process:
-            return []
-        runs = self.runs[-1].take(self.runs[-1].device_start >= 0)
+    def _modelled(self, runs: CoreRuns) -> list[TraceRow]:
+        """Return the rows on the device's clock of a core."""
+        runs = runs.take(runs.device_start >= 0)
         if len(runs.number) == 0:
             return []
         executions = Executions(runs.device_start, runs.model, runs.number, runs.status)
         models, template = np.unique(runs.model, return_inverse=True)
         return [
-            self._row(nc, Track.MODEL, self._whole(runs)),
-            *self._engines(nc, executions, models, template),
+            self._row(runs.nc, Track.MODEL, self._whole(runs)),
+            *self._engines(runs.nc, executions, models, template),
         ]
 
     def _whole(self, runs: CoreRuns) -> FlatEvents:

@@ -189,6 +189,7 @@ def _open(directory: str, meta: Meta) -> ProcessCapture:
     strings, damaged_strings = _strings(directory)
     valid = _valid(records, models, len(strings))
     timely = valid & _within_run(records, meta)
+    damaged, untimely = len(records) - int(valid.sum()), int(valid.sum()) - int(timely.sum())
     problems = [
         (damaged_models, f"{plural(damaged_models, 'line')} of {MODELS_FILE} damaged"),
         (damaged_strings, f"{plural(damaged_strings, 'line')} of {STRINGS_FILE} damaged"),
@@ -196,16 +197,10 @@ def _open(directory: str, meta: Meta) -> ProcessCapture:
             dropped,
             f"the oldest {plural(dropped, 'record')} dropped over the limit of {meta.max_events_per_nc} a core",
         ),
-        (len(records) - int(valid.sum()), "{} damaged"),
-        (int(valid.sum()) - int(timely.sum()), "{} with times outside of the run"),
+        (damaged, f"{plural(damaged, 'record')} damaged and left out"),
+        (untimely, f"{plural(untimely, 'record')} with times outside of the run and left out"),
     ]
-    texts = [
-        f"process {meta.pid}: {text.format(plural(count, 'record'))} and left out"
-        if "{}" in text
-        else f"process {meta.pid}: {text}"
-        for count, text in problems
-        if count
-    ]
+    texts = [f"process {meta.pid}: {text}" for count, text in problems if count]
     if not timely.all():
         records = records[timely]
     programs, unreadable = _programs(directory, models)

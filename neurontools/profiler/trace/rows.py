@@ -16,7 +16,7 @@ import numpy as np
 from neurontools.profiler.trace.intervals import BusyIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
 
@@ -49,6 +49,12 @@ class EventBlock:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @classmethod
+    def joined(cls, blocks: Sequence[EventBlock]) -> EventBlock:
+        """Return the events of several blocks, one block after another."""
+        columns = (np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(cls))
+        return cls(*columns)
 
     def take(self, chosen: slice | Int64s | Mask) -> EventBlock:
         """Return some of them."""

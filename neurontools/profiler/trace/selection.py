@@ -76,7 +76,7 @@ def between(trace: Trace, from_ns: int, to_ns: int) -> Trace:
 
 def without_warmup(trace: Trace) -> Trace:
     """Return the trace without loads and without the first execution of every model."""
-    return trace.of_executions(_WithoutWarmup(trace.first_executions()))
+    return trace.of_executions(_WithoutWarmup(trace))
 
 
 def _runs_between(runs: CoreRuns, from_ns: int, to_ns: int) -> CoreRuns:
@@ -86,10 +86,12 @@ def _runs_between(runs: CoreRuns, from_ns: int, to_ns: int) -> CoreRuns:
 
 
 class _WithoutWarmup(ExecutionFilter):
-    """All but loads (execution 0) and the first execution of every model."""
+    """All but loads (execution 0) and the first recorded execution of every model."""
 
-    def __init__(self, first: Codes) -> None:
-        self._first = first
+    def __init__(self, trace: Trace) -> None:
+        self._first: Codes = np.full(len(trace.models), np.iinfo(np.uint32).max, dtype=np.uint32)
+        for runs in trace.runs:
+            np.minimum.at(self._first, runs.model, runs.number)
 
     def chosen(self, model: Codes, execution: Codes, start: Int64s) -> Mask:  # noqa: ARG002
         return (execution != 0) & (execution != self._first[model])

@@ -128,7 +128,7 @@ class TraceTimeline:
 
     def row_of(self, event: int) -> int:
         """Return the index of the row that an event is in."""
-        return int(np.searchsorted([row.last for row in self.trace.rows], event, side="right"))
+        return self.trace.place_of(event)
 
     def matching_actions(self, pattern: str) -> frozenset[int]:
         """Return the numbers of the actions whose names match a regular expression (case ignored).

@@ -10,6 +10,7 @@ import numpy as np
 
 from neurontools.compiler.engines.queues import queue_of
 from neurontools.profiler.capture.format import NO_CORE, Track, process_label
+from neurontools.profiler.trace.rows import EventBlock, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -203,9 +204,17 @@ class Trace:
         """Return the rows of some tracks."""
         return tuple(row for row in self.rows if row.track in tracks)
 
+    @cached_property
+    def _lasts(self) -> Int64s:
+        return np.array([row.last for row in self.rows], dtype=np.int64)
+
+    def place_of(self, number: int) -> int:
+        """Return the place among the rows of the row of an event."""
+        return int(np.searchsorted(self._lasts, number, side="right"))
+
     def row_of(self, number: int) -> TraceRow:
         """Return the row of an event."""
-        return self.rows[int(np.searchsorted([row.last for row in self.rows], number, side="right"))]
+        return self.rows[self.place_of(number)]
 
     def event(self, number: int) -> TraceEvent:
         """Return an event."""
@@ -243,12 +252,17 @@ class Trace:
         runs = [each.take(wanted.chosen(each.model, each.number, each.wall_start)) for each in self.runs]
         return self.with_rows(rows, runs)
 
-    def first_executions(self) -> Codes:
-        """Return by model number the number of its first recorded execution: the warm-up."""
-        first: Codes = np.full(len(self.models), np.iinfo(np.uint32).max, dtype=np.uint32)
-        for each in self.runs:
-            np.minimum.at(first, each.model, each.number)
-        return first
+
+def executions_of(rows: Iterable[TraceRow]) -> tuple[Part, ...]:
+    """Return what happens on several rows in each kind of execution of each core, and how often."""
+    found: dict[object, list[Part]] = {}
+    for row in rows:
+        for part in row.events.parts():
+            found.setdefault((row.process, row.nc, part.key), []).append(part)
+    return tuple(
+        Part(parts[0].weight, EventBlock.joined([part.events for part in parts]), key)
+        for key, parts in found.items()
+    )
 
 
 def numbered(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:

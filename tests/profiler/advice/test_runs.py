@@ -51,7 +51,7 @@ def write(maker: Maker, directory: Path, *runs: tuple[bytes, str, int], gap_ns: 
 
 
 def subject_of(directory: Path) -> ProfiledRun:
-    return open_subject(load(str(directory)), str(directory))
+    return open_subject(load(str(directory)))
 
 
 def found(report: Report, rule: str) -> Advice | None:
@@ -186,7 +186,7 @@ def test_a_profile_without_executions_or_graphs_says_what_is_missing(home: Path,
         subject_of(home / "empty")
     directory = write(maker, home / "p", (neff_bytes(perceptron(512, 256)), "small", 3))
     next(directory.glob("*/neff_*.neff")).unlink()
-    with pytest.raises(ProfileError, match="has no copy of a NEFF") as raised:
+    with pytest.raises(ProfileError, match="no readable copy of a NEFF") as raised:
         subject_of(directory)
     assert raised.value.remedy
 

@@ -1,0 +1,51 @@
+"""The programs of a profile: their NEFFs, and their schedules with who waits for whom."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from neurontools.compiler.engines.estimate import plan
+from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.placement import CUSTOM_OPCODE
+from neurontools.compiler.neff import parse
+from neurontools.compiler.options import device_of, read_flags
+from neurontools.profiler.capture.format import ProfileError
+
+if TYPE_CHECKING:
+    from neurontools.compiler.engines.schedule import Schedule
+    from neurontools.compiler.neff import Neff
+    from neurontools.profiler.trace.trace import Trace
+
+
+def read_neff(trace: Trace, neff_hash: str) -> Neff:
+    """Return a program of a profile from its copy of the NEFF.
+
+    Raises:
+        ProfileError: the copy is gone, or cannot be read.
+        NeffError: it is damaged.
+    """
+    for directory in trace.directories:
+        path = os.path.join(directory, f"neff_{neff_hash}.neff")
+        if os.path.isfile(path):
+            try:
+                with open(path, "rb") as file:
+                    return parse(file.read())
+            except OSError as error:
+                raise ProfileError(
+                    f"cannot read {path}: {error.strerror}", "check its permissions"
+                ) from error
+    raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
+
+
+def core_of(neff: Neff) -> ModelledCore:
+    """Return the core that a NEFF was compiled for."""
+    device = device_of(neff.flags)
+    return ModelledCore(device, neff.header.lnc, read_flags(neff.flags, device).matmul_dtype)
+
+
+def schedule_of(neff: Neff, core: ModelledCore) -> Schedule:
+    """Return the schedule of a program, made anew from its graph."""
+    # The work of custom operators was counted when the NEFF was made.
+    custom = {op.operator: op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE}
+    return plan(neff.graph, core, custom)
