@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, table
 from neurontools.base.units import format_count, format_ns
@@ -33,10 +34,6 @@ _LIMIT = 20
 _LONG_NAME = 18
 _GROUPS = ("operator", "shape", "layer", "source", "engine", "rank", "opcode")
 _POINTS = ("operator", "layer", "source")
-_NO_DEVICE = NeuronToolsError(
-    "the profile has no device records, so no operators",
-    "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
-)
 
 _EXAMPLES = {
     "steps": """Steps end where the program ends them (mark_step, optimizer_step); without that, one step is the sequence of
@@ -146,7 +143,7 @@ def _steps_text(steps: ProcessSteps) -> str:
             f"{step.number}{' first' if step.is_first else ''}",
             *(format_ns(getattr(step, name)) for name in names),
         )
-        for step in _shown(steps)
+        for step in itertools.islice(steps, _LIMIT)
     ]
     average = ("average", format_ns(found.mean_ns), *(format_ns(getattr(found, name)) for name in names[1:]))
     lines = [
@@ -161,8 +158,11 @@ def _steps_text(steps: ProcessSteps) -> str:
     return "\n".join(lines)
 
 
-def _shown(steps: ProcessSteps) -> list[Any]:
-    return [steps[place] for place in range(min(len(steps), _LIMIT))]
+def _no_operators() -> NeuronToolsError:
+    return NeuronToolsError(
+        "the profile has no device records, so no operators",
+        "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
+    )
 
 
 def _top(arguments: argparse.Namespace) -> int:
@@ -173,28 +173,22 @@ def _top(arguments: argparse.Namespace) -> int:
     limit = arguments.limit or _LIMIT
     if arguments.by is None:
         operators = top_operators(trace, limit)
-        print_numbers(
-            arguments,
-            operators_text(operators, operators_title(trace)),
-            [fields_of(each) for each in operators],
-        )
-        found: Sequence[object] = operators
+        text = operators_text(operators, operators_title(trace))
+        rows = [fields_of(each) for each in operators]
     else:
         groups = group_totals(trace, By(arguments.by), limit)
+        text = _groups_text(groups, arguments.by) if groups else ""
         rows = [
             fields_of(each) | {"flops_s": each.flops_s, "bytes_s": each.bytes_s, "intensity": each.intensity}
             for each in groups
         ]
-        print_numbers(arguments, _groups_text(groups, arguments.by), rows)
-        found = groups
-    if not found:
-        raise _NO_DEVICE
+    if not rows:
+        raise _no_operators()
+    print_numbers(arguments, text, rows)
     return 0
 
 
 def _groups_text(groups: tuple[GroupTotal, ...], by: str) -> str:
-    if not groups:
-        return ""
     rows = [
         (
             each.name,
@@ -218,7 +212,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
 
     found = roofline(load_trace(arguments), By(arguments.by), arguments.limit or _LIMIT)
     if not found.points:
-        raise _NO_DEVICE
+        raise _no_operators()
     points = [
         fields_of(each) | {"intensity": each.intensity if each.bytes_moved or not each.flops else None}
         for each in found.points

@@ -12,6 +12,7 @@ from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
+from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ def add(verbs: Verbs) -> None:
 
 
 def _view(arguments: argparse.Namespace) -> int:
-    from neurontools.errors import UsageError
-
     form = arguments.output_format
     if form in _REMOVED:
         raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
@@ -60,8 +59,6 @@ def _view(arguments: argparse.Namespace) -> int:
 
 
 def _terminal(trace: Trace, other: Trace | None) -> int:
-    from neurontools.errors import NeuronToolsError
-
     if trace.event_count == 0:
         raise NeuronToolsError(
             "the profile has no events: the program executed nothing on a NeuronCore",

@@ -55,13 +55,8 @@ def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
         sum(engine_costs(program.device.core.name).launch_ns * program.per_step for program in inner)
     )
     gain = Gain(launch_ns, subject.step_ns)
-    lines = tuple(
-        Evidence(
-            program.graph.cut.rpartition(" at ")[0] or "end of a graph",
-            program.graph.cut.rpartition(" at ")[2],
-        )
-        for program in inner
-    )
+    parts = [program.graph.cut.rpartition(" at ") for program in inner]
+    lines = tuple(Evidence(what or "end of a graph", source) for what, _, source in parts)
     places = ", ".join(f"{line.text} at {short_source(line.source)}" for line in lines[:3])
     if gain.share < WORTH:
         yield Silent(

@@ -66,26 +66,32 @@ def host_work(trace: Trace) -> tuple[HostWork, ...]:
 
 
 def _work_of(trace: Trace, row: TraceRow) -> HostWork | None:
-    blocks = list(row.events.blocks())
-    start, duration, action, status, value = (
-        np.concatenate([getattr(block, name) for block in blocks])
-        for name in ("start", "duration", "action", "status", "value")
-    )
-    steps = np.flatnonzero(status == HostEvent.STEP)
+    events = row.events.block(0, row.events.count)
+    steps = events.take(events.status == HostEvent.STEP)
     warm_up = min(WARM_UP, len(steps) - 1)
     if warm_up < 1:
         return None
-    ends = start[steps] + duration[steps]
+    ends = steps.start + steps.duration
     first_ns, last_ns = int(ends[warm_up - 1]), int(ends[-1])
-    inside = (start >= first_ns) & (start < last_ns)
-    lines = []
-    for number in np.unique(action[inside]).tolist():
-        chosen = inside & (action == number)
-        told = trace.actions[number]
-        kind = HostEvent(int(status[chosen][0]))
-        if kind is not HostEvent.STEP:
-            total_ns, nbytes = int(duration[chosen].sum()), int(value[chosen].sum())
-            lines.append(HostLine(kind, told.name, told.source, int(chosen.sum()), total_ns, nbytes))
+    inside = (events.start >= first_ns) & (events.start < last_ns) & (events.status != HostEvent.STEP)
+    events = events.take(inside)
+    actions, first, place, counts = np.unique(
+        events.action, return_index=True, return_inverse=True, return_counts=True
+    )
+    times, sizes = (
+        np.bincount(place.reshape(-1), column, len(actions)) for column in (events.duration, events.value)
+    )
+    lines = [
+        HostLine(
+            HostEvent(int(events.status[at])),
+            trace.actions[action].name,
+            trace.actions[action].source,
+            int(counts[number]),
+            int(times[number]),
+            int(sizes[number]),
+        )
+        for number, (action, at) in enumerate(zip(actions.tolist(), first.tolist(), strict=True))
+    ]
     lines.sort(key=lambda line: -line.total_ns)
     label = trace.processes[row.process].label
     return HostWork(label, len(steps) - warm_up, last_ns - first_ns, tuple(lines))

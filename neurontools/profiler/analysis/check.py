@@ -10,7 +10,7 @@ import operator
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -18,16 +18,16 @@ import numpy as np
 from neurontools.base.text import did_you_mean, printable
 from neurontools.base.units import parse_duration_ns, parse_size
 from neurontools.errors import UsageError
-from neurontools.profiler.analysis.compare import StepVerdict, compare, step_change
+from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.metrics import ProfileMetric
-from neurontools.profiler.analysis.steps import find_steps
+from neurontools.profiler.analysis.steps import column_of, find_steps
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.analysis.summary_text import metric_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.analysis.compare import ProfileComparison, TimeChange
     from neurontools.profiler.trace.trace import Trace
 
 STEP_TIME, STEP_DEVICE_TIME = "step_time", "step_device_time"
@@ -127,10 +127,9 @@ def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) 
     Raises:
         UsageError: a metric or a number is unknown, or a relative limit has no baseline.
     """
-    own = _Numbers(trace)
-    other = None if baseline is None else _Numbers(baseline)
-    reasons = () if baseline is None else compare(baseline, trace).reasons
-    return tuple(_result(limit, own, other, reasons) for limit in limits)
+    own = _metrics(trace)
+    before = None if baseline is None else _Baseline(_metrics(baseline), compare(baseline, trace))
+    return tuple(_result(limit, own, before) for limit in limits)
 
 
 def overall(results: Sequence[LimitResult]) -> LimitOutcome:
@@ -183,39 +182,43 @@ def _attribute(text: str) -> str:
     return quoteattr(printable(text))
 
 
-class _Numbers:
-    """The metrics of one profile: of each core, and of its steps."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.metrics: dict[str, list[ProfileMetric]] = {}
-        for core in summarise(trace).cores:
-            for metric in core.metrics:
-                self.metrics.setdefault(metric.name, []).append(metric)
-        found = find_steps(trace)
-        nothing: Int64s = np.zeros(0, dtype=np.int64)
-        self.steps: Int64s = np.concatenate([nothing, *(each.duration_ns[each.steady] for each in found)])
-        device = np.concatenate([nothing, *(each.device_ns[each.steady] for each in found)])
-        if len(self.steps):
-            self.metrics[STEP_TIME] = [ProfileMetric(STEP_TIME, float(np.median(self.steps)) / 1e9, "s")]
-        if device.any():
-            self.metrics[STEP_DEVICE_TIME] = [
-                ProfileMetric(STEP_DEVICE_TIME, float(np.median(device)) / 1e9, "s")
-            ]
-
-    def metric(self, name: str, comparison: str) -> ProfileMetric | None:
-        """Return the metric of the core nearest to the limit."""
-        found = self.metrics.get(name)
-        if not found:
-            return None
-        nearest = max if comparison.startswith(">") else min
-        return nearest(found, key=lambda metric: metric.value)
+_Metrics: TypeAlias = dict[str, list[ProfileMetric]]
+"""By name: one a core, or one of the steps."""
 
 
-def _result(limit: Limit, own: _Numbers, baseline: _Numbers | None, reasons: Sequence[str]) -> LimitResult:
-    found = own.metric(limit.metric, limit.comparison)
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """What relative limits refer to: the metrics of the baseline, and how the profile differs from it."""
+
+    metrics: _Metrics
+    comparison: ProfileComparison
+
+
+def _metrics(trace: Trace) -> _Metrics:
+    """Return the metrics of a profile."""
+    found: _Metrics = {}
+    for core in summarise(trace).cores:
+        for metric in core.metrics:
+            found.setdefault(metric.name, []).append(metric)
+    steps = find_steps(trace)
+    for name, column in ((STEP_TIME, "duration_ns"), (STEP_DEVICE_TIME, "device_ns")):
+        times = column_of(steps, column, steady=True)
+        if times.any():
+            found[name] = [ProfileMetric(name, float(np.median(times)) / 1e9, "s")]
+    return found
+
+
+def _nearest(metrics: _Metrics, limit: Limit) -> ProfileMetric | None:
+    """Return the metric of the core nearest to a limit."""
+    nearest = max if limit.comparison.startswith(">") else min
+    return nearest(metrics.get(limit.metric, ()), key=lambda metric: metric.value, default=None)
+
+
+def _result(limit: Limit, own: _Metrics, baseline: _Baseline | None) -> LimitResult:
+    found = _nearest(own, limit)
     if found is None:
-        if own.metrics and limit.metric not in (STEP_TIME, STEP_DEVICE_TIME):
-            known = sorted({*own.metrics, STEP_TIME, STEP_DEVICE_TIME})
+        if own and limit.metric not in (STEP_TIME, STEP_DEVICE_TIME):
+            known = sorted({*own, STEP_TIME, STEP_DEVICE_TIME})
             remedy = did_you_mean(
                 limit.metric, known, otherwise="neuron-profile summary --json lists the metrics"
             )
@@ -228,16 +231,16 @@ def _result(limit: Limit, own: _Numbers, baseline: _Numbers | None, reasons: Seq
         return LimitResult(limit.text, outcome, found.value, None, f"{limit.metric} is {metric_text(found)}")
     if baseline is None:
         raise UsageError(f"--fail-if {limit.text!r} needs a baseline", "give --baseline DIR")
-    if reasons:
-        return _inconclusive(limit, f"not comparable: {'; '.join(reasons)}", found.value)
-    before = baseline.metric(limit.metric, limit.comparison)
+    if baseline.comparison.reasons:
+        return _inconclusive(limit, f"not comparable: {'; '.join(baseline.comparison.reasons)}", found.value)
+    before = _nearest(baseline.metrics, limit)
     if before is None:
         return _inconclusive(limit, f"the baseline has no {limit.metric}", found.value)
-    return _relative(limit, found, before, (own, baseline))
+    return _relative(limit, found, before, baseline.comparison.step)
 
 
 def _relative(
-    limit: Limit, found: ProfileMetric, before: ProfileMetric, numbers: tuple[_Numbers, _Numbers]
+    limit: Limit, found: ProfileMetric, before: ProfileMetric, step: TimeChange | None
 ) -> LimitResult:
     if not before.value:
         if found.value:
@@ -249,13 +252,11 @@ def _relative(
     failed = _COMPARE[limit.comparison](change, bound)
     text = f"{limit.metric} {metric_text(before)} -> {metric_text(found)} ({change:+.2f} %)"
     outcome = LimitOutcome.FAILED if failed else LimitOutcome.PASSED
-    if limit.metric == STEP_TIME and failed:
-        own, baseline = numbers
-        test = step_change(baseline.steps, own.steps)
-        if test.verdict is StepVerdict.INCONCLUSIVE:
+    if limit.metric == STEP_TIME and failed and step is not None:
+        if step.verdict is StepVerdict.INCONCLUSIVE:
             outcome, text = LimitOutcome.INCONCLUSIVE, f"{text}, but of fewer than 5 steps"
-        elif test.verdict is StepVerdict.SAME:
-            outcome, text = LimitOutcome.PASSED, f"{text}, which may be chance (p = {test.p_value:.2g})"
+        elif step.verdict is StepVerdict.SAME:
+            outcome, text = LimitOutcome.PASSED, f"{text}, which may be chance (p = {step.p_value:.2g})"
     return LimitResult(limit.text, outcome, found.value, before.value, text)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.operators import By, group_totals
-from neurontools.profiler.analysis.steps import find_steps, of_steady_steps
+from neurontools.profiler.analysis.steps import column_of, find_steps, of_steady_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -150,13 +150,13 @@ def compare(before: Trace, after: Trace) -> ProfileComparison:
     groups = {by: _changes(one.per_step(by), other.per_step(by)) for by in COMPARED}
     reasons = _reasons(one, other, groups[By.OPERATOR])
     device = _device_change(one, other)
-    step = step_change(one.step_ns, other.step_ns) if one.steps and other.steps else None
+    step = _step_change(one.step_ns, other.step_ns) if one.steps and other.steps else None
     decisive = device or step
     verdict = StepVerdict.INCONCLUSIVE if reasons or decisive is None else decisive.verdict
     return ProfileComparison(verdict, tuple(reasons), tuple(_notes(before, after)), device, step, groups)
 
 
-def step_change(before: Int64s, after: Int64s) -> TimeChange:
+def _step_change(before: Int64s, after: Int64s) -> TimeChange:
     """Return how measured times of steps changed; there is at least one on each side."""
     one, other = float(np.median(before)), float(np.median(after))
     p_value = mann_whitney(before, after)
@@ -187,20 +187,13 @@ def mann_whitney(before: Int64s, after: Int64s) -> float:
     return math.erfc(z / math.sqrt(2))
 
 
-def steady_steps(trace: Trace) -> Int64s:
-    """Return the measured times of all typical steps of a trace."""
-    nothing: Int64s = np.zeros(0, dtype=np.int64)
-    return np.concatenate([nothing, *(each.duration_ns[each.steady] for each in find_steps(trace))])
-
-
 def _side(trace: Trace) -> _Side:
     found = find_steps(trace)
-    nothing: Int64s = np.zeros(0, dtype=np.int64)
     return _Side(
         trace=trace,
         steady=of_steady_steps(trace, found),
-        step_ns=np.concatenate([nothing, *(each.duration_ns[each.steady] for each in found)]),
-        device_ns=np.concatenate([nothing, *(each.device_ns[each.steady] for each in found)]),
+        step_ns=column_of(found, "duration_ns", steady=True),
+        device_ns=column_of(found, "device_ns", steady=True),
     )
 
 

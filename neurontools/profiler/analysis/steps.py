@@ -8,7 +8,7 @@ and never mixed with them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from neurontools.profiler.trace.rows import ExecutionFilter
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
     from neurontools.profiler.trace.trace import CoreRuns, Trace
@@ -177,6 +179,19 @@ def find_steps(trace: Trace) -> tuple[ProcessSteps, ...]:
     """Return the steps of every process that executed something, in order of the processes."""
     found = (_of_process(trace, process) for process in range(len(trace.processes)))
     return tuple(steps for steps in found if steps is not None)
+
+
+def column_of(steps: Iterable[ProcessSteps], name: str, *, steady: bool = False) -> NDArray[Any]:
+    """Return one column of the steps of several processes, one process after another.
+
+    Args:
+        steps: of the processes.
+        name: of the column, as in `ProcessSteps`.
+        steady: only typical steps.
+    """
+    nothing: Int64s = np.zeros(0, dtype=np.int64)
+    columns = [getattr(each, name)[each.steady] if steady else getattr(each, name) for each in steps]
+    return np.concatenate(columns) if columns else nothing
 
 
 def of_steps(trace: Trace, first: int, last: int) -> Trace:

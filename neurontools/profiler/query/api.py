@@ -10,7 +10,7 @@ import numpy as np
 from neurontools.profiler.analysis.gaps import Gap, find_gaps
 from neurontools.profiler.analysis.operators import By, GroupTotal, group_totals
 from neurontools.profiler.analysis.roofline import RooflinePoint, roofline
-from neurontools.profiler.analysis.steps import TrainingStep, find_steps, of_steps
+from neurontools.profiler.analysis.steps import TrainingStep, column_of, find_steps, of_steps
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.exchange.foreign import open_trace
@@ -93,18 +93,13 @@ class OpenProfile:
     def steps(self) -> ColumnTable:
         """Return the steps of all processes; see `TrainingStep`. Times are measured, but for `device_ns`."""
         found = find_steps(self.trace)
+        sizes = [len(each) for each in found]
         columns: dict[str, Any] = {
-            name: np.concatenate(
-                [np.zeros(0, dtype=np.int64), *(np.full(len(each), getattr(each, name)) for each in found)]
-            )
+            name: np.repeat(np.array([getattr(each, name) for each in found], dtype=np.int64), sizes)
             for name in ("process", "pid")
         }
-        columns["number"] = np.concatenate([np.zeros(0, dtype=np.int64), *(each.numbers for each in found)])
-        for name in _names(TrainingStep)[1:]:
-            kind = bool if name == "is_first" else np.int64
-            columns[name] = np.concatenate(
-                [np.zeros(0, dtype=kind), *(getattr(each, name) for each in found)]
-            )
+        columns["number"] = column_of(found, "numbers")
+        columns |= {name: column_of(found, name) for name in _names(TrainingStep)[1:]}
         return ColumnTable(columns)
 
     def gaps(self) -> ColumnTable:
