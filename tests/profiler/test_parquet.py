@@ -13,8 +13,7 @@ from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.exchange.formats import TraceFormat
-from neurontools.profiler.query.tables import TABLES, connect, create_tables
-from tests.profiler.test_export import as_chrome, as_perfetto, read_chrome, read_perfetto, totals
+from neurontools.profiler.query.tables import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,33 +21,6 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
 
 duckdb = pytest.importorskip("duckdb", reason="Parquet needs DuckDB, an extra")
-
-_TOTALS = """
-    SELECT hlo_name, engine, count(*), sum(duration_ns)::BIGINT FROM {instructions} GROUP BY ALL
-    UNION ALL SELECT variable, 'DMA', count(*), sum(duration_ns)::BIGINT FROM {transfers} GROUP BY ALL"""
-
-
-def sql_totals(
-    connection: duckdb.DuckDBPyConnection, **tables: str
-) -> dict[tuple[str, str], tuple[int, int]]:
-    rows = connection.execute(_TOTALS.format(**tables)).fetchall()
-    return {(name, engine): (count, total) for name, engine, count, total in rows}
-
-
-def test_one_trace_has_the_same_totals_everywhere(trace: Trace, home: Path) -> None:
-    expected = {(each.name, each.engine): (each.count, each.total_ns) for each in top_operators(trace)}
-    assert totals(read_chrome(as_chrome(trace))) == expected
-    assert totals(read_perfetto(as_perfetto(trace))) == expected
-    with connect() as connection:
-        create_tables(connection, trace)
-        assert sql_totals(connection, instructions="Instruction", transfers="DmaPacketAggregated") == expected
-    export(trace, TraceFormat.PARQUET, str(home / "tables"))
-    with duckdb.connect() as reader:
-        files = {
-            "instructions": f"'{home}/tables/Instruction.parquet'",
-            "transfers": f"'{home}/tables/DmaPacketAggregated.parquet'",
-        }
-        assert sql_totals(reader, **files) == expected
 
 
 def test_tables_hold_the_summary_and_say_that_it_is_a_simulation(trace: Trace, home: Path) -> None:

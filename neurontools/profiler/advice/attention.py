@@ -48,8 +48,13 @@ def attention(program: ProfiledProgram) -> Iterator[Finding]:
         yield Silent(ATTENTION, f"written out{' at ' + place if place else ''}, but fused: {trial.words}")
         return
     last = max(softmaxes) + _AFTER_SOFTMAX
+    # The copy of the result may be at a later line, which stays.
     forward = [
-        position for position in removed if position <= last and not nodes[position].layer.endswith(BACKWARD)
+        position
+        for position in removed
+        if position <= last
+        and not nodes[position].layer.endswith(BACKWARD)
+        and family(nodes[position].op) != "clone"
     ]
     yield Advice(
         ATTENTION,

@@ -154,6 +154,7 @@ def _static(action: TraceAction, place: str) -> tuple[str, str]:
         "flops": action.flops,
         "read_bytes": action.read_bytes,
         "write_bytes": action.write_bytes,
+        "active_time_ns": action.busy_ns,
         "shape": action.shape,
         "source": action.source,
     }

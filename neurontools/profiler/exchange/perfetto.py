@@ -35,7 +35,7 @@ _COUNTER_TRACK = 8
 _LARGEST_MATRIX = 1 << 26  # bytes
 _GROUP_UUID = 1 << 32
 _EXECUTION = "execution"
-_NUMBERS = ("flops", "read_bytes", "write_bytes")
+_NUMBERS = ("flops", "read_bytes", "write_bytes", "active_time_ns")
 _TEXTS = ("opcode", "queue", "shape", "source")
 _ANNOTATION_NAMES = (*_NUMBERS, *_TEXTS, _EXECUTION)
 _PER_EXECUTION = {Track.RUNTIME, Track.HARDWARE, Track.MODEL}
@@ -137,7 +137,7 @@ def _tail(*event: bytes) -> bytes:
 
 
 def _annotations(action: TraceAction, execution: int) -> bytes:
-    numbers = (action.flops, action.read_bytes, action.write_bytes)
+    numbers = (action.flops, action.read_bytes, action.write_bytes, action.busy_ns)
     texts = (action.opcode, action.queue_name, action.shape, action.source)
     found = [
         _annotation(name, encode_number(4, value))

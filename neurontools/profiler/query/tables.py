@@ -1,8 +1,9 @@
 """The tables of a profile in DuckDB, with the names that Neuron Explorer gives its tables and columns.
 
 Source of the names: AWS Neuron documentation, Neuron Explorer, the schema of its Parquet files (version 7.4). Columns that
-the model cannot know are left out; `source`, `execution` and `process_id` are additions. Times are int64 nanoseconds since
-the first event of the profile; `Metadata.origin_unix_ns` is its unix time.
+the model cannot know are left out. Additions are `source`, `execution`, `process_id`, and `active_time_ns`: the part of
+`duration_ns` in which the engine works. Times are int64 nanoseconds since the first event of the profile;
+`Metadata.origin_unix_ns` is its unix time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "7.4.0"
 _TIMES = """e.start AS start_ts, e."end" AS end_ts, e."end" - e.start AS duration_ns"""
+_ACTIVE = """least(CASE WHEN a.busy_ns > 0 THEN a.busy_ns ELSE e."end" - e.start END, e."end" - e.start)"""
 _PLACE = (
     "r.nc AS pcore_idx, e.id AS id, e.execution AS execution, r.process_id AS process_id, a.source AS source"
 )
@@ -48,18 +50,18 @@ _EVENTS = """
 
 TABLES = {
     "Instruction": f"""
-        SELECT {_TIMES}, r.engine AS engine, r.engine AS timeline_track, a.opcode AS opcode, a.shape AS operands,
+        SELECT {_TIMES}, {_ACTIVE} AS active_time_ns, r.engine AS engine, r.engine AS timeline_track, a.opcode AS opcode, a.shape AS operands,
             a.name AS hlo_name, a.layer AS layer, a.flops AS raw_flops,
             a.read_bytes AS hbm_read_bytes, a.write_bytes AS hbm_write_bytes, {_PLACE}
         {_FROM} WHERE r.kind = 'engine'""",
     "DmaPacketAggregated": f"""
-        SELECT {_TIMES}, a.opcode AS op, a.name AS variable, a.queue AS queue_name, a.queue_type AS queue_type,
+        SELECT {_TIMES}, {_ACTIVE} AS active_time_ns, a.opcode AS op, a.name AS variable, a.queue AS queue_name, a.queue_type AS queue_type,
             a.read_bytes AS read_bytes, a.write_bytes AS write_bytes, a.read_bytes + a.write_bytes AS transfer_bytes,
             CASE WHEN e."end" > e.start THEN 1e9 * (a.read_bytes + a.write_bytes) / (e."end" - e.start) END AS throughput,
             a.layer AS layer, {_PLACE}
         {_FROM} WHERE r.kind = 'dma'""",
     "CcOp": f"""
-        SELECT {_TIMES}, a.name AS operation, a.opcode AS opcode, a.read_bytes AS input_size,
+        SELECT {_TIMES}, {_ACTIVE} AS active_time_ns, a.name AS operation, a.opcode AS opcode, a.read_bytes AS input_size,
             a.write_bytes AS output_size, a.layer AS layer, {_PLACE}
         {_FROM} WHERE r.kind = 'cc'""",
     "SystemProfileEvents": f"""
@@ -68,8 +70,7 @@ TABLES = {
         {_FROM} WHERE r.kind = 'system'""",
     "OpcodeSummary": f"""
         SELECT r.engine AS engine, a.opcode AS opcode, sum(a.tiles)::BIGINT AS instruction_count,
-            sum(least(CASE WHEN a.busy_ns > 0 THEN a.busy_ns ELSE e."end" - e.start END, e."end" - e.start))::BIGINT
-                AS instruction_time_ns
+            sum({_ACTIVE})::BIGINT AS instruction_time_ns
         {_FROM} WHERE r.kind IN ('engine', 'dma', 'cc') GROUP BY ALL""",
     "Summary": "SELECT * FROM _summary",
     "Metadata": "SELECT * FROM _metadata",

@@ -52,8 +52,8 @@ def located(graph: Graph, lines: Mapping[str, str]) -> Graph:
 
     def source(op: str) -> str:
         if "backward" in op:
-            return "/work/train.py:90"
-        return next((line for part, line in lines.items() if part in op), "/work/model.py:7")
+            return "/home/ada/train.py:90"
+        return next((line for part, line in lines.items() if part in op), "/home/ada/model.py:7")
 
     nodes = tuple(with_fields(node, source=source(node.op)) for node in graph.nodes)
     return graph.with_calls(graph.slots, nodes)

@@ -21,8 +21,8 @@ from neurontools.profiler.advice.subject import ProfiledProgram
 from tests.compiler.graphs import graph_of, tensor
 from tests.profiler.advice.programs import TRN1, advice_of, gpt, located, perceptron, program, reason_of
 
-LINES = {"softmax": "/work/model.py:41"} | dict.fromkeys(
-    ("bmm", "clone", "div.", "add."), "/work/model.py:40"
+LINES = {"softmax": "/home/ada/model.py:41"} | dict.fromkeys(
+    ("bmm", "clone", "div.", "add."), "/home/ada/model.py:40"
 )
 bert = functools.partial(
     encoder, layers=2, width=768, heads=12, inner=3072, vocabulary=512, length=128, dtype="bfloat16"
@@ -39,7 +39,7 @@ def test_a_width_beside_a_multiple_of_128_is_rounded_and_gains_what_the_changed_
     assert "write 256 instead of 260, 1024 instead of 1040 (4 x 260)" in found.change
     assert found.gain.ns == pytest.approx(subject.total_ns - changed_ns(gpt(width=256)), rel=0.01)
     assert found.gain.share > 0.05
-    assert found.evidence[0].source == "/work/model.py:7"
+    assert found.evidence[0].source == "/home/ada/model.py:7"
     assert "the last of 3 tiles of 128 holds 4" in found.evidence[0].text
 
 
@@ -65,7 +65,7 @@ def test_written_out_attention_is_replaced_by_one_call_and_gains_what_that_gains
     assert found.change.startswith(
         "replace model.py, lines 40 to 41, by torch.nn.functional.scaled_dot_product"
     )
-    assert (found.evidence[0].source, found.evidence[0].count) == ("/work/model.py:41", 3)
+    assert (found.evidence[0].source, found.evidence[0].count) == ("/home/ada/model.py:41", 3)
 
 
 def test_fused_attention_is_left_alone() -> None:
@@ -148,7 +148,7 @@ def copies(count: int, elements: int) -> Graph:
 
 
 def test_many_small_copies_become_one_and_gain_what_one_copy_gains() -> None:
-    subject = program(located(copies(1024, 512), {"clone": "/work/model.py:12"}))
+    subject = program(located(copies(1024, 512), {"clone": "/home/ada/model.py:12"}))
     found = advice_of(small_copies, subject)
     assert found.gain.ns == pytest.approx(subject.total_ns - changed_ns(copies(1, 1024 * 512)), rel=0.02)
     assert found.title == "Copy once instead of 1024 times"
@@ -180,7 +180,7 @@ def images(*, is_turned: bool) -> Graph:
 
 
 def test_data_in_another_order_of_dimensions_is_stored_in_the_order_of_its_reader() -> None:
-    subject = program(located(images(is_turned=True), {"clone": "/work/model.py:5"}))
+    subject = program(located(images(is_turned=True), {"clone": "/home/ada/model.py:5"}))
     found = advice_of(layouts, subject)
     assert found.gain.ns == pytest.approx(subject.total_ns - changed_ns(images(is_turned=False)), rel=0.01)
     assert found.gain.is_bound
@@ -197,7 +197,7 @@ def relu_kernel(call_ns: int) -> ProfiledProgram:
     library = b"\x7fELF"
     part = NativePart("librelu.so", "0" * 64, library, call_ns=((0, call_ns),))
     x, y = tensor(0, 64, 64), tensor(1, 64, 64)
-    node = Node("my_ops.relu_forward.default", (x,), (), (y,), "/work/train.py:31")
+    node = Node("my_ops.relu_forward.default", (x,), (), (y,), "/home/ada/train.py:31")
     graph = graph_of(node, inputs=(0,), libraries=(part.digest,))
     return ProfiledProgram(parse_unchecked(graph, part), "relu")
 

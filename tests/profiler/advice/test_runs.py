@@ -65,7 +65,7 @@ def silent(report: Report, rule: str) -> str:
 @pytest.fixture
 def slow_gpt() -> bytes:
     graph = gpt(width=260, dtype="float32", fused=False)
-    return neff_bytes(located(graph, {"softmax": "/work/model.py:41"}))
+    return neff_bytes(located(graph, {"softmax": "/home/ada/model.py:41"}))
 
 
 def test_programs_that_run_in_most_steps_are_the_step(home: Path, maker: Maker) -> None:
@@ -137,19 +137,19 @@ def with_cut(graph, cut: str) -> bytes:  # type: ignore[no-untyped-def]
 
 
 def test_a_step_in_several_graphs_names_the_lines_that_cut_it(home: Path, maker: Maker) -> None:
-    first = with_cut(perceptron(512, 256), "item() at /work/train.py:30")
-    last = with_cut(perceptron(1024, 256), "mark_step at /work/train.py:40")
+    first = with_cut(perceptron(512, 256), "item() at /home/ada/train.py:30")
+    last = with_cut(perceptron(1024, 256), "mark_step at /home/ada/train.py:40")
     advice = found(
         advise(subject_of(write(maker, home / "p", (first, "a", 5), (last, "b", 5)))), "graph-cuts"
     )
     assert advice is not None
     assert advice.gain.ns == 40_000  # the launch of an execution
     assert advice.change.startswith("item() at train.py:30: read values after the step")
-    assert advice.evidence[0].source == "/work/train.py:30"
+    assert advice.evidence[0].source == "/home/ada/train.py:30"
 
 
 def test_graphs_that_end_at_mark_step_are_left_alone(home: Path, maker: Maker) -> None:
-    first, last = (with_cut(perceptron(rows, 256), "mark_step at /work/train.py:40") for rows in (512, 1024))
+    first, last = (with_cut(perceptron(rows, 256), "mark_step at /home/ada/train.py:40") for rows in (512, 1024))
     report = advise(subject_of(write(maker, home / "p", (first, "a", 5), (last, "b", 5))))
     assert silent(report, "graph-cuts") == "2.0 graphs a step, each ended by mark_step"
 
@@ -172,7 +172,7 @@ def test_the_command_prints_text_or_json(home: Path, maker: Maker, slow_gpt: byt
 
 
 def test_lines_of_the_program_cannot_control_the_terminal(home: Path, maker: Maker) -> None:
-    graph = located(gpt(dtype="float32"), {"mm": "/work/\x1b[2Jmodel.py:7"})
+    graph = located(gpt(dtype="float32"), {"mm": "/home/ada/\x1b[2Jmodel.py:7"})
     text = to_text(advise(subject_of(write(maker, home / "p", (neff_bytes(graph), "gpt\x1b", 3)))), width=60)
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 100

@@ -28,7 +28,7 @@ STEPS, STEP_NS = 10, 20 * MS
 
 def work(*lines: tuple[HostEvent, int, int], process: str = "pid 7") -> HostWork:
     """Ten steps of 20 ms, with events of a kind: how many, and how long all of them took."""
-    told = (HostLine(kind, kind.name, "/work/train.py:12", count, ns, 0) for kind, count, ns in lines)
+    told = (HostLine(kind, kind.name, "/home/ada/train.py:12", count, ns, 0) for kind, count, ns in lines)
     return HostWork(process, STEPS, STEPS * STEP_NS, tuple(told))
 
 
@@ -59,7 +59,7 @@ def test_compiles_after_the_warm_up_name_the_shapes_that_differ() -> None:
     )
     assert (found.gain.ns, found.gain.step_ns, found.gain.clock) == (4 * MS, STEP_NS, Clock.MEASURED)
     assert "(now bfloat16[512,256] and bfloat16[640,256])" in found.change
-    assert found.evidence[0].source == "/work/train.py:12"
+    assert found.evidence[0].source == "/home/ada/train.py:12"
 
 
 def test_a_run_that_compiles_no_more_is_left_alone() -> None:
