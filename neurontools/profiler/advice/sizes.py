@@ -110,6 +110,10 @@ def batch(program: ProfiledProgram) -> Iterator[Finding]:
         yield Silent(BATCH, "the batch does not follow from the inputs of the graph")
         return
     (now,) = known
+    if now == 1:
+        reason = "a batch of 1 looks like any other dimension of 1: capture the program with a batch of 2, and ask again"
+        yield Silent(BATCH, reason)
+        return
     best, best_factor, reason = None, 1, ""
     for factor in _FACTORS:
         trial = program.trial_of_batch(now, now * factor)

@@ -149,7 +149,9 @@ def test_a_step_in_several_graphs_names_the_lines_that_cut_it(home: Path, maker:
 
 
 def test_graphs_that_end_at_mark_step_are_left_alone(home: Path, maker: Maker) -> None:
-    first, last = (with_cut(perceptron(rows, 256), "mark_step at /home/ada/train.py:40") for rows in (512, 1024))
+    first, last = (
+        with_cut(perceptron(rows, 256), "mark_step at /home/ada/train.py:40") for rows in (512, 1024)
+    )
     report = advise(subject_of(write(maker, home / "p", (first, "a", 5), (last, "b", 5))))
     assert silent(report, "graph-cuts") == "2.0 graphs a step, each ended by mark_step"
 
