@@ -10,16 +10,18 @@ from neurontools.commands.profile import advise, capture, compare, inspect, numb
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
   neuron-profile view prof                           timeline on a terminal, summary in a pipe
+  neuron-profile advise prof                         what to change, and what it gains
   neuron-profile summary prof --json --nc 0          numbers for programs
-  neuron-profile top prof --limit 20 --skip-warmup        operators by modelled time
   neuron-profile steps prof                          where the time of steps goes
+  neuron-profile top prof --limit 20 --skip-warmup   operators by modelled time
   neuron-profile top prof --by layer --steps 3-7     also by shape, source, engine, rank, opcode
-  neuron-profile gaps prof; neuron-profile roofline prof; neuron-profile critical-path prof
+  neuron-profile gaps prof                           what the host did between executions
+  neuron-profile roofline prof                       what bounds each operator
+  neuron-profile critical-path prof                  the work that decides the time of a program
   neuron-profile ranks prof                          stragglers among workers
   neuron-profile diff before after                   what became slower or faster
   neuron-profile check prof --fail-if 'step_time>120ms'
   neuron-profile sql 'SELECT * FROM OpcodeSummary' prof
-  neuron-profile advise prof                         what to change, and what it gains
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile inspect -o out python train.py      as neuron-run --profile
   neuron-profile capture -n model.neff -s out --num-exec 3

@@ -46,8 +46,8 @@ examples:
   neuron-profile top prof --limit 5 --skip-warmup
   neuron-profile top prof --by layer --steps 3-7
   neuron-profile top prof --by source --engine tensor --json""",
-    "roofline": """Intensity is operations a byte of HBM. Below the ridge memory bounds the speed, above it the Tensor engine.
-The gap is the time that the operator would save at its roof. All times are modelled.
+    "roofline": """FLOP/B is the intensity: operations per byte read from and written to HBM. Below the ridge memory bounds the
+speed, above it the Tensor engine. The gap is the time that the operator would save at its roof. All times are modelled.
 
 examples:
   neuron-profile roofline prof

@@ -15,7 +15,7 @@ from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
-from tests.profiler.advice.programs import gpt, located, neff_bytes, perceptron
+from tests.profiler.advice.programs import gpt, located, neff_bytes, perceptron, program
 
 if TYPE_CHECKING:
     import subprocess
@@ -144,6 +144,9 @@ def test_a_step_in_several_graphs_names_the_lines_that_cut_it(home: Path, maker:
     )
     assert advice is not None
     assert advice.gain.ns == 40_000  # the launch of an execution
+    cut, whole = (perceptron(512, 256, layers=layers) for layers in (6, 12))
+    saved = 2 * program(cut).total_ns - program(whole).total_ns
+    assert saved >= advice.gain.ns  # what the cut stores and loads comes on top
     assert advice.change.startswith("item() at train.py:30: read values after the step")
     assert advice.evidence[0].source == "/home/ada/train.py:30"
 

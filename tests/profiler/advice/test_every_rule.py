@@ -1,0 +1,161 @@
+"""Every rule, from a profile to the report: a run that has its fault, and one that has not."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.engine_model.transformers import encoder
+from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.rules import Report, advise
+from neurontools.profiler.trace.load import load
+from neurontools.runtime.host_activity import HostEvent
+from tests.profiler.advice.programs import gpt, neff_bytes, perceptron
+from tests.profiler.advice.test_program_rules import copies, images, relu_neff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Maker
+
+    from neurontools.compiler.graph import Graph
+
+US = 1_000
+MS = 1_000_000
+STEPS = 8
+SLOW_KERNEL_NS, FAST_KERNEL_NS = 1_000 + 64 * 64 * 3 * 200, 30_000
+ended = "mark_step at /home/ada/train.py:40"
+
+
+def neff(graph: Graph, cut: str = ended) -> bytes:
+    return neff_bytes(replace(graph, cut=cut))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of workers, all of whose steps are alike.
+
+    Args:
+        programs: makes the NEFFs that a step executes in turn.
+        host: what the host does at the start of a step, and how long.
+        between_ns: what the host does before each execution, unrecorded.
+        works_ns: how long an execution takes, by worker and step.
+    """
+
+    programs: Callable[[], tuple[bytes, ...]]
+    host: tuple[tuple[HostEvent, int], ...] = ()
+    between_ns: int = 10 * US
+    works_ns: tuple[Callable[[int], int], ...] = (lambda _: 100 * MS,)
+
+    def write(self, maker: Maker, directory: Path) -> None:
+        programs = self.programs()
+        options = maker.capture(directory.parent / "unused")
+        for rank, work_ns in enumerate(self.works_ns):
+            size = len(self.works_ns)
+            meta = replace(options._meta, pid=100 + rank, session="run", world_size=size)
+            capture = maker.capture(directory, meta=replace(meta, rank=rank if size > 1 else None))
+            models = [
+                maker.model(neff=each, name=f"graph {at}", model_id=10001 + at)
+                for at, each in enumerate(programs)
+            ]
+            now = maker.start_ns
+            for model in models:
+                capture.on_load(model, now, now + US)
+            for step in range(1, STEPS + 1):
+                for kind, lasts_ns in self.host:
+                    capture.host.on_host_event(kind, now, now + lasts_ns, 0, kind.name, "train.py:9", 0, 0)
+                    now += lasts_ns
+                for model in models:
+                    now += self.between_ns
+                    capture.on_execute(model, step, now, now + work_ns(step), 0)
+                    now += work_ns(step)
+                capture.host.on_host_event(HostEvent.STEP, now, now, 0, "mark_step", "train.py:40", 0, 0)
+            capture.on_close()
+        options.on_close()
+
+
+def of(make: Callable[[], Graph]) -> Run:
+    return Run(lambda: (neff(make()),))
+
+
+bert = functools.partial(
+    encoder, layers=2, width=768, heads=12, inner=3072, vocabulary=512, length=128, dtype="bfloat16"
+)
+fine = of(gpt)
+small = Run(lambda: (neff(perceptron(512, 256)),))
+RUNS: dict[str, tuple[Run, Run]] = {
+    "attention": (of(functools.partial(gpt, fused=False, length=512)), fine),
+    "dtype": (of(functools.partial(gpt, dtype="float32")), fine),
+    "widths": (of(functools.partial(gpt, width=260)), fine),
+    "batch": (of(functools.partial(gpt, batch=2, length=64)), of(functools.partial(gpt, batch=32))),
+    "spills": (of(functools.partial(perceptron, 8192, 512, dtype="float32")), small),
+    "overlap": (of(functools.partial(bert, batch=16)), of(functools.partial(bert, batch=2))),
+    "small-copies": (of(functools.partial(copies, 1024, 512)), of(functools.partial(copies, 4, 512))),
+    "layout": (
+        of(functools.partial(images, is_turned=True)),
+        of(functools.partial(images, is_turned=False)),
+    ),
+    "custom-operators": (
+        Run(lambda: (relu_neff(SLOW_KERNEL_NS),)),
+        Run(lambda: (relu_neff(FAST_KERNEL_NS),)),
+    ),
+    "graph-cuts": (
+        Run(
+            lambda: (
+                neff(perceptron(512, 256), ".item() at /home/ada/train.py:30"),
+                neff(perceptron(1024, 256)),
+            )
+        ),
+        small,
+    ),
+    "recompiles": (replace(small, host=((HostEvent.COMPILE, 40 * MS),)), small),
+    "input-stalls": (
+        replace(small, host=((HostEvent.INPUT, 40 * MS),)),
+        replace(small, host=((HostEvent.INPUT, 40 * US),)),
+    ),
+    "stragglers": (
+        replace(small, works_ns=(lambda _: 100 * MS, lambda _: 100 * MS, lambda _: 150 * MS)),
+        replace(small, works_ns=(lambda _: 100 * MS, lambda _: 100 * MS, lambda _: 100 * MS)),
+    ),
+    "host-bound": (replace(small, between_ns=50 * MS), small),
+}
+
+
+def report_of(run: Run, maker: Maker, directory: Path) -> Report:
+    run.write(maker, directory)
+    return advise(open_subject(load(str(directory))))
+
+
+@pytest.mark.parametrize("rule", RUNS)
+def test_a_rule_finds_the_fault_of_a_run_and_is_silent_without_it(
+    home: Path, maker: Maker, rule: str
+) -> None:
+    with_fault, without = (
+        report_of(run, maker, home / name) for run, name in zip(RUNS[rule], ("fault", "none"), strict=True)
+    )
+    (advice,) = (each for each in with_fault.advice if each.rule == rule)
+    assert advice.gain.ns >= 0.01 * advice.gain.step_ns
+    assert advice.change
+    assert advice.evidence
+    assert rule not in {each.rule for each in without.advice}
+    (silent,) = (each for each in without.silent if each.rule == rule)
+    assert silent.reason
+
+
+def test_every_rule_has_such_runs(home: Path, maker: Maker) -> None:
+    report = report_of(small, maker, home / "p")
+    assert {each.rule for each in (*report.advice, *report.silent)} == set(RUNS)
+
+
+def test_workers_that_are_late_in_turn_are_told_apart_from_one_that_always_is(
+    home: Path, maker: Maker
+) -> None:
+    late = [(lambda step, rank=rank: 150 * MS if step % 3 == rank else 100 * MS) for rank in range(3)]
+    report = report_of(replace(small, works_ns=tuple(late)), maker, home / "p")
+    (advice,) = (each for each in report.advice if each.rule == "stragglers")
+    assert "HierarchicalModelAverager" in advice.change
+    assert advice.gain.ns == 50 * MS
