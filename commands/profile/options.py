@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
 
 DEFAULT_DIRECTORY = "./output"
+_MOST_WARNINGS = 3
 
 
 def add_reading_verb(
@@ -110,8 +111,12 @@ def open_profile(path: str) -> Trace:
     return open_trace(path)
 
 
-def load_trace(arguments: argparse.Namespace) -> Trace:
-    """Open the profile that the arguments name, and choose the part of it.
+def load_trace(arguments: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
+    """Open the profile that the arguments name, and choose the part of it; warn of damage.
+
+    Args:
+        arguments: of the command line.
+        shows_problems: whether the output itself says what is wrong with the files.
 
     Raises:
         UsageError: several profiles, or an invalid filter.
@@ -137,6 +142,11 @@ def load_trace(arguments: argparse.Namespace) -> Trace:
     )
     steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None
     trace = open_trace(path, arguments.session)
+    if not shows_problems:
+        for problem in trace.problems[:_MOST_WARNINGS]:
+            console.warn(problem)
+        if len(trace.problems) > _MOST_WARNINGS:
+            console.warn(f"{len(trace.problems) - _MOST_WARNINGS} more: neuron-profile summary lists them")
     return select(trace if steps is None else of_steps(trace, *steps), wanted)
 
 

@@ -48,7 +48,7 @@ def _view(arguments: argparse.Namespace) -> int:
     form = arguments.output_format
     if form in _REMOVED:
         raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
-    trace = load_trace(arguments)
+    trace = load_trace(arguments, shows_problems=True)
     if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
         return _terminal(trace, open_profile(arguments.other) if arguments.other else None)
     if arguments.other:
@@ -71,7 +71,7 @@ def _terminal(trace: Trace, other: Trace | None) -> int:
 
 
 def _summary(arguments: argparse.Namespace) -> int:
-    return _print_summary(load_trace(arguments), as_json=arguments.json, path=None)
+    return _print_summary(load_trace(arguments, shows_problems=True), as_json=arguments.json, path=None)
 
 
 def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:

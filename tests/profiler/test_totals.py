@@ -10,6 +10,7 @@ import pytest
 
 from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.summary import engine_totals
+from neurontools.profiler.capture.format import read_meta
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.query.tables import connect, create_tables
@@ -51,7 +52,7 @@ def workers(home: Path, maker: Maker) -> Trace:
     neffs = neff_bytes(gpt(layers=1, fused=False)), neff_bytes(gpt(layers=1, dtype="float32", batch=2))
     options = maker.capture(home / "unused")
     for rank in (0, 1):
-        meta = replace(options._meta, pid=100 + rank, rank=rank, world_size=2, session="run")
+        meta = replace(options._meta, rank=rank, world_size=2, session="run")
         capture = maker.capture(home / "run", meta=meta)
         now = maker.start_ns
         for nc, neff in enumerate(neffs):
@@ -62,6 +63,9 @@ def workers(home: Path, maker: Maker) -> Trace:
                 capture.on_execute(model, number, now, now + 4_000_000, 0)
         capture.on_close()
     options.on_close()
+    for process in (home / "run").iterdir():
+        written = read_meta(str(process))
+        replace(written, pid=100 + (written.rank or 0)).write(str(process))
     return load(str(home / "run"))
 
 

@@ -183,7 +183,8 @@ def _real_ntff(path: str) -> ProfileError:
 
 
 def _open(directory: str, meta: Meta) -> ProcessCapture:
-    records, dropped = _records(directory)
+    files = _event_files(directory)
+    records, dropped = _records(directory, files)
     # Models come second: a process that still runs stores a model before its first record.
     models, damaged_models = _models(directory)
     strings, damaged_strings = _strings(directory)
@@ -200,6 +201,12 @@ def _open(directory: str, meta: Meta) -> ProcessCapture:
         (damaged, f"{plural(damaged, 'record')} damaged and left out"),
         (untimely, f"{plural(untimely, 'record')} with times outside of the run and left out"),
     ]
+    if meta.ended_ns:  # a process that was killed may leave half a record
+        problems += [
+            (1, f"{name} ends within a record, so it is cut: records after that are missing")
+            for _, name in files
+            if os.path.getsize(os.path.join(directory, name)) % RECORD.size
+        ]
     texts = [f"process {meta.pid}: {text}" for count, text in problems if count]
     if not timely.all():
         records = records[timely]
@@ -207,16 +214,20 @@ def _open(directory: str, meta: Meta) -> ProcessCapture:
     return ProcessCapture(directory, meta, models, programs, records, strings, (*texts, *unreadable))
 
 
-def _records(directory: str) -> tuple[Records, int]:
-    """Return the records of all files, and how many older ones were dropped."""
-    np = require_numpy()
-    found = sorted(
+def _event_files(directory: str) -> list[tuple[int, str]]:
+    """Return the files of records in order, each with the number of its first record."""
+    return sorted(
         (int(match[1]), name) for name in os.listdir(directory) if (match := EVENTS_FILE.fullmatch(name))
     )
-    parts = [_map(os.path.join(directory, name)) for _, name in found]
+
+
+def _records(directory: str, files: list[tuple[int, str]]) -> tuple[Records, int]:
+    """Return the records of all files, and how many older ones were dropped."""
+    np = require_numpy()
+    parts = [_map(os.path.join(directory, name)) for _, name in files]
     if len(parts) == 1:
-        return parts[0], found[0][0]
-    return np.concatenate([np.zeros(0, dtype=record_dtype()), *parts]), found[0][0] if found else 0
+        return parts[0], files[0][0]
+    return np.concatenate([np.zeros(0, dtype=record_dtype()), *parts]), files[0][0] if files else 0
 
 
 def _map(path: str) -> Records:

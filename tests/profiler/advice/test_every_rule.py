@@ -56,7 +56,7 @@ class Run:
         options = maker.capture(directory.parent / "unused")
         for rank, work_ns in enumerate(self.works_ns):
             size = len(self.works_ns)
-            meta = replace(options._meta, pid=100 + rank, session="run", world_size=size)
+            meta = replace(options._meta, session="run", world_size=size)
             capture = maker.capture(directory, meta=replace(meta, rank=rank if size > 1 else None))
             models = [
                 maker.model(neff=each, name=f"graph {at}", model_id=10001 + at)
