@@ -145,13 +145,13 @@ def test_engines_in_a_chain_overlap_with_two_halves_of_the_batch() -> None:
 
 
 def in_halves(rows: int, width: int, layers: int) -> Graph:
-    """Write a perceptron that runs each layer on one half of its rows and then on the other."""
+    """Write a perceptron that runs each line on one half of its rows and then on the other."""
     b = GraphBuilder("bfloat16")
     halves = [b.input(rows // 2, width), b.input(rows // 2, width)]
     for _ in range(layers):
-        first = activate(b, linear(b, halves[0], width), "gelu")
+        first = linear(b, halves[0], width)
         with b.reusing(b.parameters[-2:]):
-            halves = [first, activate(b, linear(b, halves[1], width), "gelu")]
+            halves = [activate(b, half, "gelu") for half in (first, linear(b, halves[1], width))]
     return b.finish(*halves)
 
 
