@@ -67,13 +67,13 @@ class Run:
                 capture.on_load(model, now, now + US)
             for step in range(1, STEPS + 1):
                 for kind, lasts_ns in self.host:
-                    capture.host.on_host_event(kind, now, now + lasts_ns, 0, kind.name, "train.py:9", 0, 0)
+                    capture.host.on_host_event((kind, now, now + lasts_ns, 0, kind.name, "train.py:9", 0, 0))
                     now += lasts_ns
                 for model in models:
                     now += self.between_ns
                     capture.on_execute(model, step, now, now + work_ns(step), 0)
                     now += work_ns(step)
-                capture.host.on_host_event(HostEvent.STEP, now, now, 0, "mark_step", "train.py:40", 0, 0)
+                capture.host.on_host_event((HostEvent.STEP, now, now, 0, "mark_step", "train.py:40", 0, 0))
             capture.on_close()
         options.on_close()
 

@@ -45,7 +45,7 @@ def write(maker: Maker, directory: Path, *runs: tuple[bytes, str, int], gap_ns: 
                 now += gap_ns
                 capture.on_execute(model, number, now, now + WALL_NS, 0)
                 now += WALL_NS
-        capture.host.on_host_event(HostEvent.STEP, now, now, 0, "mark_step", "train.py:9", 0, 0)
+        capture.host.on_host_event((HostEvent.STEP, now, now, 0, "mark_step", "train.py:9", 0, 0))
     capture.on_close()
     return directory
 

@@ -125,12 +125,12 @@ def test_the_work_of_the_host_is_that_of_the_steps_after_the_warm_up(home: Path,
     for step in range(5):
         start, end = begun + step * STEP_NS, begun + (step + 1) * STEP_NS
         capture.host.on_host_event(
-            HostEvent.INPUT, start + MS, start + (2 + step) * MS, 0, "batch", "t.py:3", 0, 0
+            (HostEvent.INPUT, start + MS, start + (2 + step) * MS, 0, "batch", "t.py:3", 0, 0)
         )
         capture.host.on_host_event(
-            HostEvent.UPLOAD, start + 9 * MS, start + 10 * MS, 0, "upload", "t.py:4", 64, 0
+            (HostEvent.UPLOAD, start + 9 * MS, start + 10 * MS, 0, "upload", "t.py:4", 64, 0)
         )
-        capture.host.on_host_event(HostEvent.STEP, end - 9, end, 0, "mark_step", "t.py:9", 0, 0)
+        capture.host.on_host_event((HostEvent.STEP, end - 9, end, 0, "mark_step", "t.py:9", 0, 0))
     capture.on_close()
     (found,) = host_work(load(str(home / "p")))
     assert (found.steps, found.step_ns) == (3, STEP_NS)
