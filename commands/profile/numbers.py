@@ -161,7 +161,7 @@ def _steps_text(steps: ProcessSteps) -> str:
 def _no_operators() -> NeuronToolsError:
     return NeuronToolsError(
         "the profile has no device records, so no operators",
-        "capture with NEURON_RT_INSPECT_DEVICE_PROFILE=1 or neuron-run --profile",
+        "capture the run with neuron-run --profile DIR, or with NEURON_RT_INSPECT_DEVICE_PROFILE=1",
     )
 
 
