@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.profiler.analysis import tree as modules
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ProfileError, Track
@@ -262,3 +263,11 @@ def test_nesting_gives_each_nanosecond_to_the_innermost_event(calls: list[Any]) 
         if parent >= 0:
             assert start[parent] <= start[number]
             assert end[number] <= end[parent]
+
+
+def test_the_tree_counts_nested_events_once(home: Path) -> None:
+    inner = {**KINETO[5], "name": "inner", "ts": 106.0, "dur": 5.0}
+    found = modules.tree(written(home / "t.json", kineto(traceEvents=[*KINETO, inner])))
+    assert found.total_ns == 20125
+    (unknown,) = found.children
+    assert [(each.name, each.total_ns) for each in unknown.children] == [("gemm", 15125), ("inner", 5000)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from neurontools.base import units
 from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics
+from neurontools.profiler.analysis.ranks import missing_ranks
 from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NO_CORE, Track
 from neurontools.profiler.trace.intervals import busy_ns
 
@@ -150,6 +151,9 @@ def _warnings(trace: Trace) -> list[str]:
         for meta in trace.processes
         if not meta.ended_ns
     ]
+    missing = missing_ranks(trace)
+    if missing:
+        found.append(f"missing in the profile: rank {', '.join(map(str, missing))}")
     return [*found, *trace.problems]
 
 
