@@ -128,4 +128,5 @@ def test_graphs_of_openxla_are_executions_of_their_own(done, sample):
 
 
 def test_every_sample_is_run():
-    assert {path.stem for path in SAMPLES.glob("*.py")} == set(ON_CPU)
+    in_session = {"slow_gpt"}  # tests/profiler/advice/test_session.py
+    assert {path.stem for path in SAMPLES.glob("*.py")} - in_session == set(ON_CPU)

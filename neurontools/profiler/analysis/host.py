@@ -34,9 +34,7 @@ _SPECIFIC_FIRST = (
 
 def host_events(trace: Trace, process: int, *kinds: HostEvent) -> EventBlock | None:
     """Return the events of some kinds of a process in order of start, None without any."""
-    wanted = np.array(
-        [action.opcode in {kind.name for kind in kinds} for action in trace.actions], dtype=bool
-    )
+    wanted = np.isin(trace.host_kinds, kinds)
     for row in trace.rows_of(Track.HOST):
         if row.process == process:
             events = row.events.block(0, row.events.count)

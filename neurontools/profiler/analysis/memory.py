@@ -111,8 +111,7 @@ def busiest_program(trace: Trace) -> str:
 
 def _of_row(trace: Trace, row: TraceRow) -> MemoryCurve:
     events = row.events.block(0, row.events.count)
-    kinds = np.array([action.opcode == HostEvent.ALLOCATION.name for action in trace.actions], dtype=bool)
-    is_taken = kinds[events.action]
+    is_taken = trace.host_kinds[events.action] == HostEvent.ALLOCATION
     used = np.cumsum(np.where(is_taken, events.value, -events.value))
     # Releases of buffers that are older than a cut-off profile would lead below zero.
     used = used - min(int(used.min(initial=0)), 0)

@@ -11,6 +11,7 @@ import numpy as np
 from neurontools.compiler.engines.queues import queue_of
 from neurontools.profiler.capture.format import NO_CORE, Track, process_label
 from neurontools.profiler.trace.rows import EventBlock, Part
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -198,6 +199,18 @@ class Trace:
         names = ("flops", "read_bytes", "write_bytes", "tiles", "busy_ns")
         return ActionColumns(
             *(np.array([getattr(action, name) for action in self.actions], dtype=np.int64) for name in names)
+        )
+
+    @cached_property
+    def host_kinds(self) -> Int64s:
+        """By action, which `HostEvent` it is; -1 for what is not an event of the host."""
+        kinds = {kind.name: kind.value for kind in HostEvent}
+        return np.array(
+            [
+                kinds.get(action.opcode, -1) if action.track in {Track.HOST, Track.MEMORY} else -1
+                for action in self.actions
+            ],
+            dtype=np.int64,
         )
 
     def rows_of(self, *tracks: Track) -> tuple[TraceRow, ...]:
