@@ -188,3 +188,17 @@ def test_steps_of_a_selection_count_from_one(one: Trace) -> None:
     (steps,) = find_steps(select(one, Selection(skip_warmup=True)))
     assert len(steps) == 4
     assert not steps.is_first.any()
+
+
+def test_steps_that_the_program_ends_keep_their_times_without_the_warm_up(one: Trace) -> None:
+    (runs,) = one.runs
+    ends = (runs.wall_start + runs.wall_ns).tolist()
+    marked = with_host(
+        one,
+        [(HostEvent.STEP, start, end) for start, end in zip([0, *ends], ends, strict=False)],
+    )
+    (whole,) = find_steps(marked)
+    (later,) = find_steps(select(marked, Selection(skip_warmup=True)))
+    assert whole.numbers.tolist() == [1, 2, 3, 4, 5]
+    assert later.numbers.tolist() == [2, 3, 4, 5]
+    assert later.duration_ns.tolist() == whole.duration_ns[1:].tolist()

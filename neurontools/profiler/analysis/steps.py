@@ -289,11 +289,13 @@ def _of_process(trace: Trace, process: int) -> ProcessSteps | None:
     if runs is None:
         return None
     edges, first_number, how = _edges(trace, process, runs)
-    executions = np.bincount(_places(edges, runs)[0], minlength=len(edges) - 1)
-    # Steps without executions belong to the next one: some programs end a step twice.
-    edges = np.concatenate((edges[:1], edges[1:][executions > 0]))
-    if len(edges) == 1:
+    used = np.flatnonzero(np.bincount(_places(edges, runs)[0], minlength=len(edges) - 1))
+    if len(used) == 0:
         return None
+    # Steps without executions belong to the next one: some programs end a step twice. Those before the first execution
+    # are none: they are the warm-up of a selection without it.
+    first_number += int(used[0])
+    edges = np.concatenate((edges[used[:1]], edges[used + 1]))
     place, inside = _places(edges, runs)
     size = len(edges) - 1
     device_ns: Int64s = np.zeros(size, dtype=np.int64)
