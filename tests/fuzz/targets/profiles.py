@@ -13,6 +13,9 @@ _FORMS = (
     ("summary",),
     ("summary", "--json"),
     ("top",),
+    ("steps",),
+    ("gaps", "--json"),
+    ("advise",),
     ("view", "--output-format", "json", "--output-file", "out.json"),
     ("view", "--output-format", "perfetto", "--output-file", "out.pftrace"),
 )
