@@ -82,5 +82,5 @@ def overlap(program: ProfiledProgram) -> Iterator[Finding]:
 
 def _critical_parts(program: ProfiledProgram) -> list[tuple[str, float]]:
     """Return the engines that the critical path runs through, with their parts of it, the largest first."""
-    engines = path_of_neff(program.neff).engines
+    engines = path_of_neff(program.neff, device=program.device).engines
     return [(engine.name, engine.share) for engine in engines if engine.share >= _SMALLEST_PART]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.compiler.neff import Neff
+    from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.profiler.trace.trace import Trace
 
 
@@ -127,7 +128,13 @@ def critical_paths(trace: Trace) -> tuple[CriticalPath, ...]:
     return tuple(found)
 
 
-def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions: int = 1) -> CriticalPath:
+def path_of_neff(
+    neff: Neff,
+    program: str = "",
+    neff_hash: str = "",
+    executions: int = 1,
+    device: DeviceType | None = None,
+) -> CriticalPath:
     """Return the path of a program.
 
     Args:
@@ -135,8 +142,9 @@ def path_of_neff(neff: Neff, program: str = "", neff_hash: str = "", executions:
         program: name of the network.
         neff_hash: number in the name of the file.
         executions: how often it was executed.
+        device: what it runs on; None for what it was compiled for.
     """
-    core = core_of(neff)
+    core = core_of(neff, device)
     schedule = schedule_of(neff, core)
     parts, on_path = _parts(neff, schedule)
     path_ns = sum(part.part_ns for part in parts)

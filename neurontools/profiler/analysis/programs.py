@@ -15,6 +15,7 @@ from neurontools.profiler.capture.format import ProfileError
 if TYPE_CHECKING:
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.compiler.neff import Neff
+    from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.profiler.trace.trace import Trace
 
 
@@ -38,9 +39,9 @@ def read_neff(trace: Trace, neff_hash: str) -> Neff:
     raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
 
 
-def core_of(neff: Neff) -> ModelledCore:
-    """Return the core that a NEFF was compiled for."""
-    device = device_of(neff.flags)
+def core_of(neff: Neff, device: DeviceType | None = None) -> ModelledCore:
+    """Return the core that a NEFF runs on; without a device that for which it was compiled."""
+    device = device or device_of(neff.flags)
     return ModelledCore(device, neff.header.lnc, read_flags(neff.flags, device).matmul_dtype)
 
 
