@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import neurontools
 from neurontools import compat
 from neurontools.compat.unsupported import IMPORT_ONLY, LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
+from neurontools.native.names import ALIASES, INSTEAD
 
-HEAD = """# Names of torch_xla and torch_neuronx
+HEAD = """# Names of torch_xla, torch_neuronx and torch.neuron
 
-Generated from the modules below `neurontools/compat` by `python docs/generate.py`. Programs under `neuron-run` see
-these names if the real packages are not installed. *Yes* means the documented behaviour; a note says what is
-different. Any other name raises an `AttributeError` or `ImportError` that shows the nearest supported name, as in this
-table.
+Generated from the modules below `neurontools/compat` and `neurontools/native` by `python docs/generate.py`. Programs
+under `neuron-run` see these names if the real packages are not installed; `torch.neuron` exists in programs with the
+[native device](../explanation/native-device.md). *Yes* means the documented behaviour; a note says what is different.
+Any other name raises an `AttributeError` or `ImportError` that shows the nearest supported name, as in this table.
 
 `torchvision` is replaced for scripts alone: `datasets.MNIST`, `transforms.Compose`, `Lambda`, `Normalize` and
 `ToTensor`. Installed libraries that look for torchvision do not find it.
@@ -30,6 +32,10 @@ not find the packages.
 | name | nearest supported name |
 |---|---|"""
 
+NATIVE = "torch.neuron"
+HIDDEN = {"index_of", "is_idle", "recording"}
+"""Methods behind the functions of a device."""
+
 PACKAGES = ("torch_xla", "torch_neuronx", "libneuronxla")
 
 
@@ -40,6 +46,7 @@ def torch_names_page() -> str:
         if module.partition(".")[0] in PACKAGES:
             names.setdefault(module, set()).update(missing)
     parts = [HEAD]
+    names[NATIVE] = native_names()
     for module in sorted(names):
         if names[module]:
             parts.append(
@@ -72,6 +79,16 @@ def module_names() -> dict[str, set[str]]:
     return found
 
 
+def native_names() -> set[str]:
+    """Return the names of `torch.neuron`, supported or not."""
+    tree = ast.parse((Path(neurontools.__path__[0]) / "xla" / "device_module.py").read_text())
+    functions = next(node for node in tree.body if getattr(node, "name", "") == "DeviceFunctions")
+    assert isinstance(functions, ast.ClassDef)
+    methods = {node.name for node in functions.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name in methods if not name.startswith("_")} - HIDDEN
+    return public | {"Event", "Stream"} | set(ALIASES) | set(INSTEAD)
+
+
 def _names(path: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.parse(path.read_text()).body:
@@ -90,8 +107,9 @@ def _names(path: Path) -> set[str]:
 
 
 def _row(module: str, name: str) -> str:
-    nearest = UNSUPPORTED.get(module, {}).get(name)
-    note = LIMITS.get(module, {}).get(name, "") if nearest is None else _code(nearest)
+    nearest = (INSTEAD if module == NATIVE else UNSUPPORTED.get(module, {})).get(name)
+    limits = ALIASES if module == NATIVE else LIMITS.get(module, {})
+    note = limits.get(name, "") if nearest is None else _code(nearest)
     return f"| `{name}` | {'yes' if nearest is None else 'no'} | {note} |\n"
 
 

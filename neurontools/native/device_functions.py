@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import os
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from neurontools.base.text import suggest
 from neurontools.native.cores import core_count
+from neurontools.native.names import ALIASES, INSTEAD
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-INSTEAD = MappingProxyType(
-    {
-        "memory_snapshot": "memory_stats",
-        "memory_summary": "memory_stats",
-        "reset_peak_memory_stats": "max_memory_allocated",
-        "graph": "torch.compile(backend='neuron')",
-        "NEURONGraph": "torch.compile(backend='neuron')",
-        "get_device_capability": "get_device_properties",
-    }
-)
-"""Names that programs for other accelerators use, and the nearest supported one."""
 
 
 def install(module: ModuleType) -> None:
@@ -37,8 +25,7 @@ def install(module: ModuleType) -> None:
     additions = {
         "device_count": device_count,
         "is_available": is_available,
-        "memory_reserved": module.memory_allocated,
-        "max_memory_reserved": module.max_memory_allocated,
+        **{name: getattr(module, other) for name, other in ALIASES.items()},
         "__getattr__": missing,
     }
     for name, value in additions.items():

@@ -69,7 +69,8 @@ def set_view(self: torch.Tensor, *source: Any) -> torch.Tensor:
         else:
             _SET_TENSOR.redispatch(META, self, source[0])
         return self
-    storage, offset, size, stride = source if len(source) > 1 else _whole(self, source[0])
+    # torch leaves out the strides of a tensor without dimensions.
+    storage, offset, size, stride = (*source, ())[:4] if len(source) > 1 else _whole(self, source[0])
     if not self.device.index:
         _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
         return self

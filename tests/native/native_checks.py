@@ -1,14 +1,17 @@
 """A program that uses the device `neuron`: runs every check and prints what it saw as JSON."""
 
+import contextlib
 import copy
 import io
 import json
 import os
+import runpy
 import sys
 
 import torch
 from torch import nn
 
+import neurontools.fixtures
 from neurontools.xla import api
 
 DEVICE = "neuron"
@@ -260,6 +263,21 @@ def other_names():
     import torch_neuronx
 
     return {"errors": seen, "memory": torch_neuronx.memory_allocated() == torch.neuron.memory_allocated()}
+
+
+@check
+def sample():
+    main = runpy.run_path(os.path.join(neurontools.fixtures.__path__[0], "samples", "native", "train.py"))[
+        "main"
+    ]
+    printed = {}
+    for device in ("cpu", DEVICE):
+        for mode, with_amp in (("eager", False), ("compile", False), ("mixed", False), ("eager", True)):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                main(device, mode, with_amp)
+            printed[f"{device} {mode}{' amp' * with_amp}"] = out.getvalue().splitlines()
+    return printed
 
 
 results = {}

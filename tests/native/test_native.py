@@ -13,6 +13,7 @@ from neurontools.machine.machine_config import StartOptions
 
 pytestmark = pytest.mark.torch
 CHECKS = Path(__file__).parent / "native_checks.py"
+WORKER = CHECKS.with_name("native_worker.py")
 _seen: dict[str, Any] = {}
 
 
@@ -24,6 +25,7 @@ def seen(tool: Any, home: Path) -> dict[str, Any]:
         run = tool("neuron-run", "--", "python", "-W", "ignore", str(CHECKS), "seen.json", timeout=280)
         assert run.returncode == 0, run.stderr
         _seen.update(json.loads((home / "seen.json").read_text()))
+        assert [value["error"] for value in _seen.values() if "error" in value] == []
     return _seen
 
 
@@ -118,6 +120,26 @@ def test_the_other_name_says_which_one_the_process_has(seen):
         "errors": [f"ImportError: {reason}: use one of the two names per process", f"DeviceError: {reason}"],
         "memory": True,
     }
+
+
+@pytest.mark.parametrize("mode", ["eager", "compile", "mixed", "eager amp"])
+def test_the_sample_prints_on_the_device_what_it_prints_on_the_cpu(seen, mode):
+    on_device, on_cpu = (seen["sample"][f"{device} {mode}"] for device in ("neuron", "cpu"))
+    assert on_device == on_cpu
+    assert len(on_cpu) == 7
+
+
+def test_two_workers_train_like_one(tool, home):
+    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+    run = tool(
+        "neuron-run", "--", "torchrun", "--standalone", "--nproc_per_node=2", str(WORKER), ".", timeout=280
+    )
+    assert run.returncode == 0, run.stderr
+    for rank in range(2):
+        seen = json.loads((home / f"rank{rank}.json").read_text())
+        differences = seen.pop("ddp"), seen.pop("compiled ddp")
+        assert max(differences) < 1e-6
+        assert seen == {"backend": "neuron", "cores": str(rank), "sum": 3.0, "parts": [0.0, 1.0]}
 
 
 def test_another_instance_type_is_refused_unless_forced(tool, home):

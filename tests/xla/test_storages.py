@@ -28,6 +28,7 @@ def test_tensors_are_loaded_onto_the_device(
         "whole": whole,
         "column": whole[:, 1],
         "half": torch.ones(3).half(),
+        "step": torch.tensor(3.0),
         "weight": nn.Parameter(torch.ones(2)),
     }
     stored = io.BytesIO()

@@ -9,6 +9,7 @@ All workers must run their collectives in the same order, so a collective on CPU
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
+from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.distributed import collectives, communicator
 from neurontools.xla.distributed.communicator import Communicator
@@ -33,6 +35,11 @@ def register() -> None:
     name = device_name()
     if hasattr(dist.Backend, name.upper()):
         return
+    for method in vars(ProcessGroupXla).values():
+        if isinstance(method, FunctionType):
+            keep_from_compiler(
+                method
+            )  # DistributedDataParallel calls them while torch.compile reads its frames
     dist.Backend.register_backend(name, _create, extended_api=True, devices=[name, "cpu"])
     if name == XLA:
         dist.register_rendezvous_handler(name, _rendezvous)
