@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_old_spelling, add_verb
+from neurontools.commands.profile.options import open_profile
+from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,14 +91,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.selection import find_neff
     from neurontools.compiler.neff import parse
     from neurontools.compiler.what_if import Change, read_prices, what_if
     from neurontools.machine.instances.catalogue import instance_names
 
     change = Change(arguments.dtype, arguments.batch, dict(arguments.shape), arguments.attention)
     prices = read_prices(arguments.prices) if arguments.prices else {}
-    path = find_neff(arguments.source)
+    path = _neff_path(arguments.source)
     with open(path, "rb") as file:
         neff = parse(file.read())
     names = arguments.instance
@@ -111,6 +113,22 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         console.out(f"NEFF       {path}\n{_text(neff, change, forecasts)}")
     return 0 if any(forecast.after_ns is not None for forecast in forecasts) else 1
+
+
+def _neff_path(source: str) -> str:
+    """Return the path of the NEFF that is meant; of a profile that of the program with most device time."""
+    from neurontools.cache.selection import find_neff
+
+    if not os.path.isdir(source):
+        return find_neff(source)
+    try:
+        trace = open_profile(source)
+    except NeuronToolsError:  # any directory with NEFFs, or numpy is not installed
+        return find_neff(source)
+    from neurontools.profiler.analysis.programs import busiest_program, neff_path
+
+    busiest = busiest_program(trace)
+    return neff_path(trace, busiest) if busiest else find_neff(source)
 
 
 def _json(forecast: Forecast) -> dict[str, Any]:

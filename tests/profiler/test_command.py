@@ -16,6 +16,7 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.trace.load import load
+from tests.profiler.advice.programs import neff_bytes, perceptron
 from tests.tui.top.conftest import Terminal
 
 if TYPE_CHECKING:
@@ -250,7 +251,24 @@ def test_what_if_prints_times_of_instance_types(tool: Tool, neff: Path, home: Pa
     assert lines[-2] == "Times are modelled, for one step of one logical core."
 
 
-def test_what_if_of_a_profile_uses_its_largest_neff(tool: Tool, neff: Path, home: Path) -> None:
+def test_what_if_of_a_profile_is_about_the_program_with_most_device_time(
+    tool: Tool, home: Path, maker: Maker
+) -> None:
+    once, often = neff_bytes(perceptron(512, 256, layers=6)), neff_bytes(perceptron(512, 256, layers=4))
+    capture = maker.capture(home / "p")
+    now = maker.start_ns
+    for model_id, (neff, count) in enumerate(((once, 1), (often, 3)), 10001):
+        model = maker.model(neff=neff, model_id=model_id)
+        capture.on_load(model, now, now + 1_000)
+        for number in range(1, count + 1):
+            now += 1_000_000
+            capture.on_execute(model, number, now, now + 500_000, 0)
+    capture.on_close()
+    shown = json.loads(tool("neuron-profile", "what-if", "p", "--json").stdout)
+    assert Path(shown["neff"]).read_bytes() == often
+
+
+def test_what_if_of_another_directory_uses_its_largest_neff(tool: Tool, neff: Path, home: Path) -> None:
     done = tool("neuron-profile", "what-if", str(home / "prof"), "--json")
     shown = json.loads(done.stdout)
     (forecast,) = shown["forecasts"]

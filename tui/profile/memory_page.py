@@ -9,7 +9,8 @@ import numpy as np
 
 from neurontools.base import units
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.memory import busiest_program, core_memory, on_chip_use
+from neurontools.profiler.analysis.memory import core_memory, on_chip_use
+from neurontools.profiler.analysis.programs import busiest_program
 from neurontools.tui.profile.page import ProfileListPage, empty_page
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.charts import wide_chart

@@ -98,17 +98,6 @@ def on_chip_use(trace: Trace, neff_hash: str) -> OnChipUse:
     )
 
 
-def busiest_program(trace: Trace) -> str:
-    """Return the hash of the NEFF whose executions take most device time, empty without any."""
-    spent: dict[str, int] = {}
-    for runs in trace.runs:
-        for model in np.unique(runs.model).tolist():
-            name = trace.models[model].neff_hash
-            spent[name] = spent.get(name, 0) + int(runs.device_ns[runs.model == model].sum())
-    readable = {name: ns for name, ns in spent.items() if trace.programs.get(name) is not None}
-    return max(readable, key=lambda name: readable[name], default="")
-
-
 def _of_row(trace: Trace, row: TraceRow) -> MemoryCurve:
     events = row.events.block(0, row.events.count)
     is_taken = trace.host_kinds[events.action] == HostEvent.ALLOCATION

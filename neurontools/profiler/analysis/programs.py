@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from neurontools.compiler.engines.estimate import plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE
@@ -19,6 +21,30 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
 
 
+def busiest_program(trace: Trace) -> str:
+    """Return the hash of the NEFF whose executions take most device time, empty without any."""
+    spent: dict[str, int] = {}
+    for runs in trace.runs:
+        for model in np.unique(runs.model).tolist():
+            name = trace.models[model].neff_hash
+            spent[name] = spent.get(name, 0) + int(runs.device_ns[runs.model == model].sum())
+    readable = {name: ns for name, ns in spent.items() if trace.programs.get(name) is not None}
+    return max(readable, key=lambda name: readable[name], default="")
+
+
+def neff_path(trace: Trace, neff_hash: str) -> str:
+    """Return the path of a profile's copy of a NEFF.
+
+    Raises:
+        ProfileError: the copy is gone.
+    """
+    paths = (os.path.join(directory, f"neff_{neff_hash}.neff") for directory in trace.directories)
+    found = next(filter(os.path.isfile, paths), None)
+    if found is None:
+        raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
+    return found
+
+
 def read_neff(trace: Trace, neff_hash: str) -> Neff:
     """Return a program of a profile from its copy of the NEFF.
 
@@ -26,17 +52,12 @@ def read_neff(trace: Trace, neff_hash: str) -> Neff:
         ProfileError: the copy is gone, or cannot be read.
         NeffError: it is damaged.
     """
-    for directory in trace.directories:
-        path = os.path.join(directory, f"neff_{neff_hash}.neff")
-        if os.path.isfile(path):
-            try:
-                with open(path, "rb") as file:
-                    return parse(file.read())
-            except OSError as error:
-                raise ProfileError(
-                    f"cannot read {path}: {error.strerror}", "check its permissions"
-                ) from error
-    raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
+    path = neff_path(trace, neff_hash)
+    try:
+        with open(path, "rb") as file:
+            return parse(file.read())
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
 
 
 def core_of(neff: Neff, device: DeviceType | None = None) -> ModelledCore:
