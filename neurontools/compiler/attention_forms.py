@@ -137,7 +137,7 @@ class _Finder:
             )
             if is_copy and node is not None and removed.issuperset(self._readers[view.slot]):
                 removed.add(self._makers[view.slot])
-                operands.append(reads(node)[0])
+                operands.append(_like_copy(reads(node)[0], node.results[0], view))
             else:
                 operands.append(_single(view))
         if len({view.shape[:2] for view in operands}) > 1:  # some are copies and some are not
@@ -329,9 +329,12 @@ class _Writer:
         self._source, self._layer = outer.source, outer.layer
         results = [nodes[position].results[0] for position in match.gradients]
         copies = dict(match.copies)
-        shown = tuple(None if view is None else copies.get(view.slot) or _single(view) for view in results)
         received = reads(outer)[0]
         operands, made = self._fused[match.mix]
+        shown = tuple(
+            None if view is None else _shaped(copies.get(view.slot) or _single(view), operand)
+            for view, operand in zip(results, operands, strict=True)
+        )
         given = (copies.get(received.slot) or _single(received), *operands, *made, *self._mask)
         self._call(f"{_FUSED}_backward.default", *given, results=shown)
 
@@ -370,6 +373,17 @@ class _Writer:
 def _single(view: View) -> View:
     """Return a stack of matrices as a batch of one."""
     return View(view.slot, view.dtype, (1, *view.shape), (numel(view), *view.strides), view.offset)
+
+
+def _like_copy(source: View, copy: View | None, read: View) -> View:
+    """Return what a copy is made of as a view of the copy reads it: keys are copied turned, and read turned back."""
+    is_turned = copy is not None and copy.strides[-1] != read.strides[-1]
+    return _turned(source) if is_turned else source
+
+
+def _shaped(gradient: View, operand: View) -> View:
+    """Return the gradient of an operand in its order of dimensions; that of keys may be made turned."""
+    return gradient if gradient.shape[-2:] == operand.shape[-2:] else _turned(gradient)
 
 
 def _turned(view: View) -> View:

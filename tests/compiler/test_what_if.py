@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.engine_model.builder import GraphBuilder, reshape, transpose
 from benchmarks.engine_model.training import decoder_training, encoder_pretraining, vision_training
 from benchmarks.engine_model.transformers import encoder
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
@@ -116,6 +117,20 @@ def test_attention_takes_the_time_of_its_other_form(build: Callable[..., Graph])
         Counter(node.op for node in write_out_attention(fused).nodes)["aten._softmax.default"]
         == Counter(node.op for node in written.nodes)["aten._softmax.default"]
     )
+
+
+def test_keys_that_are_copied_turned_are_turned_back_for_the_fused_call() -> None:
+    """torch copies k.transpose(-2, -1) to a stack of matrices before the product."""
+    b = GraphBuilder("bfloat16")
+    batch, heads, length, depth = 2, 3, 64, 16
+    q, k, v = (b.input(batch, heads, length, depth) for _ in range(3))
+    copies = (b.compute("clone.default", x, shape=x.shape) for x in (q, transpose(k), v))
+    queries, keys, values = (reshape(copy, batch * heads, *copy.shape[2:]) for copy in copies)
+    scores = b.compute("bmm.default", queries, keys, shape=(batch * heads, length, length))
+    weights = b.compute("_softmax.default", scores, -1, False, shape=scores.shape)
+    mixed = b.compute("bmm.default", weights, values, shape=(batch * heads, length, depth))
+    (call,) = fuse_attention(b.finish(mixed)).nodes
+    assert [view.shape[-2:] for view in reads(call)] == [(length, depth)] * 3
 
 
 def test_fused_attention_drops_its_dropout() -> None:
