@@ -94,6 +94,12 @@ class Maker:
         options = options or CaptureOptions(device=DeviceProfile.SESSION)
         return Capture(str(directory), more.pop("meta", None) or self.meta(options), options, **more)
 
+    def worker(self, directory: Path, rank: int, workers: int) -> Capture:
+        """Start the capture of one of several workers of a run."""
+        options = CaptureOptions(device=DeviceProfile.SESSION)
+        meta = replace(self.meta(options), rank=rank, world_size=workers, session="run")
+        return self.capture(directory, options, meta=meta)
+
     def neff(self, operations: tuple[OpCost, ...] | None = None, total_ns: int = 25_000) -> bytes:
         """A NEFF whose schedule is hand-made: by default that of `mlp`."""
         operations = operations or self.mlp()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -163,11 +162,8 @@ def test_a_missing_rank_is_named_where_ranks_count_and_hinders_no_other_verb(
 ) -> None:
     neff = neff_bytes(perceptron(256, 256, layers=2))
     monkeypatch.setattr(maker, "neff", lambda: neff)
-    unused = maker.capture(home / "unused")
-    unused.on_close()
     for rank in (0, 2):
-        meta = replace(unused._meta, rank=rank, world_size=3, session="run")
-        capture = maker.capture(home / "ranks", meta=meta)
+        capture = maker.worker(home / "ranks", rank, 3)
         maker.train(capture)
         capture.on_close()
     code = main(command(verb, "ranks", "ranks"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,11 +101,8 @@ def test_a_run_without_executions_is_explained(tool: Tool, home: Path, maker: Ma
 
 
 def test_workers_are_compared_and_missing_ones_named(tool: Tool, home: Path, maker: Maker) -> None:
-    unused = maker.capture(home / "unused")
-    meta = unused._meta
-    unused.on_close()
     for rank in range(2):
-        capture = maker.capture(home / "ranks", meta=replace(meta, rank=rank, world_size=3, session="run"))
+        capture = maker.worker(home / "ranks", rank, 3)
         maker.train(capture, wall_ns=300_000 * (1 + rank))
         capture.on_close()
     text = run(tool, "ranks", str(home / "ranks"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,12 +142,8 @@ def test_gaps_say_what_the_host_did(one: Trace) -> None:
 
 def workers(home: Path, maker: Maker, factors: tuple[int, ...], size: int | None = None) -> Trace:
     """Workers with steps that take a factor of 0.3 ms."""
-    options = maker.capture(home / "unused")
-    meta = options._meta
-    options.on_close()
     for rank, factor in enumerate(factors):
-        own = replace(meta, rank=rank, world_size=size or len(factors), session="run")
-        capture = maker.capture(home / "ranks", meta=own)
+        capture = maker.worker(home / "ranks", rank, size or len(factors))
         maker.train(capture, wall_ns=factor * 300_000)
         capture.on_close()
     return load(str(home / "ranks"))

@@ -50,10 +50,8 @@ _QUERY = """
 def workers(home: Path, maker: Maker) -> Trace:
     """Two workers with two programs on two cores each; one executes more than the other."""
     neffs = neff_bytes(gpt(layers=1, fused=False)), neff_bytes(gpt(layers=1, dtype="float32", batch=2))
-    options = maker.capture(home / "unused")
     for rank in (0, 1):
-        meta = replace(options._meta, rank=rank, world_size=2, session="run")
-        capture = maker.capture(home / "run", meta=meta)
+        capture = maker.worker(home / "run", rank, 2)
         now = maker.start_ns
         for nc, neff in enumerate(neffs):
             model = maker.model(nc, neff, 10001 + nc, f"gpt{nc}")
@@ -62,7 +60,6 @@ def workers(home: Path, maker: Maker) -> Trace:
                 now += 5_000_000
                 capture.on_execute(model, number, now, now + 4_000_000, 0)
         capture.on_close()
-    options.on_close()
     for process in (home / "run").iterdir():
         written = read_meta(str(process))
         replace(written, pid=100 + (written.rank or 0)).write(str(process))

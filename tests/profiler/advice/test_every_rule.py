@@ -53,11 +53,9 @@ class Run:
 
     def write(self, maker: Maker, directory: Path) -> None:
         programs = self.programs()
-        options = maker.capture(directory.parent / "unused")
         for rank, work_ns in enumerate(self.works_ns):
-            size = len(self.works_ns)
-            meta = replace(options._meta, session="run", world_size=size)
-            capture = maker.capture(directory, meta=replace(meta, rank=rank if size > 1 else None))
+            workers = len(self.works_ns)
+            capture = maker.capture(directory) if workers == 1 else maker.worker(directory, rank, workers)
             models = [
                 maker.model(neff=each, name=f"graph {at}", model_id=10001 + at)
                 for at, each in enumerate(programs)
@@ -75,7 +73,6 @@ class Run:
                     now += work_ns(step)
                 capture.host.on_host_event((HostEvent.STEP, now, now, 0, "mark_step", "train.py:40", 0, 0))
             capture.on_close()
-        options.on_close()
 
 
 def of(make: Callable[[], Graph]) -> Run:
