@@ -297,7 +297,7 @@ def lines(
 
 def _next(file: TextIOWrapper, path: str, pause: Callable[[float], None] | None) -> str:
     while True:
-        replaced = not _is_at(file, path)
+        replaced = _is_replaced(file, path)
         if piece := file.readline():
             return piece
         if replaced or pause is None:
@@ -316,8 +316,10 @@ def _opened(path: str) -> TextIOWrapper | None:
         ) from error
 
 
-def _is_at(file: TextIOWrapper, path: str) -> bool:
+def _is_replaced(file: TextIOWrapper, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        return not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:  # a log that was full has no successor before the next line
+        return not os.path.isdir(os.path.dirname(path))
     except OSError:
-        return False
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from neurontools.commands.neurond import build_parser
 from neurontools.machine.codec import convert
+from neurontools.machine.directory import MachineDirectory, lines
 from neurontools.machine.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -116,9 +118,9 @@ def test_json_is_the_same_everywhere(tool: Tool) -> None:
 def test_the_log_is_there_after_the_end(tool: Tool) -> None:
     tool("neurond", "start")
     tool("neurond", "stop")
-    lines = tool("neurond", "logs").stdout.splitlines()
-    assert "is ready" in lines[0]
-    assert lines[-1].endswith("machine default ends")
+    logged = tool("neurond", "logs").stdout.splitlines()
+    assert "is ready" in logged[0]
+    assert logged[-1].endswith("machine default ends")
 
 
 def test_a_log_is_not_followed_for_a_reader_that_went_away(daemon: DaemonInfo) -> None:
@@ -130,6 +132,28 @@ def test_a_log_is_not_followed_for_a_reader_that_went_away(daemon: DaemonInfo) -
         follower.stdout.close()
         assert follower.wait(20) == 0
         assert follower.stderr.read() == ""
+
+
+def test_a_log_that_was_renamed_is_followed_until_it_has_a_successor(home: Path) -> None:
+    directory = MachineDirectory("default")
+    directory.make()
+    log = Path(directory.log)
+    log.write_text("first\n")
+
+    def write_late() -> None:
+        with open(f"{log}.1", "a") as renamed:
+            renamed.write("late\n")
+
+    steps = iter(
+        [
+            lambda: log.rename(f"{log}.1"),
+            write_late,
+            lambda: log.write_text("second\n"),
+            lambda: shutil.rmtree(log.parent),
+        ]
+    )
+    assert list(lines(follow=True, pause=lambda _: next(steps)())) == ["first", "late", "second"]
+    assert list(steps) == []
 
 
 def test_the_log_is_followed_as_it_grows_and_across_rotation(tool: Tool, daemon: DaemonInfo) -> None:
