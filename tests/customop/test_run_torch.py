@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.project import load_project
@@ -116,8 +115,10 @@ def test_compiled_models_keep_the_operator_and_its_gradient(relu: Any, backend: 
 
 
 def test_each_shape_is_compiled_by_itself_even_when_dynamic_shapes_are_asked_for(relu: Any) -> None:
+    from torch._dynamo import testing
+
     torch._dynamo.reset()
-    counter = CompileCounter()
+    counter = testing.CompileCounter()
     compiled = torch.compile(lambda x: relu.forward(x) + 1, backend=counter, fullgraph=True, dynamic=True)
     for rows in (3, 4, 5, 4, 3):
         x = torch.randn(rows, 8)
@@ -138,8 +139,10 @@ def test_a_dimension_that_must_stay_dynamic_is_refused_by_name(relu: Any) -> Non
 
 
 def test_after_the_limit_of_compiles_a_model_runs_uncompiled(relu: Any) -> None:
+    from torch._dynamo import testing
+
     torch._dynamo.reset()
-    counter = CompileCounter()
+    counter = testing.CompileCounter()
     compiled = torch.compile(lambda x: relu.forward(x) + 1, backend=counter, dynamic=True)
     with torch._dynamo.config.patch(recompile_limit=3):
         for rows in range(2, 8):

@@ -185,11 +185,18 @@ def test_names_that_are_not_json_are_read(home: Path, name: bytes) -> None:
         (b"hello", "is not a trace"),
         (b"[1, 2]", "no events"),
         (b"\x1f\x8bgarbage", "is empty"),
-        (gzip.compress(b"[" + b" " * (200 << 20)), "unpacks to more than"),
     ],
-    ids=["empty", "empty array", "no events", "other json", "text", "numbers", "no gzip", "gzip bomb"],
+    ids=["empty", "empty array", "no events", "other json", "text", "numbers", "no gzip"],
 )
 def test_what_is_no_trace_is_refused_in_one_line(home: Path, content: bytes, reason: str) -> None:
+    check_refused(home, content, reason)
+
+
+def test_a_gzip_bomb_is_refused_in_one_line(home: Path) -> None:
+    check_refused(home, gzip.compress(b"[" + b" " * (200 << 20)), "unpacks to more than")
+
+
+def check_refused(home: Path, content: bytes, reason: str) -> None:
     (home / "t.json").write_bytes(content)
     with pytest.raises(ProfileError, match=reason) as raised:
         open_trace(str(home / "t.json"))
