@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, cast
 from tests import loaded_python_client
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 HERE = Path(__file__).parent
 EXECUTABLE = """#!{python} -IS
@@ -57,9 +57,13 @@ class LoadedPython:
         assert cast("IO[str]", self._process.stdout).readline() == "ready\n"
 
     def run(
-        self, arguments: Sequence[str], directory: Path, **environ: str
+        self,
+        arguments: Sequence[str],
+        directory: Path,
+        environ: Mapping[str, str] = os.environ,
+        timeout_s: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in a directory, with the variables of this process and `environ`."""
+        """Run a program in a directory, with the variables of this process or others, and kill it after a time."""
         with (
             open(os.devnull) as none,
             tempfile.TemporaryFile("w+") as out,
@@ -67,7 +71,7 @@ class LoadedPython:
         ):
             files = [file.fileno() for file in (none, out, err)]
             code = loaded_python_client.run(
-                self._address, arguments, str(directory), {**os.environ, **environ}, files
+                self._address, arguments, str(directory), environ, files, timeout_s=timeout_s
             )
             out.seek(0)
             err.seek(0)

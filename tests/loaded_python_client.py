@@ -20,6 +20,7 @@ def run(
     environ: "Mapping[str, str]",
     files: "Sequence[int]" = (0, 1, 2),
     on_start: "Callable[[int], None]" = lambda _: None,
+    timeout_s: "float | None" = None,
 ) -> int:
     """Run a program in a copy of the process and return its exit code, negative for a signal.
 
@@ -30,9 +31,14 @@ def run(
         environ: the program's environment.
         files: the program's standard input, output and error.
         on_start: called with the program's process id.
+        timeout_s: how long the program may run; it is killed then.
+
+    Raises:
+        TimeoutError: the program runs longer.
     """
     request = json.dumps([[*arguments], directory, dict(environ)]).encode()
     with socket.socket(socket.AF_UNIX) as server:
+        server.settimeout(timeout_s)
         server.connect(address)
         socket.send_fds(server, [len(request).to_bytes(4, "little")], files)
         server.sendall(request)

@@ -99,7 +99,12 @@ def become(request: list[object], files: list[int]) -> None:
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environ)
+    # Not the server's: a stream remembers what kind of file it was opened on.
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]  # noqa: SIM115
+        2, "w", buffering=1, errors="backslashreplace", closefd=False
+    )
     code = 0
     try:
         load_site()

@@ -52,7 +52,7 @@ def test_a_program_has_its_own_directory_environment_arguments_and_modules(
         "import os, sys, beside\n"
         "print('wave' in sys.modules, mine, beside.name, sys.argv[1:], os.environ['ONE'], os.getcwd(), __name__)\n"
     )
-    done = python.run(["-u", str(program), "x", "-c"], Path("/"), ONE="1", PYTHONPATH=str(home))
+    done = python.run(["-u", str(program), "x", "-c"], Path("/"), {"ONE": "1", "PYTHONPATH": str(home)})
     assert (done.stdout, done.stderr) == ("True yes beside ['x', '-c'] 1 / __main__\n", "")
 
 
@@ -67,3 +67,12 @@ def test_a_signal_reaches_the_program(python: LoadedPython, number: signal.Signa
         process.send_signal(number)
         assert process.stdout.read() == b""  # who had it open has ended
     assert process.returncode == -number
+
+
+def test_the_outputs_of_a_program_may_be_pipes_or_files(python: LoadedPython, home: Path) -> None:
+    program = "import sys; [file.reconfigure(errors='replace') for file in (sys.stdout, sys.stderr)]; print('wörld')"
+    done = python.run(["-c", program], home)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "wörld\n", "")
+    command = [python.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "wörld\n", "")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,16 +28,18 @@ from neurontools.cache.store import CompileCache
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
+if TYPE_CHECKING:
+    from tests.loaded_python import LoadedPython
+
 TRN1 = instance_type("trn1.2xlarge").device
 Opener = Callable[..., CompileCache]
 
 _WORKER = """
 import sys, time
-sys.path.append({checkout!r})
 from neurontools.compiler import compile as compiler
 from neurontools.cache.store import CompileCache
+from neurontools.compiler.graph import graph_from_bytes
 from neurontools.machine.instances.catalogue import instance_type
-from tests.compiler.graphs import mlp
 compile_graph = compiler.compile_graph
 def slow(*arguments):
     print("compiling", flush=True)
@@ -46,23 +49,21 @@ compiler.compile_graph = slow
 cache = CompileCache.open()
 print("ready", flush=True)
 sys.stdin.readline()
-result = cache.get_or_compile(mlp(), instance_type("trn1.2xlarge").device, "mlp")
+result = cache.get_or_compile(graph_from_bytes({graph!r}), instance_type("trn1.2xlarge").device, "mlp")
 print("hit" if result.hit else "miss", flush=True)
 sys.stdin.readline()
 """
 
 
 @pytest.fixture
-def worker() -> Iterator[Callable[[float], subprocess.Popen[str]]]:
+def worker() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a process that compiles when it gets a line, and ends at the next."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(compile_s: float) -> subprocess.Popen[str]:
-        text = _WORKER.format(checkout=str(Path(__file__).parents[2]), compile_s=compile_s)
+    def start(compile_s: float, python: str = sys.executable) -> subprocess.Popen[str]:
+        text = _WORKER.format(graph=mlp().to_bytes(), compile_s=compile_s)
         started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+            subprocess.Popen([python, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         )
         return started[-1]
 
@@ -84,8 +85,10 @@ def hear(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.slow
-def test_sixteen_processes_compile_once(worker: Callable[[float], subprocess.Popen[str]], home: Path) -> None:
-    processes = [worker(0.2) for _ in range(16)]
+def test_sixteen_processes_compile_once(
+    worker: Callable[..., subprocess.Popen[str]], loaded_commands: LoadedPython, home: Path
+) -> None:
+    processes = [worker(0.2, loaded_commands.executable) for _ in range(16)]
     assert [hear(process) for process in processes] == ["ready"] * 16
     for process in processes:
         tell(process)
@@ -99,7 +102,7 @@ def test_sixteen_processes_compile_once(worker: Callable[[float], subprocess.Pop
 
 
 def test_a_killed_compilers_entry_is_taken_over(
-    worker: Callable[[float], subprocess.Popen[str]], open_cache: Opener
+    worker: Callable[..., subprocess.Popen[str]], open_cache: Opener
 ) -> None:
     process = worker(600)
     assert hear(process) == "ready"
@@ -122,7 +125,7 @@ def test_a_killed_compilers_entry_is_taken_over(
 
 
 def test_waiters_of_a_killed_compiler_go_on_with_one_compile(
-    worker: Callable[[float], subprocess.Popen[str]], home: Path
+    worker: Callable[..., subprocess.Popen[str]], home: Path
 ) -> None:
     first = worker(600)
     assert hear(first) == "ready"

@@ -6,8 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.loaded_python import LoadedPython
 
 SCRIPTS = Path(sys.executable).parent
 COMMANDS = (
@@ -44,7 +50,8 @@ SHELL = {
     "working directory gone": 'mkdir gone; cd gone; rmdir ../gone; exec "$@"',
 }
 # Variables that are set, or removed (None). Those that concern different things share a run.
-VARIABLES: dict[str, dict[str, str | None]] = {
+Variables = dict[str, str | None]
+VARIABLES: dict[str, Variables] = {
     "no HOME": {"HOME": None, "XDG_STATE_HOME": None, "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None},
     "relative HOME, cache a file": {
         "HOME": "a/b",
@@ -63,27 +70,26 @@ VARIABLES: dict[str, dict[str, str | None]] = {
     "runtime directory a file": {"NEURONTOOLS_RUNTIME_DIR": "/dev/null"},
     "runtime directory too long": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/" + "x" * 3000},
     "runtime directory not UTF-8": {"NEURONTOOLS_RUNTIME_DIR": "/tmp/\udcff\n"},
-    "no terminal, unknown time zone": {"TERM": None, "COLUMNS": None, "LINES": None, "TZ": "Nowhere/Nowhere"},
     "narrow, no colour wanted, colour wanted": {"COLUMNS": "3", "NO_COLOR": "1", "FORCE_COLOR": "1"},
-    "odd width, C locale": {"COLUMNS": "-1", "LINES": "x", "LANG": "C", "LC_ALL": "C"},
-    "huge width, unknown locale": {"COLUMNS": "9" * 30, "LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
-    "ASCII": {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
-    "UTF-16": {"PYTHONIOENCODING": "utf-16"},
-    "no PATH, warnings are errors": {"PATH": None, "PYTHONWARNINGS": "error"},
     "odd settings": {
         "NEURONTOOLS_MACHINE": "/../x",
         "NEURONTOOLS_EMULATE": "9.99",
         "NEURONTOOLS_INSTANCE": "\udcff",
     },
 }
+# Those that Python or the C library reads, at the latest when it starts.
+VARIABLES_OF_PYTHON: dict[str, Variables] = {
+    "no terminal, unknown time zone": {"TERM": None, "COLUMNS": None, "LINES": None, "TZ": "Nowhere/Nowhere"},
+    "odd width, C locale": {"COLUMNS": "-1", "LINES": "x", "LANG": "C", "LC_ALL": "C"},
+    "huge width, unknown locale": {"COLUMNS": "9" * 30, "LANG": "xx_YY.what", "LC_ALL": "xx_YY.what"},
+    "ASCII": {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    "UTF-16": {"PYTHONIOENCODING": "utf-16"},
+    "no PATH, warnings are errors": {"PATH": None, "PYTHONWARNINGS": "error"},
+}
 
 
-def check(shell: str, changes: dict[str, str | None]) -> None:
+def check_new_processes(shell: str, changes: Variables) -> None:
     """Run all commands side by side and check how each ended."""
-    environ = {**os.environ, **{name: value for name, value in changes.items() if value is not None}}
-    for name, value in changes.items():
-        if value is None:
-            environ.pop(name, None)
     before = set(os.listdir())
     running = {
         command: subprocess.Popen(
@@ -91,26 +97,49 @@ def check(shell: str, changes: dict[str, str | None]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environ,
+            env=changed(changes),
         )
         for command in COMMANDS
     }
-    wrong = []
-    for command, process in running.items():
-        _, err = process.communicate(timeout=120)
-        text = err.decode("utf-8", "replace")
-        ended = process.returncode in EXIT_CODES or (process.returncode == UNWRITTEN and "2>" in shell)
-        if not ended or "Traceback" in text:
-            wrong.append(f"{' '.join(command)}: {process.returncode}: {text[-300:]}")
+    errors = [process.communicate(timeout=120)[1].decode("utf-8", "replace") for process in running.values()]
+    codes = [process.returncode for process in running.values()]
+    check(zip(running, codes, errors, strict=True), before, {UNWRITTEN} if "2>" in shell else set())
+
+
+def changed(changes: Variables) -> dict[str, str]:
+    """Return the environment with changes."""
+    every: Variables = {**os.environ, **changes}
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def check(
+    ended: Iterable[tuple[tuple[str, ...], int, str]], before: set[str], others: Iterable[int] = ()
+) -> None:
+    """Check exit codes and standard errors of commands, and that they left no files but theirs."""
+    wrong = [
+        f"{' '.join(command)}: {code}: {error[-300:]}"
+        for command, code, error in ended
+        if code not in EXIT_CODES.union(others) or "Traceback" in error
+    ]
     assert not wrong, "\n".join(wrong)
     assert set(os.listdir()) <= before | {"run", "state", "config", "compile-cache"}
 
 
 @pytest.mark.parametrize("name", SHELL)
 def test_commands_under_a_shells_conditions(name: str) -> None:
-    check(SHELL[name], {})
+    check_new_processes(SHELL[name], {})
+
+
+@pytest.mark.parametrize("name", VARIABLES_OF_PYTHON)
+def test_commands_under_odd_variables_of_python(name: str) -> None:
+    check_new_processes('exec "$@"', VARIABLES_OF_PYTHON[name])
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_commands_under_odd_variables(name: str) -> None:
-    check('exec "$@"', VARIABLES[name])
+def test_commands_under_odd_variables(name: str, loaded_commands: LoadedPython) -> None:
+    before, environ = set(os.listdir()), changed(VARIABLES[name])
+    ended = (
+        (command, loaded_commands.run([f"{SCRIPTS}/{command[0]}", *command[1:]], Path.cwd(), environ))
+        for command in COMMANDS
+    )
+    check(((command, done.returncode, done.stderr) for command, done in ended), before)

@@ -30,7 +30,7 @@ SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_tcm"
 
 
 def test_projects_of_every_style_build_and_pass_their_own_tests(
-    scratch: Path, capsys: pytest.CaptureFixture[str]
+    scratch: Path, capsys: pytest.CaptureFixture[str], torch_python: str
 ) -> None:
     for style in AccessStyle:
         assert main(["new", f"new_{style}", "--style", style]) == 0
@@ -40,7 +40,7 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
     before = {style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in AccessStyle}
     done = subprocess.run(
         [
-            sys.executable,
+            torch_python,
             "-m",
             "pytest",
             "-q",

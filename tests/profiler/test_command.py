@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -137,11 +137,11 @@ def test_inspect_runs_a_program_with_profiling_on(tool: Tool, home: Path) -> Non
 
 @pytest.mark.torch
 def test_inspect_offers_what_neuron_run_offers_and_keeps_what_was_set(
-    tool: Tool, monkeypatch: pytest.MonkeyPatch
+    tool: Tool, monkeypatch: pytest.MonkeyPatch, torch_python: str
 ) -> None:
     monkeypatch.setenv("NEURON_RT_INSPECT_DEVICE_PROFILE", "model")
     code = "import os, torch_neuronx; print(os.environ['NEURON_RT_INSPECT_DEVICE_PROFILE'])"
-    done = tool("neuron-profile", "inspect", "python", "-c", code)
+    done = tool("neuron-profile", "inspect", torch_python, "-c", code)
     assert (done.returncode, done.stdout) == (0, "model\n")
 
 
@@ -326,8 +326,19 @@ def test_what_if_takes_an_entry_of_the_cache(tool: Tool, home: Path) -> None:
     assert f"NEFF       {made.entry}/model.neff" in done.stdout
 
 
+@pytest.fixture
+def capture(torch_python: str, home: Path) -> Tool:
+    """Run `neuron-profile capture`, which loads torch."""
+
+    def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [torch_python, SCRIPT, "capture", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=home, **options)
+
+    return run
+
+
 @pytest.mark.torch
-def test_capture_executes_a_neff_and_profiles_one_execution(tool: Tool, home: Path) -> None:
+def test_capture_executes_a_neff_and_profiles_one_execution(capture: Tool, home: Path) -> None:
     a, b = (View(slot, "float32", (2, 2), (2, 1), 0) for slot in range(2))
     graph = Graph((Slot(16), Slot(16)), (0,), 0, (Node("aten.mm.default", (a, a), (), (b,)),), (1,))
     device = instance_type("trn1.2xlarge").device
@@ -345,7 +356,7 @@ def test_capture_executes_a_neff_and_profiles_one_execution(tool: Tool, home: Pa
         "--save-output",
     )
     machine = {**os.environ, "NEURONTOOLS_AUTOSTART": "1"}
-    done = tool("neuron-profile", "capture", *options, "slot0", "x.bin", cwd=home, env=machine)
+    done = capture(*options, "slot0", "x.bin", env=machine)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-2:] == [
         "executed m.neff 4 times",
@@ -362,7 +373,6 @@ def test_capture_executes_a_neff_and_profiles_one_execution(tool: Tool, home: Pa
         (("-r", "2"), "capture executes a NEFF in one process"),
         (("slot0",), "input slot0 has no file"),
         (("--profile-nth-exec", "2"), "--profile-nth-exec 2: there is no such execution"),
-        (("-n", "no.neff"), "cannot read no.neff: No such file or directory"),
     ],
 )
 def test_a_capture_that_is_not_possible_is_explained(
@@ -371,4 +381,12 @@ def test_a_capture_that_is_not_possible_is_explained(
     done = tool("neuron-profile", "capture", *words, cwd=home)
     assert done.returncode in {1, 2}
     assert done.stderr.startswith(f"error: {problem}")
+    assert not list(home.glob("profile.ntff"))
+
+
+@pytest.mark.torch
+def test_a_capture_of_a_neff_that_is_not_there_is_explained(capture: Tool, home: Path) -> None:
+    done = capture("-n", "no.neff")
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith("error: cannot read no.neff: No such file or directory")
     assert not list(home.glob("profile.ntff"))
