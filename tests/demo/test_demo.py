@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -81,8 +82,23 @@ def test_it_leaves_no_files_and_no_processes(demo):
     assert not [process for process in psutil.process_iter() if str(folder) in _environment(process)]
 
 
-def test_interrupted_it_still_cleans_up(tmp_path):
-    command = [str(Path(sys.executable).parent / "neurontools"), "demo"]
+DEMO = """
+import sys
+from neurontools.commands import demo
+
+class Run(demo.DemoRun):
+    def __init__(self, root):
+        super().__init__(root)
+        self.environment["XDG_CACHE_HOME"] = sys.argv[1]
+
+demo.DemoRun = Run
+sys.exit(demo.main([]))
+"""
+"""The demo with a build directory of the tests, where the runtime of custom operators is compiled already."""
+
+
+def test_interrupted_it_still_cleans_up(tmp_path, torch_python):
+    command = [torch_python, "-c", DEMO, os.environ["XDG_CACHE_HOME"]]
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "LANG": "C.UTF-8"}
     with subprocess.Popen(
         command, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
