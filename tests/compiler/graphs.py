@@ -7,14 +7,13 @@ import math
 
 from hypothesis import strategies as st
 
-from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.graph import Graph, Node, Slot, View, contiguous_strides
 from neurontools.compiler.neff import NativePart
 from neurontools.compiler.work import item_bytes
 
 
 def tensor(slot: int, *shape: int, dtype: str = "float32") -> View:
-    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return View(slot, dtype, shape, strides, 0)
+    return View(slot, dtype, shape, contiguous_strides(shape), 0)
 
 
 def graph_of(*nodes: Node, inputs: tuple[int, ...] = (), libraries: tuple[str, ...] = ()) -> Graph:

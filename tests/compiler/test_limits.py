@@ -6,20 +6,14 @@ import pytest
 
 from neurontools.compiler import limits
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.graph import Graph, Node, Slot
 from neurontools.compiler.limits import AS_E4M3, instructions
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
+from tests.compiler.graphs import tensor
 
 TRN1 = instance_type("trn1.2xlarge").device
 TRN2 = instance_type("trn2.48xlarge").device
-
-
-def tensor(slot: int, *shape: int, dtype: str = "float32") -> View:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.insert(0, strides[0] * size)
-    return View(slot, dtype, shape, tuple(strides), 0)
 
 
 def relu(dtype: str) -> Graph:

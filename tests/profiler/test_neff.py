@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.graph import Graph, Node, Slot, View
+from neurontools.compiler.graph import Graph, Node, Slot
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.summary import summarise
@@ -16,6 +16,7 @@ from neurontools.profiler.capture.format import Track
 from neurontools.profiler.capture.observer import describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace.load import load
+from tests.compiler.graphs import tensor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +24,9 @@ if TYPE_CHECKING:
     from conftest import Maker
 
 
-def view(slot: int, *shape: int) -> View:
-    strides = (*tuple(shape[1:]), 1) if len(shape) == 2 else (1,)
-    return View(slot, "float32", shape, strides, 0)
-
-
 @pytest.fixture
 def neff() -> bytes:
-    x, w, y = view(0, 512, 512), view(1, 512, 512), view(2, 512, 512)
+    x, w, y = tensor(0, 512, 512), tensor(1, 512, 512), tensor(2, 512, 512)
     graph = Graph(
         slots=(Slot(1 << 20), Slot(1 << 20), Slot(1 << 20)),
         inputs=(0, 1),

@@ -15,6 +15,7 @@ from neurontools.compiler.engines.cost import MAX_NS, GraphCost
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.machine.instances.catalogue import DeviceType, instance_type
+from tests.compiler.graphs import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,8 +204,7 @@ def odd_views(draw: st.DrawFn, slot: int) -> View:
     shape = tuple(draw(_SHAPES))
     while math.prod(shape) >= 2**62:
         shape = shape[1:]
-    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return View(slot, draw(_TYPES), shape, strides, 0)
+    return tensor(slot, *shape, dtype=draw(_TYPES))
 
 
 @given(_OPS, st.tuples(odd_views(0), odd_views(1), odd_views(2)), odd_views(3), st.sampled_from(DEVICES))
