@@ -45,14 +45,22 @@ def find_banned(text: str) -> Iterator[str]:
 
 
 def python_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each string literal and comment of a module."""
+    """Yield the line and the text of each string literal of a module, and of its comments if a line has banned words."""
     source = path.read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    if any("#" in line and any(find_banned(line)) for line in source.splitlines()):  # else it takes seconds
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+def syntax_of(path: Path, words: re.Pattern[str]) -> Iterator[ast.AST]:
+    """Yield the syntax tree's nodes of a module that contains some words; parsing all modules takes seconds."""
+    source = path.read_text(encoding="utf-8")
+    if words.search(source):
+        yield from ast.walk(ast.parse(source))
 
 
 def page_text(path: Path) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
-from tests.style.prose import ROOT, modules
+from tests.style.prose import ROOT, modules, syntax_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ CHOOSER = "neurontools/xla/api.py"
 
 def reaches_inside(path: Path) -> Iterator[str]:
     """Yield what a module uses of the engine's inside."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in syntax_of(path, re.compile("|".join([*INSIDE, "buffer_of"]))):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 found = [module, *(f"{module}.{alias.name}" for alias in names)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
-from tests.style.prose import ROOT
+from tests.style.prose import ROOT, modules, syntax_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +28,10 @@ ALLOWED = {
 
 
 def unbounded_calls() -> Iterator[tuple[str, int]]:
-    for package in ("neurontools", "commands", "tui"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if (ROOT / package / "commands") in path.parents or (ROOT / package / "tui") in path.parents:
-                continue  # links of an editable installation
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and is_unbounded(node):
-                    yield str(path.relative_to(ROOT)), node.lineno
+    for path in modules():
+        for node in syntax_of(path, re.compile(r"json\.load|\bloads\b")):
+            if isinstance(node, ast.Call) and is_unbounded(node):
+                yield str(path.relative_to(ROOT)), node.lineno
 
 
 def is_unbounded(call: ast.Call) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tests.style.prose import ROOT, modules
+from tests.style.prose import ROOT, modules, syntax_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,11 @@ UNITS = {
 _UNIT_PATTERN = re.compile(
     r"(?:ns|us|ms|min|[KMG]i?B)\|(?:\w+\|)*(?:ns|us|µs|ms|s|min|h|[KMG]i?B)\b|\[kKMGTPE]+\]i\?"
 )
+_WORDS = re.compile(
+    rf"os\.replace|fcntl|get_close_matches|/stat|{_UNIT_PATTERN.pattern}|['\"](?:{'|'.join(UNITS)})['\"]"
+)
+"""One of these is in a module that breaks a rule."""
+
 _PROCESS_STAT = re.compile(r"/proc/(?:\d+|self|)/?stat$")
 
 HOMES = {
@@ -77,7 +82,7 @@ PENDING: set[tuple[str, str]] = set()
 
 def found_in(path: Path) -> Iterator[str]:
     """Yield the rules that a module breaks."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in syntax_of(path, _WORDS):
         match node:
             case ast.Attribute(value=ast.Name(id="os"), attr="replace"):
                 yield "os.replace"
