@@ -46,7 +46,7 @@ def plan(graph: Graph, machine: ModelledCore, custom_ns: Mapping[int, int] | Non
 
 def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> GraphCost:
     """Return the stored form of a schedule: groups that take time, after the launch."""
-    rows = _rows(planned.groups, round(machine.costs.launch_ns))
+    rows, _ = _rows(planned.groups, round(machine.costs.launch_ns))
     residency = planned.residency
     return GraphCost(
         rows=tuple(rows),
@@ -60,10 +60,17 @@ def cost_of(planned: Schedule, machine: ModelledCore, graph: Graph | None) -> Gr
     )
 
 
-def _rows(groups: Sequence[Scheduled], launch_ns: int) -> list[CostRow]:
+def row_groups(planned: Schedule) -> list[int]:
+    """Return by row of `cost_of` the number of its group; a product with transposes has two rows."""
+    return _rows(planned.groups, 0)[1]
+
+
+def _rows(groups: Sequence[Scheduled], launch_ns: int) -> tuple[list[CostRow], list[int]]:
+    """Return the rows, and the number of each one's group."""
     rows: list[CostRow] = []
+    origins: list[int] = []
     carried = 0
-    for instruction, engine, operator, start, end, busy, *_ in groups:
+    for number, (instruction, engine, operator, start, end, busy, *_) in enumerate(groups):
         carried += instruction.flops
         first, last, works = round(start), round(end), round(busy)
         if last <= first or not instruction.count:
@@ -92,6 +99,7 @@ def _rows(groups: Sequence[Scheduled], launch_ns: int) -> list[CostRow]:
                         0,
                     )
                 )
+                origins.append(number)
                 begin, duration, works = (
                     begin + part,
                     duration - part,
@@ -112,5 +120,6 @@ def _rows(groups: Sequence[Scheduled], launch_ns: int) -> list[CostRow]:
                 *moved,
             )
         )
+        origins.append(number)
         carried = 0
-    return rows
+    return rows, origins

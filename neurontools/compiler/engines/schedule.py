@@ -265,15 +265,16 @@ class _Scheduler:
         busy = instruction.count * instruction.tile_ns
         start, end, after = self._ready(instruction, busy)
         if start > 0:
-            start += self.machine.costs.dma_latency_ns
-            end += self.machine.costs.dma_latency_ns
+            latency = self.machine.costs.dma_latency_ns
+            start, end = start + latency, end + latency
+            self.waits = [(number, first + latency, final + latency) for number, first, final in self.waits]
         start = max(start, end - busy)
         if room[0] > start:
             start, after = room
-        at = self._slot(start, busy)
-        self._place(
-            instruction, Engine.DMA, at, at + busy, busy, after if at <= start else self.last[Engine.DMA]
-        )
+        at, last = self._slot(start, busy), self.last[Engine.DMA]
+        if at > start and self.groups[last].start_ns <= at:
+            after = last
+        self._place(instruction, Engine.DMA, at, at + busy, busy, after)
         self.last[Engine.DMA] = len(self.groups) - 1
 
     def _exchange(self, instruction: Instruction) -> None:
@@ -318,7 +319,8 @@ class _Scheduler:
         number = len(self.groups)
         waits = [(earlier, max(0.0, min(start - first, end - final))) for earlier, first, final in self.waits]
         queued = self.last[engine]
-        if queued >= 0 and instruction.count:
+        # A transfer in a gap between earlier ones does not follow the last one.
+        if queued >= 0 and instruction.count and self.groups[queued].start_ns <= start:
             waits.append((queued, max(0.0, start - self.groups[queued].end_ns)))
         self.groups.append(
             Scheduled(instruction, engine, self.operator, start, end, busy, after, tuple(waits))

@@ -128,8 +128,9 @@ class _Tables:
                 operation.busy_ns,
                 operation.count,
                 operation.layer,
+                place,
             )
-            for operation, track in zip(program.operations, tracks, strict=True)
+            for place, (operation, track) in enumerate(zip(program.operations, tracks, strict=True))
         ]
         start = np.array([operation.start_ns for operation in program.operations], dtype=np.int64)
         duration = np.array([operation.duration_ns for operation in program.operations], dtype=np.int64)

@@ -27,7 +27,8 @@ class TraceAction:
     """What an event does: an operation of a program, a system event, or a whole model.
 
     An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions. `layer` is the path of the
-    module that called the operator, such as `GPT.blocks.3.attn`.
+    module that called the operator, such as `GPT.blocks.3.attn`; `place` the position in the program's schedule, -1
+    for what is in none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TraceAction:
     busy_ns: int = 0
     tiles: int = 1
     layer: str = ""
+    place: int = -1
 
     @property
     def queue(self) -> DmaQueue | None:
