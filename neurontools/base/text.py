@@ -152,10 +152,20 @@ def _is_byte(letter: str) -> bool:
     return "\udca0" <= letter <= "\udcff"
 
 
+def short_operator(name: str) -> str:
+    """Return the name of an operator without what most names share: `mm` of `aten.mm.default`."""
+    return name.removeprefix("aten.").removesuffix(".default")
+
+
 def format_error(error: NeuronToolsError) -> str:
     """Return an error as a line, with a second one for its remedy, that cannot control a terminal."""
     message = printable_lines(error.message, styled=True) if error.has_lines else printable(error.message)
     return f"error: {message}\n" + (f"hint: {printable(error.remedy)}\n" if error.remedy else "")
+
+
+def is_utf8(encoding: str | None) -> bool:
+    """Return whether an encoding, such as that of stdout, is UTF-8."""
+    return encoding is not None and encoding.lower().replace("-", "") == "utf8"
 
 
 def is_plain(text: str) -> bool:

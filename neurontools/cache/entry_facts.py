@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import short_operator
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.show import read_details
 
@@ -59,5 +60,4 @@ def _operators(facts: GraphFacts) -> str:
     if not facts.names:
         return ""
     name, count = Counter(facts.names).most_common(1)[0]
-    short = name.removeprefix("aten.").removesuffix(".default")
-    return f"{len(facts.names)} ops, {count} {short}"
+    return f"{len(facts.names)} ops, {count} {short_operator(name)}"

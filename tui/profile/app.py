@@ -12,11 +12,10 @@ from textual.widgets import ContentSwitcher, Input
 from neurontools.base import units
 from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.summary import event_details
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.operators import OperatorsPage
 from neurontools.tui.profile.page import ProfilePage
-from neurontools.tui.profile.pages import PAGE_NAMES, make_page
+from neurontools.tui.profile.pages import PAGE_NAMES, PAGE_TITLES, make_page
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.widgets.chrome import head_line, pages_line
@@ -104,7 +103,9 @@ class ProfileApp(ThemedApp):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(f"f{number},{number}", f"tab('{name}')", name, key_display=f"F{number} {number}")
+            Binding(
+                f"f{number},{number % 10}", f"tab('{name}')", name, key_display=f"F{number} {number % 10}"
+            )
             for number, name in enumerate(PAGE_NAMES, 1)
         ),
         Binding("ctrl+s,e", "screenshot_file", "save the screen as SVG", key_display="ctrl+s e"),
@@ -155,8 +156,7 @@ class ProfileApp(ThemedApp):
         """Show a page and give it the keys."""
         self._shown = name
         self.screen_stack[0].query_one(ContentSwitcher).current = name
-        page = self.page(name)
-        (page.view if isinstance(page, TimelinePage) else page).focus()
+        self.page(name).take_keys()
         self._paint()
 
     def page(self, name: str) -> TimelinePage | ProfilePage:
@@ -182,16 +182,13 @@ class ProfileApp(ThemedApp):
         for page in self.screen_stack[0].query(ProfilePage):
             page.look = theme
 
-    def _titles(self) -> list[str]:
-        return [name.capitalize() for name in PAGE_NAMES]
-
     def _head(self) -> ChromeLine:
         state = f"{plural(self._trace.event_count, 'event')}, {units.format_ns(self._trace.end_ns)}"
         current = PAGE_NAMES.index(self._shown)
-        return head_line("neuron-profile", self._titles(), current, self.size.width, state=state)
+        return head_line("neuron-profile", PAGE_TITLES, current, self.size.width, state=state)
 
     def _foot(self) -> ChromeLine:
-        return pages_line(self._titles(), PAGE_NAMES.index(self._shown), _HINTS, self.size.width)
+        return pages_line(PAGE_TITLES, PAGE_NAMES.index(self._shown), _HINTS, self.size.width)
 
     def _paint(self) -> None:
         for name, line in (("head", self._head()), ("foot", self._foot())):
@@ -237,12 +234,12 @@ class ProfileApp(ThemedApp):
         answer = self._search if message.what == "search" else self._go
         self.push_screen(Question(title, placeholder), answer)
 
-    def on_timeline_view_details_requested(self, message: TimelineView.DetailsRequested) -> None:
+    def on_timeline_view_details_requested(self) -> None:
         """Show the details of an event over the page, where they are not beside it."""
         page = self.page(FIRST_PAGE)
-        if isinstance(page, TimelinePage) and page.is_wide:
+        if not isinstance(page, TimelinePage) or page.is_wide:
             return
-        rows = event_details(self._trace, message.event)
+        rows = page.details()
         width = max(len(name) for name, _ in rows)
         text = "\n".join(f"{name.ljust(width)}  {printable(value)}" for name, value in rows)
         self.push_screen(TextScreen("Event", text))

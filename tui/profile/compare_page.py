@@ -10,13 +10,15 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.compare import COMPARED, ChangeKind, compare
-from neurontools.tui.profile.page import ProfileListPage, empty_page
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.page import ProfileGroupsPage, short_name
+from neurontools.tui.profile.step_timelines import StepTimelines, step_rows
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, fit, wrapped
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
+    from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from neurontools.profiler.analysis.compare import GroupChange, ProfileComparison, TimeChange
@@ -36,19 +38,29 @@ _COLUMNS = (
 _ROLES = {ChangeKind.SLOWER: Role.ALERT, ChangeKind.NEW: Role.ALERT, ChangeKind.SAME: Role.DIM}
 
 
-class ComparePage(ProfileListPage):
+class ComparePage(ProfileGroupsPage):
     """Two profiles: the first one given is before, the second after."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "group", "next grouping", show=False),
+        Binding("left,h", "pan(-1)", "earlier", key_display="←/h", show=False),
+        Binding("right,l", "pan(1)", "later", key_display="→/l", show=False),
+        Binding("plus,w,equals_sign", "zoom(1)", "zoom in", key_display="+/w", show=False),
+        Binding("minus,s", "zoom(-1)", "zoom out", key_display="-/s", show=False),
+        Binding("f", "fit", "the whole step", show=False),
     ]
+    DEFAULT_CSS = "ComparePage { layout: vertical; }"
     title = "Compare"
+    groupings = (*COMPARED[-1:], *COMPARED[:-1])
 
     def __init__(self, trace: Trace, look: Theme, *, id: str, other: Trace | None = None) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
+        super().__init__(trace, look, id=id)
         self._other = other
-        self._by = COMPARED[-1]
+        self._middle = 0
+
+    def compose(self) -> ComposeResult:
+        """Make the panes above and below the timelines."""
+        yield LinePane(self.look.styles)
+        yield LinePane(self.look.styles)
 
     @cached_property
     def _found(self) -> ProfileComparison | None:
@@ -56,52 +68,93 @@ class ComparePage(ProfileListPage):
 
     @property
     def _changes(self) -> tuple[GroupChange, ...]:
-        return () if self._found is None else self._found.groups.get(self._by, ())
+        return () if self._found is None else self._found.groups.get(self.by, ())
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return len(self._changes)
 
-    def action_group(self) -> None:
-        """Use the next grouping."""
-        self._by = COMPARED[(COMPARED.index(self._by) + 1) % len(COMPARED)]
-        self.cursor.row = 0
-        self.draw()
+    @cached_property
+    def _steps(self) -> StepTimelines | None:
+        before, after = step_rows(self._trace), step_rows(self._other) if self._other else None
+        return StepTimelines(before, after) if before and after else None
+
+    def action_pan(self, steps: int) -> None:
+        """Move the window of the timelines by eighths of its length."""
+        if self._steps is not None:
+            self._steps.pan(steps)
+
+    def action_zoom(self, direction: int) -> None:
+        """Zoom both timelines."""
+        if self._steps is not None:
+            self._steps.zoom(direction)
+
+    def action_fit(self) -> None:
+        """Show the whole steps."""
+        if self._steps is not None:
+            self._steps.fit()
+
+    def draw(self) -> None:
+        """Draw the verdict, the timelines below it, and the table at the bottom."""
+        width, height = self.size
+        if not (width and height and self.display):
+            return
+        if self._steps is not None and not self._steps.is_attached:
+            self.mount(self._steps, after=self.query(LinePane).first())
+        boxed = is_boxed(width, height)
+        panes = list(self.query(LinePane))
+        verdict = list(self.lines(width, height))[:height]
+        self._middle = self._timeline_lines(height - len(verdict), boxed=boxed)
+        if self._steps is not None:
+            self._steps.set_class(not boxed, "-flat")
+            self._steps.display = self._middle > 0
+            self._steps.styles.height = self._middle
+        panes[0].show(verdict)
+        panes[1].show(self._table(width, height - len(verdict) - self._middle, boxed=boxed))
+        self._top = len(verdict) + self._middle + 2
+
+    def _timeline_lines(self, room: int, *, boxed: bool) -> int:
+        """Return the height of the timelines, at most half of the room."""
+        if self._steps is None:
+            return 0
+        edges = chrome_lines(boxed=boxed)
+        lines = self._steps.fit_lines(room // 2 - edges)
+        return lines + edges if lines else 0
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Return the verdict and the table of changes."""
+        """Return the verdict."""
         found = self._found
         if found is None:
             reason = "One profile is open; comparing needs a second one."
-            return empty_page(self.title, reason, "neuron-profile view BEFORE AFTER", (width, height))
+            return self.no_data(reason, "neuron-profile view BEFORE AFTER")
         boxed = is_boxed(width, height)
         inner = inner_width(width, boxed=boxed)
-        edges = chrome_lines(boxed=boxed)
         head = [
             *_time_lines("device time of a step, modelled", found.device, inner),
             *_time_lines("step, measured", found.step, inner),
         ]
         for text in (*found.reasons, *found.notes):
             head += [fit(((f" {piece}", Role.ALERT),), inner) for piece in wrapped(text, max(inner - 2, 1))]
-        upper = min(len(head) + edges, height)
-        lines = framed(f"Compare: {found.verdict}", head, (width, upper), boxed=boxed)
-        if height - upper <= edges:
-            return lines
-        layout = TableLayout(_COLUMNS, inner)
-        self._top = upper + 2
+        size = width, min(len(head) + chrome_lines(boxed=boxed), height)
+        return [fit(line, width) for line in framed(f"Compare: {found.verdict}", head, size, boxed=boxed)]
+
+    def _table(self, width: int, height: int, *, boxed: bool) -> list[Line]:
+        """Return the table of changes."""
+        edges = chrome_lines(boxed=boxed)
+        if self._found is None or height <= edges:
+            return []
+        layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
         body = [layout.head()]
         body += [
             _line(layout, self._changes[number], selected=number == self.cursor.row)
-            for number in self.cursor.window(self.count, height - upper - edges - 1)
+            for number in self.cursor.window(self.count, height - edges - 1)
         ]
         note = f"{plural(self.count, 'group')}, a step, modelled"
-        title = f"Changes by {self._by}"
+        title = f"Changes by {self.by}"
         foot = "↑↓ select  g group"
-        return [
-            *lines,
-            *framed(title, body, (width, height - upper), note=note, foot=foot, boxed=boxed),
-        ]
+        table = framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)
+        return [fit(line, width) for line in table]
 
 
 def _time_lines(name: str, change: TimeChange | None, width: int) -> list[Line]:

@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.operators import By, group_totals, slowest_event
-from neurontools.tui.profile.page import Asked, ProfileListPage, ShowEvent, empty_page
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.page import Asked, ProfileGroupsPage, ShowEvent, short_name
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
 
-_GROUPINGS = (By.OPERATOR, By.SHAPE, By.LAYER, By.SOURCE, By.ENGINE, By.OPCODE)
 _BAR = 12
 _COLUMNS = (
     TableColumn("name", right=False),
@@ -52,44 +50,40 @@ _ORDERS = {
 _TIME = 2
 
 
-class OperatorsPage(ProfileListPage):
+class OperatorsPage(ProfileGroupsPage):
     """Totals by operator, shape, layer, line, engine or opcode."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "group", "next grouping", show=False),
         Binding("s", "sort", "next sort key", show=False),
         Binding("slash", "filter", "filter", key_display="/", show=False),
     ]
     title = "Operators"
+    groupings = (By.OPERATOR, By.SHAPE, By.LAYER, By.SOURCE, By.ENGINE, By.OPCODE)
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
-        self._by = By.OPERATOR
+        super().__init__(trace, look, id=id)
         self._order = _TIME
         self._filter = ""
         self._groups: dict[By, tuple[GroupTotal, ...]] = {}
+        self._shown: tuple[By, str, int] | None = None
+        self._rows: list[GroupTotal] = []
         self._layout = TableLayout(_COLUMNS, 80)
 
     @property
     def rows(self) -> list[GroupTotal]:
         """The groups in view."""
-        if self._by not in self._groups:
-            self._groups[self._by] = group_totals(self._trace, self._by)
-        wanted = self._filter.casefold()
-        found = [group for group in self._groups[self._by] if wanted in group.name.casefold()]
-        return sorted(found, key=_ORDERS[self._order])
+        if self.by not in self._groups:
+            self._groups[self.by] = group_totals(self._trace, self.by)
+        shown = self.by, self._filter.casefold(), self._order
+        if self._shown != shown:
+            found = [group for group in self._groups[self.by] if shown[1] in group.name.casefold()]
+            self._shown, self._rows = shown, sorted(found, key=_ORDERS[self._order])
+        return self._rows
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return len(self.rows)
-
-    def action_group(self) -> None:
-        """Use the next grouping."""
-        self._by = _GROUPINGS[(_GROUPINGS.index(self._by) + 1) % len(_GROUPINGS)]
-        self.cursor.row = 0
-        self.draw()
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -110,7 +104,7 @@ class OperatorsPage(ProfileListPage):
         """Show the slowest event of the group in the timeline."""
         rows = self.rows
         if rows:
-            event = slowest_event(self._trace, self._by, rows[self.cursor.row].name)
+            event = slowest_event(self._trace, self.by, rows[self.cursor.row].name)
             if event is not None:
                 self.post_message(ShowEvent(event))
 
@@ -128,9 +122,7 @@ class OperatorsPage(ProfileListPage):
         rows = self.rows
         if not rows and not self._filter:
             reason = "The profile has no device records, so no operators."
-            return empty_page(
-                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
-            )
+            return self.no_data(reason)
         boxed = is_boxed(width, height)
         inner = inner_width(width, boxed=boxed)
         self._layout = layout = TableLayout(_COLUMNS, inner)
@@ -143,7 +135,7 @@ class OperatorsPage(ProfileListPage):
         ]
         note = plural(len(rows), "group") + (f" with {self._filter!r}" if self._filter else "") + ", modelled"
         foot = "s sort  g group  / filter  ⏎ slowest in the timeline"
-        title = f"{self.title} by {self._by}"
+        title = f"{self.title} by {self.by}"
         return framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)
 
     def _sort_by(self, column: int) -> None:

@@ -17,14 +17,15 @@ from neurontools.profiler.analysis.bounds import device_bound
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
-from neurontools.tui.profile.page import ProfilePage, empty_page
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.page import ProfilePage, short_name
 from neurontools.tui.widgets.bars import bar, stack_role, stacked_bar
 from neurontools.tui.widgets.charts import wide_chart
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, dotted, fit, fixed, wrapped
 
 if TYPE_CHECKING:
+    from neurontools.profiler.analysis.bounds import DeviceBound
+    from neurontools.profiler.analysis.operators import OperatorTotal
     from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _ADVICE = 3
 _BESIDE = 100
 _MOST_CHART = 10
+_OPERATORS = 100
 _NAMES = {name: name.removesuffix("_ns") for name in PARTS}
 
 
@@ -48,8 +50,7 @@ class ProfileOverviewPage(ProfilePage):
     title = "Overview"
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
+        super().__init__(trace, look, id=id)
         self._advice: list[_Advice] = [_Advice("looking for what to change ...")]
 
     @cached_property
@@ -70,13 +71,19 @@ class ProfileOverviewPage(ProfilePage):
     def _warnings(self) -> tuple[str, ...]:
         return summarise(self._trace).warnings
 
+    @cached_property
+    def _bound(self) -> DeviceBound | None:
+        return device_bound(self._trace)
+
+    @cached_property
+    def _largest(self) -> tuple[OperatorTotal, ...]:
+        return top_operators(self._trace, _OPERATORS)
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the panes, two beside each other where there is room."""
         if self._steps is None:
             reason = "The profile has no executions, so there is no step."
-            return empty_page(
-                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
-            )
+            return self.no_data(reason)
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
         columns = (width // 2, width - width // 2) if width >= _BESIDE else (width, width)
@@ -119,7 +126,7 @@ class ProfileOverviewPage(ProfilePage):
         """Return the operators with most time."""
         found: list[Line] = []
         cells = max(width // 3, 4)
-        for operator in top_operators(self._trace, height):
+        for operator in self._largest[:height]:
             name = fixed(short_name(operator.name), max(width - cells - 38, 8))
             spans: tuple[Span, ...] = (
                 (f" {name} ", Role.PLAIN),
@@ -166,7 +173,7 @@ class ProfileOverviewPage(ProfilePage):
         return found
 
     def _engines(self, width: int) -> list[Line]:
-        bound = device_bound(self._trace)
+        bound = self._bound
         if bound is None:
             return [
                 fit(((" no device times in this profile", Role.DIM),), width),

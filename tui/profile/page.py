@@ -8,6 +8,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widget import Widget
 
+from neurontools.base.text import printable, short_operator
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
+    from neurontools.profiler.analysis.operators import By
+    from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
 
 _WHEEL_ROWS = 3
+CAPTURE = "neuron-run --profile prof -- python train.py"
+
+
+def short_name(name: str) -> str:
+    """Return the name of an operation without what all names share."""
+    return printable(short_operator(name))
 
 
 class ShowEvent(Message):
@@ -49,9 +58,10 @@ class ProfilePage(Widget, can_focus=True):
     DEFAULT_CSS = "ProfilePage { height: 1fr; width: 1fr; }"
     title = ""
 
-    def __init__(self, look: Theme, *, id: str) -> None:  # noqa: A002
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self.look = look
+        self._trace = trace
 
     def key_bindings(self) -> list[BindingType]:
         """Return the keys of the page."""
@@ -65,6 +75,15 @@ class ProfilePage(Widget, can_focus=True):
         """Make the pane."""
         yield LinePane(self.look.styles)
 
+    @property
+    def room(self) -> tuple[int, int]:
+        """Cells and lines of the page."""
+        return self.size.width, self.size.height
+
+    def take_keys(self) -> None:
+        """Let the page have the keys."""
+        self.focus()
+
     def on_show(self) -> None:
         """Draw when the page comes into view."""
         self.draw()
@@ -75,7 +94,7 @@ class ProfilePage(Widget, can_focus=True):
 
     def draw(self) -> None:
         """Draw the page, once it has a size."""
-        width, height = self.size
+        width, height = self.room
         panes = self.query(LinePane)
         if width > 0 and height > 0 and self.display and panes:
             lines = list(self.lines(width, height))[:height]
@@ -84,6 +103,16 @@ class ProfilePage(Widget, can_focus=True):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """Return the lines of the page, at most `height`."""
         raise NotImplementedError
+
+    def no_data(self, reason: str, remedy: str = CAPTURE) -> list[Line]:
+        """Return the page without data: why, and what to run."""
+        width, height = self.size
+        boxed = is_boxed(width, height)
+        inner = inner_width(width, boxed=boxed)
+        body: list[Line] = [fit((), inner)] if height > chrome_lines(boxed=boxed) + 2 else []
+        for text, role in ((reason, Role.PLAIN), (remedy, Role.VALUE)):
+            body += [fit(((f"  {piece}", role),), inner) for piece in wrapped(text, max(inner - 2, 1))]
+        return framed(self.title, body, (width, height), boxed=boxed)
 
 
 class ProfileListPage(ProfilePage):
@@ -99,8 +128,8 @@ class ProfileListPage(ProfilePage):
         Binding("enter", "open", "open the row", key_display="⏎", show=False),
     ]
 
-    def __init__(self, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(trace, look, id=id)
         self.cursor = Cursor()
         self._top = 0
 
@@ -119,8 +148,9 @@ class ProfileListPage(ProfilePage):
 
     def on_click(self, event: events.Click) -> None:
         """Select the row at the pointer; a second click opens it."""
-        number = self.cursor.first + event.y - self._top
-        if not self._top <= event.y or not number < self.count:
+        y = event.screen_y - self.region.y
+        number = self.cursor.first + y - self._top
+        if not self._top <= y or not number < self.count:
             return
         if number == self.cursor.row:
             self.action_open()
@@ -139,12 +169,19 @@ class ProfileListPage(ProfilePage):
         self.action_move(_WHEEL_ROWS)
 
 
-def empty_page(title: str, reason: str, remedy: str, size: tuple[int, int]) -> list[Line]:
-    """Return a page without data: why, and what to run."""
-    width, height = size
-    boxed = is_boxed(width, height)
-    inner = inner_width(width, boxed=boxed)
-    body: list[Line] = [fit((), inner)] if height > chrome_lines(boxed=boxed) + 2 else []
-    for text, role in ((reason, Role.PLAIN), (remedy, Role.VALUE)):
-        body += [fit(((f"  {piece}", role),), inner) for piece in wrapped(text, max(inner - 2, 1))]
-    return framed(title, body, size, boxed=boxed)
+class ProfileGroupsPage(ProfileListPage):
+    """A page with a list of groups: operators, layers, lines and others."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("g", "group", "next grouping", show=False)]
+    groupings: tuple[By, ...]
+    """The first one is shown at first."""
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(trace, look, id=id)
+        self.by = self.groupings[0]
+
+    def action_group(self) -> None:
+        """Use the next grouping."""
+        self.by = self.groupings[(self.groupings.index(self.by) + 1) % len(self.groupings)]
+        self.cursor.row = 0
+        self.draw()

@@ -11,17 +11,16 @@ from neurontools.tui.profile.overview import ProfileOverviewPage
 from neurontools.tui.profile.ranks_page import RanksPage
 from neurontools.tui.profile.roofline_page import RooflinePage
 from neurontools.tui.profile.source_page import SourcePage
+from neurontools.tui.profile.sql_page import SqlPage
 from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.profile.tree_page import TreePage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.profile.page import ProfilePage
     from neurontools.tui.widgets.theme import Theme
 
-_PAGES: dict[str, Callable[..., TimelinePage | ProfilePage]] = {
+_PAGES: dict[str, type[TimelinePage | ProfilePage]] = {
     "overview": ProfileOverviewPage,
     "timeline": TimelinePage,
     "operators": OperatorsPage,
@@ -30,12 +29,14 @@ _PAGES: dict[str, Callable[..., TimelinePage | ProfilePage]] = {
     "memory": MemoryPage,
     "ranks": RanksPage,
     "source": SourcePage,
+    "compare": ComparePage,
+    "sql": SqlPage,
 }
-PAGE_NAMES = (*_PAGES, "compare")
+PAGE_NAMES = tuple(_PAGES)
+PAGE_TITLES = tuple(page.title for page in _PAGES.values())
 
 
 def make_page(name: str, trace: Trace, look: Theme, other: Trace | None = None) -> TimelinePage | ProfilePage:
     """Return a new page; `other` is the profile to compare with."""
-    if name == "compare":
-        return ComparePage(trace, look, id=name, other=other)
-    return _PAGES[name](trace, look, id=name)
+    options = {"other": other} if name == "compare" else {}
+    return _PAGES[name](trace, look, id=name, **options)

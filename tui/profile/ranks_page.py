@@ -11,7 +11,7 @@ from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.ranks import compare_ranks
-from neurontools.tui.profile.page import ProfileListPage, empty_page
+from neurontools.tui.profile.page import ProfileListPage
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.charts import wide_chart
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
@@ -20,9 +20,7 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
     from neurontools.profiler.analysis.ranks import RankReport
-    from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
-    from neurontools.tui.widgets.theme import Theme
 
 _BAR = 20
 _COLUMNS = (
@@ -42,10 +40,6 @@ class RanksPage(ProfileListPage):
 
     title = "Ranks"
 
-    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
-
     @cached_property
     def _report(self) -> RankReport | NeuronToolsError:
         try:
@@ -62,7 +56,7 @@ class RanksPage(ProfileListPage):
         """Return the table and the chart."""
         report = self._report
         if isinstance(report, NeuronToolsError):
-            return empty_page(self.title, report.message, report.remedy or "", (width, height))
+            return self.no_data(report.message, report.remedy or "")
         boxed = is_boxed(width, height)
         inner = inner_width(width, boxed=boxed)
         edges = chrome_lines(boxed=boxed)

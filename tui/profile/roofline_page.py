@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
-
-from textual.binding import Binding
+from typing import TYPE_CHECKING
 
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import By
 from neurontools.profiler.analysis.roofline import roofline
-from neurontools.tui.profile.page import ProfileListPage, empty_page
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.page import ProfileGroupsPage, short_name
 from neurontools.tui.widgets.canvas import ACROSS, DOWN, Canvas
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
-    from textual.binding import BindingType
-
     from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
 
-_KINDS = (By.OPERATOR, By.LAYER, By.SOURCE)
 _COLUMNS = (
     TableColumn("name", right=False),
     TableColumn("time", 10),
@@ -40,48 +34,37 @@ _DECADES = 2
 _UNIT = " flop/B "
 
 
-class RooflinePage(ProfileListPage):
+class RooflinePage(ProfileGroupsPage):
     """Roofs, dots and the list of points."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "group", "operators, layers or lines", show=False),
-    ]
     title = "Roofline"
+    groupings = (By.OPERATOR, By.LAYER, By.SOURCE)
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
-        self._by = By.OPERATOR
+        super().__init__(trace, look, id=id)
         self._known: dict[By, Roofline] = {}
 
     @property
     def roofline(self) -> Roofline:
         """The points and peaks."""
-        if self._by not in self._known:
-            self._known[self._by] = roofline(self._trace, self._by)
-        return self._known[self._by]
+        if self.by not in self._known:
+            self._known[self.by] = roofline(self._trace, self.by)
+        return self._known[self.by]
 
     @property
     def count(self) -> int:
         """Number of points."""
         return len(self.roofline.points)
 
-    def action_group(self) -> None:
-        """Use the next kind of points."""
-        self._by = _KINDS[(_KINDS.index(self._by) + 1) % len(_KINDS)]
-        self.cursor.row = 0
-        self.draw()
-
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the plot with the list beside or below it."""
         found = self.roofline
-        size = (width, height)
         if not found.points:
             reason = "The profile has no device records, so no roofline."
-            return empty_page(self.title, reason, "neuron-run --profile prof -- python train.py", size)
+            return self.no_data(reason)
         if not found.ridge:
             reason = "The peaks of this device are unknown, so there is no roof."
-            return empty_page(self.title, reason, "capture on an instance type of the catalogue", size)
+            return self.no_data(reason, "capture on an instance type of the catalogue")
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
         is_beside = width >= _SIDE
@@ -89,7 +72,7 @@ class RooflinePage(ProfileListPage):
         down = height if is_beside else max(height - min(self.count + 1 + edges, height // 2), edges + 1)
         plot = self._plot(found, inner_width(across, boxed=boxed), down - edges)
         note = f"ridge at {found.ridge:.0f} flop/B, modelled"
-        left = framed(f"Roofline by {self._by}", plot, (across, down), note=note, boxed=boxed)
+        left = framed(f"Roofline by {self.by}", plot, (across, down), note=note, boxed=boxed)
         rest = (width - across, height) if is_beside else (width, height - down)
         right = self._list(found, rest, boxed=boxed)
         self._top = (2 if rest[1] else 0) + (0 if is_beside else down)

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import By, slowest_event
 from neurontools.profiler.analysis.source_lines import source_files
-from neurontools.tui.profile.page import ProfileListPage, ShowEvent, empty_page
+from neurontools.tui.profile.page import ProfileListPage, ShowEvent
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role
@@ -47,8 +47,7 @@ class SourcePage(ProfileListPage):
     title = "Source"
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
+        super().__init__(trace, look, id=id)
         self._at = 0
         self._is_new = True
 
@@ -95,9 +94,7 @@ class SourcePage(ProfileListPage):
         """Return the file."""
         if not self._files:
             reason = "The profile has no lines of source: its operators were not called from a file."
-            return empty_page(
-                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
-            )
+            return self.no_data(reason)
         boxed = is_boxed(width, height)
         layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
         room = height - chrome_lines(boxed=boxed) - 1

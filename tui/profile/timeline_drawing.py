@@ -12,8 +12,7 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from neurontools.base.text import printable
-from neurontools.profiler.capture.format import NO_CORE
+from neurontools.base.text import short_operator
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import EIGHTHS, format_tick, tick_step
 from neurontools.tui.widgets.frames import MARKER
@@ -21,9 +20,9 @@ from neurontools.tui.widgets.lines import BLOCKS, Role, fixed
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
-    from neurontools.profiler.trace.intervals import Codes, Int64s
-    from neurontools.profiler.trace.timeline import Cells, TimelineRow, Viewport
-    from neurontools.profiler.trace.trace import Trace, TraceRow
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
+    from neurontools.profiler.trace.timeline import Cells, Viewport
+    from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.theme import Theme
 
 PLAIN = Style()
@@ -50,16 +49,13 @@ _COLOURS = (
 )
 _BLOCK_STYLES = tuple(Style(color=colour) for colour in _COLOURS)
 _NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOURS)
+_FADED = Style(color="#56616c")
 _FOUND = Style(underline=True, bold=True)
 _MONOCHROME = Style(reverse=True)
 _RANGE = Style(reverse=True)
+_DIMMED = 2 * len(_COLOURS)
 _TICK_CELLS = 12
 _FULL = re.compile(f"█{{{_NAME_CELLS},}}")
-
-
-def as_times(*times: int) -> Int64s:
-    """Return times as an array."""
-    return np.array(times, dtype=np.int64)
 
 
 def label_of(text: str) -> list[Segment]:
@@ -91,7 +87,8 @@ class Drawing:
         trace: the events.
         selected: number of the selected event, or NO_EVENT.
         looks: by action, from `looks_of`.
-        marked: numbers of other events to point out, such as those that the selected one depends on.
+        marked: numbers of other events to point out: those that the selected one waited for, or that wait for it.
+        path: by action, whether it stays bright; None for all.
         blank: what cells show in which nothing happened.
         colours: whether operations get colours.
     """
@@ -99,28 +96,23 @@ class Drawing:
     trace: Trace
     selected: int
     looks: Int64s
-    marked: frozenset[int]
+    marked: Int64s
+    path: Mask | None
     blank: str
     colours: bool
 
 
-def short_name(name: str) -> str:
-    """Return the name of an operation without what all names share."""
-    return printable(name.removeprefix("aten.").removesuffix(".default"))
-
-
-def row_lines(drawing: Drawing, row: TraceRow, cells: Cells, lines: int) -> list[list[Segment]]:
+def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> list[list[Segment]]:
     """Return a row's cells, from top to bottom; neighbours of one style are one segment.
 
     Args:
         drawing: how.
-        row: whose cells they are.
         cells: the contents.
+        actions: of the cells' events.
         lines: how high; above one, the upper eighth stays empty, so that rows stay apart.
     """
     full = EIGHTHS * lines - (1 if lines > 1 else 0)
     heights, events = cells.heights(full), cells.event
-    actions = row.events.at(np.maximum(events - row.first, 0)).action
     texts = []
     for above in range(lines - 1, -1, -1):
         levels = np.clip(heights - EIGHTHS * above, 0, EIGHTHS).tolist()
@@ -144,9 +136,13 @@ def row_lines(drawing: Drawing, row: TraceRow, cells: Cells, lines: int) -> list
 
 def _runs(drawing: Drawing, events: Int64s, actions: Codes) -> list[int]:
     """Return the edges of runs of cells with one style; events with room for a name have a run of their own."""
-    look = np.where(events == NO_EVENT, -1, drawing.looks[actions])
-    for event in (drawing.selected, *drawing.marked):
-        look = np.where((events == event) & (events != NO_EVENT), event + len(_COLOURS) * 2, look)
+    look = drawing.looks[actions]
+    if drawing.path is not None:
+        look = np.where(drawing.path[actions], look, look + _DIMMED)
+    if drawing.selected != NO_EVENT:
+        own = (events == drawing.selected) | np.isin(events, drawing.marked)
+        look = np.where(own, events + 2 * _DIMMED, look)
+    look = np.where(events == NO_EVENT, -1, look)
     other: Int64s = np.flatnonzero(np.diff(events)) + 1
     starts = np.concatenate(([0], other))
     ends = np.concatenate((other, [len(events)]))
@@ -162,7 +158,7 @@ def _named(name: str, text: str, block: Style, named: Style) -> list[Segment]:
     if full is None:
         return [Segment(text, block)]
     first, last = full
-    name = fixed(short_name(name), last - first)
+    name = fixed(short_operator(name), last - first)
     return [Segment(text[:first], block), Segment(name, named), Segment(text[last:], block)]
 
 
@@ -188,6 +184,8 @@ def _styles(drawing: Drawing, event: int, action: int) -> tuple[Style, Style]:
         return block + _SELECTED_BLOCK, named + _SELECTED_NAME
     if look >= len(_COLOURS) or event in drawing.marked:
         return block + _FOUND, named + _FOUND
+    if drawing.path is not None and not drawing.path[action]:
+        return (_FADED, _FADED) if drawing.colours else (block + DIM, block + DIM)
     return block, named
 
 
@@ -223,24 +221,3 @@ def axis_text(axis: Axis, view: Viewport) -> str:
             text[column : column + len(mark)] = mark
             free = column + len(mark) + 1
     return "".join(text)
-
-
-def heading_of(row: TimelineRow) -> str:
-    """Return the heading above the rows of a core and clock."""
-    clock = "wall clock, measured" if row.row.track.measured else "device clock, modelled"
-    core = "" if row.row.nc == NO_CORE else f" NC{row.row.nc}"
-    return f"{row.row.process_label}{core}: {clock}"
-
-
-def line_contents(rows: tuple[TimelineRow, ...], shown: list[int]) -> list[str | int]:
-    """Return what the parts of the timeline are, top to bottom: a heading, or a row by its index."""
-    found: list[str | int] = []
-    known: tuple[int, int, bool] | None = None
-    for number in shown:
-        row = rows[number].row
-        key = (row.process, row.nc, row.track.measured)
-        if key != known:
-            known = key
-            found.append(heading_of(rows[number]))
-        found.append(number)
-    return found

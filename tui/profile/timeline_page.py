@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.containers import Horizontal
+from textual.worker import Worker, WorkerState
 
 from neurontools.base import units
+from neurontools.base.text import short_operator
+from neurontools.errors import NeuronToolsError
+from neurontools.profiler.analysis.dependencies import Dependencies, order_details
 from neurontools.profiler.analysis.ranges import range_statistics, row_uses
 from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.timeline import TimelineView
-from neurontools.tui.profile.timeline_drawing import as_times, short_name
+from neurontools.tui.profile.timeline_state import as_times
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import framed, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
@@ -28,10 +33,11 @@ if TYPE_CHECKING:
 WIDE = 120
 _DETAILS_SHARE = 4
 _LEAST_DETAILS, _MOST_DETAILS = 40, 56
-_LABEL = 12
+_LABEL = 15
+_LEAST_NUMBERS = 8
 _LEFT_OUT = frozenset({"clock", "process"})
 _OPERATORS = 12
-FOOT = "←→ move  + - zoom  f fit  c clock  tab event  [ ] range  / search  ⏎ details"
+FOOT = "←→ move  + - zoom  tab event  < > follow  p path  z fold  c clock  / search"
 
 
 class TimelinePage(Horizontal):
@@ -52,6 +58,10 @@ class TimelinePage(Horizontal):
         self._trace = trace
         self._look = look
         self._statistics: RangeStatistics | None = None
+        self._dependencies = Dependencies(trace)
+        self._reading: set[str] = set()
+        self._looked_up = NO_EVENT
+        self._problem = ""
 
     def compose(self) -> ComposeResult:
         """Make the timeline and the pane beside it."""
@@ -65,6 +75,10 @@ class TimelinePage(Horizontal):
     def view(self) -> TimelineView:
         """The timeline."""
         return self.query_one(TimelineView)
+
+    def take_keys(self) -> None:
+        """Let the timeline have the keys."""
+        self.view.focus()
 
     @property
     def is_wide(self) -> bool:
@@ -84,7 +98,40 @@ class TimelinePage(Horizontal):
 
     def on_timeline_view_changed(self) -> None:
         """Show what is selected now."""
+        self._look_up()
         self.draw()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Show the dependencies of a program that was read."""
+        if event.state is WorkerState.SUCCESS:
+            self.on_timeline_view_changed()
+
+    def details(self) -> tuple[tuple[str, str], ...]:
+        """Return names and values of the selected event as text."""
+        found = event_details(self._trace, self.view.state.selected_event)
+        if self.view.order is not None:
+            return found + order_details(self._trace, self.view.order)
+        return (*found, ("critical path", self._problem)) if self._problem else found
+
+    def _look_up(self) -> None:
+        """Point out the dependencies of the selected event; those of another program are read in a thread."""
+        event = self.view.state.selected_event
+        if event == self._looked_up:
+            return
+        order, self._problem = None, ""
+        program = "" if event == NO_EVENT else self._dependencies.program_of(event)
+        if program and not self._dependencies.is_read(program):
+            self._problem = "reading the program ..."
+            if program not in self._reading:
+                self._reading.add(program)
+                self.run_worker(partial(self._dependencies.read, program), thread=True)
+        elif program:
+            try:
+                order = self._dependencies.of_event(event)
+            except NeuronToolsError as error:
+                self._problem = f"unknown: {error.message}"
+        self._looked_up = event if not program or self._dependencies.is_read(program) else NO_EVENT
+        self.view.show_order(order)
 
     def draw(self) -> None:
         """Draw the details."""
@@ -98,19 +145,19 @@ class TimelinePage(Horizontal):
         inner = width - 2
         event = self._event_lines(inner)
         title, note, numbers = self._numbers(inner)
-        room = height - len(numbers) - 2
-        upper = max(min(len(event) + 2, height), room) if numbers else height
+        room = height - min(len(numbers), _LEAST_NUMBERS) - 2
+        upper = max(min(len(event) + 2, room), height - len(numbers) - 2)
         lower = height - upper
         lines = framed("Event", event, (width, upper))
         return [*lines, *framed(title, numbers, (width, lower), note=note)] if lower > 2 else lines
 
     def _event_lines(self, width: int) -> list[Line]:
-        event = self.view.selected_event
+        event = self.view.state.selected_event
         if event == NO_EVENT:
             hint = "tab or a click selects an event"
             return [fit(((f" {hint}", Role.DIM),), width)]
         found: list[Line] = []
-        for name, value in event_details(self._trace, event):
+        for name, value in self.details():
             if name not in _LEFT_OUT:
                 text = value.partition(" (")[0] if name in {"start", "duration"} else value
                 found += fact_lines(name, text, width, _LABEL)
@@ -118,7 +165,7 @@ class TimelinePage(Horizontal):
 
     def _numbers(self, width: int) -> tuple[str, str, list[Line]]:
         """Return title, note and lines about the selected range, else about the window."""
-        view = self.view
+        view = self.view.state
         first, last = view.range_ns
         device_only = view.axis.is_device
         begin, end = view.axis.clock(view.axis.positions(as_times(first, last))).tolist()
@@ -137,7 +184,7 @@ class TimelinePage(Horizontal):
         lines.append(fit(((" operators that touch it", Role.HEAD),), width))
         for operator in known.operators:
             time = units.format_ns(operator.total_ns).rjust(10)
-            name = fixed(short_name(operator.name), max(width - 20, 8))
+            name = fixed(short_operator(operator.name), max(width - 20, 8))
             lines.append(
                 fit(
                     ((f" {name} ", Role.PLAIN), (f"{operator.count:>6}", Role.DIM), (time, Role.VALUE)), width

@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import UNKNOWN
 from neurontools.profiler.analysis.tree import TreeKind, tree
-from neurontools.tui.profile.page import ProfilePage, empty_page
-from neurontools.tui.profile.timeline_drawing import short_name
+from neurontools.tui.profile.page import ProfilePage, short_name
 from neurontools.tui.widgets.bars import CELLS, bar
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, fit, fixed
@@ -53,8 +52,7 @@ class TreePage(ProfilePage):
     title = "Tree"
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
+        super().__init__(trace, look, id=id)
         self._kind = TreeKind.LAYER
         self._trees: dict[TreeKind, TreeNode] = {}
         self._path: _Path = ()
@@ -135,9 +133,7 @@ class TreePage(ProfilePage):
             self._start()
         if not self.root.children:
             reason = "The profile has no device records, so no tree."
-            return empty_page(
-                self.title, reason, "neuron-run --profile prof -- python train.py", (width, height)
-            )
+            return self.no_data(reason)
         boxed = is_boxed(width, height)
         inner = inner_width(width, boxed=boxed)
         self._inset = 1 if boxed else 0

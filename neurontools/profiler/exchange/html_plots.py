@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from neurontools.base.text import printable
+from neurontools.base.text import printable, short_operator
 from neurontools.base.units import format_count, format_ns
 from neurontools.profiler.trace.timeline import tick_step
 
@@ -183,6 +183,6 @@ def _names(axes: _Axes, points: Sequence[RooflinePoint]) -> list[str]:
         if left > _WIDTH - 200:
             left, anchor = left - 22, "end"
         found.append(
-            f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{text_of(point.name.removeprefix("aten.").removesuffix(".default")[:28])}</text>'
+            f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{text_of(short_operator(point.name)[:28])}</text>'
         )
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.query.columns import ColumnTable
 from neurontools.profiler.query.tables import TABLES, by_column, connect, create_tables, insert
 from neurontools.profiler.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _STEP = (
     "process_id BIGINT, rank INTEGER, number BIGINT, start_ns BIGINT, duration_ns BIGINT, is_first BOOLEAN, "
@@ -35,6 +39,14 @@ class SchemaColumn:
     table: str
     column: str
     type: str
+
+
+class SqlRows(NamedTuple):
+    """The first rows of a result, with Python's own types; whether there are more."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    is_cut: bool
 
 
 class SqlSession:
@@ -77,22 +89,30 @@ class SqlSession:
         Raises:
             ProfileError: it is not valid SQL, or names a table or column that does not exist.
         """
-        import duckdb
-
-        try:
+        with _one_line_errors():
             done = self._connection.execute(text)
-            described = done.description or ()
+            described = (done and done.description) or ()
             found = done.fetchnumpy() if described else {}
-        except duckdb.Error as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ProfileError(
-                f"the query failed: {reason}",
-                "neuron-profile sql --show-profile-schema lists tables and columns",
-            ) from error
         # Sums of int64 are 128 bits wide, which numpy has only as floats.
         wide = [name for name, kind, *_ in described if str(kind) == "HUGEINT"]
         exact = {name: found[name].astype(np.int64) for name in wide if np.all(np.abs(found[name]) < _EXACT)}
         return ColumnTable(found | exact)
+
+    def rows(self, text: str, limit: int) -> SqlRows:
+        """Return at most `limit` rows of the result of a query; the others are not computed where that is possible.
+
+        Raises:
+            ProfileError: as in `query`.
+        """
+        with _one_line_errors():
+            done = self._connection.execute(text)
+            described = (done and done.description) or ()
+            found = done.fetchmany(limit + 1) if described else []
+        return SqlRows(tuple(column[0] for column in described), tuple(found[:limit]), len(found) > limit)
+
+    def interrupt(self) -> None:
+        """Stop the query that another thread waits for."""
+        self._connection.interrupt()
 
     def schema(self) -> tuple[SchemaColumn, ...]:
         """Return the columns of all tables, table after table."""
@@ -101,6 +121,24 @@ class SqlSession:
             described = self._connection.execute(f'DESCRIBE "{name}"').fetchall()
             found += [SchemaColumn(name, row[0], row[1]) for row in described]
         return tuple(found)
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn errors of DuckDB into ours.
+
+    Raises:
+        ProfileError: a query is not valid SQL, or names a table or column that does not exist.
+    """
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ProfileError(
+            f"the query failed: {reason}", "neuron-profile sql --show-profile-schema lists tables and columns"
+        ) from error
 
 
 def empty_trace() -> Trace:

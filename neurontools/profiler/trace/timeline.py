@@ -16,7 +16,9 @@ from neurontools.errors import UsageError
 from neurontools.profiler.trace.rows import NO_EVENT
 
 if TYPE_CHECKING:
-    from neurontools.profiler.trace.intervals import Int64s, Mask
+    from collections.abc import Sequence
+
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
 
@@ -81,6 +83,10 @@ class TimelineRow:
         event = self._or_running(self.row.events.longest(opened), edges, opened)
         return Cells(busy, width, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
 
+    def actions(self, cells: Cells) -> Codes:
+        """Return the actions of the events of cells; any where there is none."""
+        return self.row.events.at(np.maximum(cells.event - self.row.first, 0)).action
+
     def event_at(self, time_ns: int) -> int:
         """Return the event that runs at a time, else the next event, else the last."""
         return self.row.events.at_time(time_ns) + self.row.first
@@ -100,6 +106,27 @@ class TimelineRow:
         own_block = events.at(np.maximum(event, 0))
         own = np.minimum(own_block.duration, right - own_block.start)
         return np.where((covered > 0) & ((event == NO_EVENT) | (covered > own)), running, event)
+
+
+def busiest(rows: Sequence[TimelineRow], edges: Int64s, widths: Int64s | None = None) -> tuple[Cells, Codes]:
+    """Return what the cells of a line show that stands for rows, each cell that of the busiest row, and its actions.
+
+    Args:
+        rows: one or more.
+        edges: as in `TimelineRow.cells`.
+        widths: likewise.
+    """
+    found = [row.cells(edges, widths) for row in rows]
+    actions = [row.actions(cells) for row, cells in zip(rows, found, strict=True)]
+    if len(rows) == 1:
+        return found[0], actions[0]
+    busy = np.stack([cells.busy_ns for cells in found])
+    events = np.stack([cells.event for cells in found])
+    # An event too short for a busy nanosecond is more than nothing.
+    chosen = np.argmax(2 * busy + (events != NO_EVENT), axis=0)
+    at = np.arange(busy.shape[1])
+    cells = Cells(busy[chosen, at], found[0].width_ns, events[chosen, at])
+    return cells, np.stack(actions)[chosen, at]
 
 
 def tick_step(span_ns: int, ticks: int) -> int:

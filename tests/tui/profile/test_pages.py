@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace.load import load
 from neurontools.tui.profile.app import ProfileApp
 from neurontools.tui.profile.pages import PAGE_NAMES
+from neurontools.tui.profile.step_timelines import StepTimelines
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.lines import text_of, width_of
+from neurontools.tui.widgets.lines import BLOCKS, text_of, width_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +31,8 @@ def key_of(name: str) -> str:
 
 
 def shown(pilot: Pilot[None], name: str) -> list[str]:
-    return [text_of(line) for line in pilot.app.query_one(f"#{name} LinePane", LinePane).lines]
+    panes = pilot.app.query(f"#{name} LinePane").results(LinePane)
+    return [text_of(line) for pane in panes for line in pane.lines]
 
 
 async def lines_of(trace: Trace, name: str, *keys: str, size: tuple[int, int] = (120, 40)) -> list[str]:
@@ -73,10 +76,10 @@ async def test_enter_shows_the_slowest_event_of_an_operator_in_the_timeline(trac
     async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
         await pilot.press(key_of("operators"), "enter")
         view = pilot.app.query_one(TimelineView)
-        event = trace.event(view.selected_event)
+        event = trace.event(view.state.selected_event)
         assert (event.action.name, event.duration) == ("aten.mm", 9_000)
         assert view.has_focus
-        assert view.view.span_ns == 4 * 9_000
+        assert view.state.view.span_ns == 4 * 9_000
 
 
 async def test_a_head_is_clicked_to_sort(trace: Trace) -> None:
@@ -139,6 +142,55 @@ async def test_two_profiles_are_compared(trace: Trace, home: Path, maker: Maker)
         row = next(line for line in shown(pilot, "compare") if "relu" in line)
         assert "slower" in row
         assert "x2.00" in row
+
+
+async def test_steady_steps_of_both_runs_start_at_the_left_edge_on_one_scale(
+    trace: Trace, home: Path, maker: Maker
+) -> None:
+    class Longer(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            return (*super().mlp(), self.operation("aten.tanh", "Scalar", 30_000, 20_000))
+
+        def neff(self, operations: tuple[object, ...] | None = None, total_ns: int = 50_000) -> bytes:
+            found: bytes = super().neff(operations, total_ns)
+            return found
+
+    Longer().finished(home / "after", ncs=(0, 1))
+    async with ProfileApp(trace, load(str(home / "after"))).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("compare"))
+        view = pilot.app.query_one(StepTimelines)
+
+        def busy_columns(name: str) -> tuple[list[int], list[int]]:
+            lines = [view.render_line(y).text for y in range(view.size.height)]
+            at = next(number for number, line in enumerate(lines) if name in line)
+            found = [[x for x, cell in enumerate(line) if x >= 16 and cell in BLOCKS] for line in lines]
+            following = next(at for at in range(at + 1, len(lines)) if "after" in lines[at])
+            return found[at], found[following]
+
+        before, after = busy_columns("Tensor")
+        assert before[0] == after[0]
+        assert 100_000 <= view.view.total_ns < 105_000
+        before, after = busy_columns("Scalar")
+        assert max(after) > max(before) + 20
+        whole = view.view
+        await pilot.press("plus", "right")
+        assert view.view.span_ns == whole.span_ns // 2
+        assert view.view.start_ns > whole.start_ns
+        await pilot.press("f")
+        assert view.view == whole
+        table = pilot.app.query("#compare LinePane").last(LinePane)
+        line = next(y for y, row in enumerate(table.lines) if "tanh" in text_of(row))
+        await pilot.click("#compare", offset=(10, table.region.y - 1 + line))
+        assert table.lines[line][1][0].startswith("▌")
+
+
+async def test_a_run_without_device_times_has_no_timelines(trace: Trace, home: Path, maker: Maker) -> None:
+    options = CaptureOptions(device=DeviceProfile.OFF)
+    maker.finished(home / "after", options, ncs=(0, 1))
+    async with ProfileApp(trace, load(str(home / "after"))).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("compare"), "plus", "left", "f")
+        assert not pilot.app.query(StepTimelines)
+        assert "Compare: " in shown(pilot, "compare")[0]
 
 
 async def test_memory_without_allocations_says_so(trace: Trace) -> None:

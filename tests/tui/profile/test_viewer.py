@@ -12,7 +12,7 @@ from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.timeline import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
-from neurontools.tui.profile.timeline_drawing import as_times
+from neurontools.tui.profile.timeline_state import as_times
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line
 from neurontools.tui.widgets.screens import TextScreen
@@ -38,7 +38,7 @@ def text_of(view: TimelineView) -> str:
 
 
 def name_of(view: TimelineView) -> str:
-    return view.trace.event(view.selected_event).action.name
+    return view.state.trace.event(view.state.selected_event).action.name
 
 
 async def test_the_timeline_opens_on_one_steady_step_in_device_time(trace: Trace) -> None:
@@ -48,27 +48,27 @@ async def test_the_timeline_opens_on_one_steady_step_in_device_time(trace: Trace
         assert "pid 4242 NC0: device clock, modelled" in text
         assert "wall clock" not in text
         assert "step 3, 100.0 us to 150.0 us" in text
-        assert 50_000 < view.view.span_ns < 52_000
+        assert 50_000 < view.state.view.span_ns < 52_000
         await pilot.press("f")
-        assert (view.view.start_ns, view.view.end_ns) == (0, view.axis.total_ns)
-        assert view.axis.total_ns < trace.end_ns // 10
+        assert (view.state.view.start_ns, view.state.view.end_ns) == (0, view.state.axis.total_ns)
+        assert view.state.axis.total_ns < trace.end_ns // 10
 
 
 async def test_the_wall_clock_shows_measured_rows_too_and_keeps_what_is_in_view(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
         await pilot.press("plus", "plus")
-        before = view.range_ns
+        before = view.state.range_ns
         await pilot.press("c")
-        assert view.range_ns == before
+        assert view.state.range_ns == before
         text = text_of(view)
         assert "pid 4242 NC0: wall clock, measured" in text
         assert "pid 4242 NC0: device clock, modelled" in text
         await pilot.press("f", "f")
         assert "112 events start here" in text_of(view)
-        assert (view.view.start_ns, view.view.end_ns) == (0, trace.end_ns)
+        assert (view.state.view.start_ns, view.state.view.end_ns) == (0, trace.end_ns)
         await pilot.press("c")
-        assert view.axis.is_device
+        assert view.state.axis.is_device
 
 
 async def test_a_gap_between_executions_is_a_marked_band(trace: Trace) -> None:
@@ -82,7 +82,7 @@ async def test_a_range_has_statistics(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
         view = view_of(pilot)
         await pilot.press("j", "tab", "left_square_bracket", "tab", "right_square_bracket")
-        first, last = view.range or (0, 0)
+        first, last = view.state.range or (0, 0)
         assert last - first == 15_500 + 5_000 - 4_000
         assert "range 16.50 us from 104.0 us" in text_of(view)
         details = "\n".join(
@@ -92,7 +92,7 @@ async def test_a_range_has_statistics(trace: Trace) -> None:
         assert re.search(r"NC0 Tensor.* 84.8%", details)
         assert re.search(r"mm +2 +14.00 us", details)
         await pilot.press("escape", "escape")
-        assert view.range is None
+        assert view.state.range is None
 
 
 async def test_details_stand_beside_a_wide_timeline(trace: Trace) -> None:
@@ -110,35 +110,35 @@ async def test_dragging_moves_the_window_and_with_shift_selects_a_range(trace: T
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
         await pilot.press("plus", "plus")
-        start, cell = view.view.start_ns, view.view.ns_per_cell
+        start, cell = view.state.view.start_ns, view.state.view.ns_per_cell
         await pilot.mouse_down(TimelineView, offset=(50, 6))
         await pilot.hover(TimelineView, offset=(40, 6))
         await pilot.mouse_up(TimelineView, offset=(40, 6))
-        assert view.view.start_ns == start + int(10 * cell)
-        assert view.range is None
+        assert view.state.view.start_ns == start + int(10 * cell)
+        assert view.state.range is None
         await pilot.mouse_down(TimelineView, offset=(30, 6), shift=True)
         await pilot.hover(TimelineView, offset=(40, 6))
         await pilot.mouse_up(TimelineView, offset=(40, 6), shift=True)
-        first, last = view.range or (0, 0)
-        assert view.view.column_of(last) - view.view.column_of(first) == 10
-        assert view.selected_event == NO_EVENT
+        first, last = view.state.range or (0, 0)
+        assert view.state.view.column_of(last) - view.state.view.column_of(first) == 10
+        assert view.state.selected_event == NO_EVENT
 
 
 async def test_zoom_pan_and_fit(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
-        whole = view.view
+        whole = view.state.view
         await pilot.press("plus", "w")
-        assert view.view.span_ns == whole.span_ns // 4
-        start = view.view.start_ns
+        assert view.state.view.span_ns == whole.span_ns // 4
+        start = view.state.view.start_ns
         await pilot.press("right", "l")
-        assert view.view.start_ns == start + 2 * (view.view.span_ns // 8)
+        assert view.state.view.start_ns == start + 2 * (view.state.view.span_ns // 8)
         await pilot.press("left", "h")
-        assert view.view.start_ns == start
+        assert view.state.view.start_ns == start
         await pilot.press("minus", "s", "s", "s")
-        assert 4 * whole.span_ns - view.view.span_ns <= 4
+        assert 4 * whole.span_ns - view.state.view.span_ns <= 4
         await pilot.press("w", "f")
-        assert view.view == whole
+        assert view.state.view == whole
 
 
 async def test_tab_walks_over_events_and_keeps_them_visible(trace: Trace) -> None:
@@ -146,26 +146,26 @@ async def test_tab_walks_over_events_and_keeps_them_visible(trace: Trace) -> Non
         view = view_of(pilot)
         await pilot.press("j", "tab")
         assert name_of(view) == "aten.mm"
-        first = view.selected_event
+        first = view.state.selected_event
         await pilot.press(*["plus"] * 10)
         await pilot.press("tab", "tab")
-        assert view.selected_event == first + 2
-        start = view.axis.positions(as_times(trace.event(first + 2).start))[0]
-        assert view.view.start_ns <= start < view.view.end_ns
+        assert view.state.selected_event == first + 2
+        start = view.state.axis.positions(as_times(trace.event(first + 2).start))[0]
+        assert view.state.view.start_ns <= start < view.state.view.end_ns
         await pilot.press("shift+tab")
-        assert view.selected_event == first + 1
+        assert view.state.selected_event == first + 1
         await pilot.press("escape")
-        assert view.selected_event == NO_EVENT
+        assert view.state.selected_event == NO_EVENT
 
 
 async def test_rows_scroll_with_the_selected_one(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 12)) as pilot:
         view = view_of(pilot)
         await pilot.press(*["down"] * 30)
-        assert view.selected_row == len(view.timeline.rows) - 1
+        assert view.state.selected_row == len(view.state.timeline.rows) - 1
         assert " DMA " in text_of(view)
         await pilot.press(*["k"] * 30)
-        assert view.selected_row == 2
+        assert view.state.selected_row == 2
         assert "Model" in text_of(view)
         assert "pid 4242 NC0: device clock" in text_of(view)
 
@@ -176,9 +176,9 @@ async def test_search_with_next_and_previous(trace: Trace) -> None:
         await pilot.press("f", "slash", *"RELU", "enter")
         assert name_of(view) == "aten.relu"
         assert "/RELU: 1 of 10 hits" in text_of(view)
-        first = view.selected_event
+        first = view.state.selected_event
         await pilot.press("n")
-        assert view.selected_event != first
+        assert view.state.selected_event != first
         assert "2 of 10 hits" in text_of(view)
         await pilot.press("N", "N")
         assert "10 of 10 hits" in text_of(view)
@@ -192,12 +192,12 @@ async def test_go_to_a_time(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(80, 24)) as pilot:
         view = view_of(pilot)
         await pilot.press("plus", "plus", "g", *"110us", "enter")
-        middle = view.view.start_ns + view.view.span_ns // 2
-        assert view.axis.clock(as_times(middle)).tolist() == [110_000]
-        before = view.view
+        middle = view.state.view.start_ns + view.state.view.span_ns // 2
+        assert view.state.axis.clock(as_times(middle)).tolist() == [110_000]
+        before = view.state.view
         await pilot.press("g", *"soon", "enter")
         await pilot.press("g", "escape")
-        assert view.view == before
+        assert view.state.view == before
 
 
 async def test_details_show_the_event(trace: Trace) -> None:
@@ -236,15 +236,15 @@ async def test_a_click_selects_and_the_wheel_zooms_at_the_pointer(trace: Trace) 
         for nothing_there in ((40, 2), (3, 4)):
             await pilot.click(TimelineView, offset=nothing_there)
             assert name_of(view) == "aten.mm"
-        span = view.view.span_ns
+        span = view.state.view.span_ns
         wheel = {"delta_x": 0, "delta_y": 0, "button": 0, "shift": False, "meta": False, "ctrl": False}
         view.post_message(MouseScrollUp(view, x=79, y=2, **wheel))
         await pilot.pause()
-        assert view.view.span_ns == span // 2
-        assert view.view.start_ns > 0
+        assert view.state.view.span_ns == span // 2
+        assert view.state.view.start_ns > 0
         view.post_message(MouseScrollDown(view, x=79, y=2, **wheel))
         await pilot.pause()
-        assert span - view.view.span_ns < 2
+        assert span - view.state.view.span_ns < 2
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (200, 60)])
@@ -255,7 +255,7 @@ async def test_any_size_draws_whole_lines(trace: Trace, size: Size) -> None:
         for y in range(view.size.height):
             assert view.render_line(y).cell_length == view.size.width
         await pilot.resize_terminal(100, 30)
-        while view.view.columns != 100 - 16:  # the limit of time of a test ends this otherwise
+        while view.state.view.columns != 100 - 16:  # the limit of time of a test ends this otherwise
             await pilot.pause()
         assert text_of(view)
 
