@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.memory import core_memory, on_chip_use
 from neurontools.profiler.analysis.programs import busiest_program
-from neurontools.tui.profile.page import ProfileListPage, empty_page
-from neurontools.tui.widgets.bars import bar
+from neurontools.tui.profile.page import ProfileListPage
+from neurontools.tui.profile.timeline_groups import short_label
+from neurontools.tui.widgets.bars import bar, blocks
 from neurontools.tui.widgets.charts import wide_chart
-from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role, fit, wrapped
+from neurontools.tui.widgets.cursor import Cursor
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed, row
+from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from textual import events
+    from textual.binding import BindingType
 
     from neurontools.profiler.analysis.memory import MemoryCurve, OnChipUse
     from neurontools.profiler.trace.trace import Trace
@@ -34,17 +40,24 @@ _COLUMNS = (
     TableColumn("size", 10),
     TableColumn("", _BAR, right=False, rank=3),
 )
+_LIST = 46
+_LISTED_FROM = 100
 _NOTHING = "No device memory was recorded: the profile has no allocations."
 
 
 class MemoryPage(ProfileListPage):
-    """Memory of one core, chosen by the cursor keys where there are several."""
+    """Memory of one core, with all cores beside it."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab,n", "core(1)", "next core", key_display="Tab", show=False),
+        Binding("shift+tab,N", "core(-1)", "previous core", key_display="⇧Tab", show=False),
+    ]
     title = "Memory"
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
-        super().__init__(look, id=id)
-        self._trace = trace
+        super().__init__(trace, look, id=id)
+        self._chosen = Cursor()
+        self._list_lines = 0
 
     @cached_property
     def _cores(self) -> tuple[MemoryCurve, ...]:
@@ -64,13 +77,32 @@ class MemoryPage(ProfileListPage):
     @property
     def count(self) -> int:
         """Number of rows: what was alive at the peak."""
-        return len(self._cores[0].owners) if self._cores else 0
+        return len(self._core.owners) if self._cores else 0
+
+    @property
+    def _core(self) -> MemoryCurve:
+        return self._cores[self._chosen.row]
+
+    def action_core(self, step: int) -> None:
+        """Show another core; after the last the first."""
+        if self._cores:
+            self._chosen.row = (self._chosen.row + step) % len(self._cores)
+            self.cursor.row = 0
+        self.draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Show the core that is clicked, or select a row."""
+        x, y = event.screen_x - self.region.x, event.screen_y - self.region.y
+        number = self._chosen.first + y - 1
+        if 0 < y < self._list_lines + 1 and x >= self.size.width - _LIST and number < len(self._cores):
+            self.action_core(number - self._chosen.row)
+            return
+        super().on_click(event)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the panes."""
         if not self._cores and isinstance(self._on_chip, str):
-            remedy = "neuron-run --profile prof -- python train.py"
-            return empty_page(self.title, f"{_NOTHING} SBUF: {self._on_chip}.", remedy, (width, height))
+            return self.no_data(f"{_NOTHING} SBUF: {self._on_chip}.")
         boxed = is_boxed(width, height)
         third = max(height // 3, 4)
         self._top = third + 2
@@ -86,13 +118,50 @@ class MemoryPage(ProfileListPage):
         if not self._cores:
             text = [fit(((f" {piece}", Role.DIM),), inner) for piece in wrapped(_NOTHING, inner - 2)]
             return framed("Device memory", text, size, boxed=boxed)
-        core = self._cores[0]
-        times = np.linspace(0, self._trace.end_ns, 2 * inner).astype(np.int64)
-        shares = (core.at(times) / max(core.peak_bytes, 1)).tolist()
+        has_list = len(self._cores) > 1 and size[0] >= _LISTED_FROM
+        self._list_lines = room if has_list else 0
+        across = size[0] - _LIST if has_list else size[0]
+        inner = inner_width(across, boxed=boxed)
+        core = self._core
+        shares = self._shares(core, 2 * inner, core.peak_bytes)
         peak = f"peak {units.format_size(core.peak_bytes)} at {units.format_ns(core.peak_ns)}"
-        note = f"{peak}, measured"
-        title = f"Device memory of NC{core.row.nc}"
-        return framed(title, wide_chart(shares, inner, max(room, 1)), size, note=note, boxed=boxed)
+        title = f"Device memory of {self._label_of(core)}"
+        if len(self._cores) > 1:
+            title += f", {self._chosen.row + 1} of {len(self._cores)} cores"
+        chart = framed(
+            title,
+            wide_chart(shares, inner, max(room, 1)),
+            (across, size[1]),
+            note=f"{peak}, measured",
+            foot="tab next core" if len(self._cores) > 1 else "",
+            boxed=boxed,
+        )
+        return beside(chart, self._list((_LIST, size[1]), boxed=boxed)) if has_list else chart
+
+    def _list(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        """Return the curves of all cores on one scale."""
+        inner = inner_width(size[0], boxed=boxed)
+        most = max(core.peak_bytes for core in self._cores)
+        cells = inner - 24
+        body = []
+        for number in self._chosen.window(len(self._cores), size[1] - chrome_lines(boxed=boxed)):
+            core = self._cores[number]
+            spans = (
+                (fixed(self._label_of(core), 11) + " ", Role.PLAIN),
+                (blocks(self._shares(core, cells, most)), Role.GRAPH),
+                (units.format_size(core.peak_bytes).rjust(10), Role.VALUE),
+            )
+            body.append(row(spans, inner, selected=number == self._chosen.row))
+        return framed("Cores", body, size, note="peak", boxed=boxed)
+
+    def _shares(self, core: MemoryCurve, count: int, most: int) -> list[float]:
+        times = np.linspace(0, self._trace.end_ns, count).astype(np.int64)
+        found: list[float] = (core.at(times) / max(most, 1)).tolist()
+        return found
+
+    def _label_of(self, core: MemoryCurve) -> str:
+        has_several = len({each.row.process for each in self._cores}) > 1
+        return short_label(core.row, has_several=has_several).removesuffix(" wall")
 
     def _owners(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
         inner = inner_width(size[0], boxed=boxed)
@@ -100,8 +169,8 @@ class MemoryPage(ProfileListPage):
         room = size[1] - chrome_lines(boxed=boxed) - 1
         body = [layout.head()]
         for number in self.cursor.window(self.count, max(room, 0)):
-            owner = self._cores[0].owners[number]
-            share = owner.nbytes / max(self._cores[0].peak_bytes, 1)
+            owner = self._core.owners[number]
+            share = owner.nbytes / max(self._core.peak_bytes, 1)
             cells = (
                 (owner.name, Role.PLAIN),
                 (owner.source.rpartition("/")[2] or "-", Role.DIM),
