@@ -29,7 +29,7 @@ _LEFT_DOTS, _RIGHT_DOTS = 0x47, 0xB8
 _OTHERS = {
     **dict(zip("…║│▌▐─▔", ".#|||--", strict=True)),
     **dict(zip("╭╮╰╯├┤·▸▾▏▎▍▋▊▉●", "++++||.>v.::++#*", strict=True)),
-    **dict(zip("↑↓←→⏎×", "^v<>^x", strict=True)),
+    **dict(zip("↑↓←→⇧⏎×┊╵░■", "^v<>^^x:'.#", strict=True)),
 }
 
 

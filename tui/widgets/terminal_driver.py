@@ -23,6 +23,7 @@ from textual import constants
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from neurontools.base.text import is_utf8
 from neurontools.tui.widgets.lines import ascii_only
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         assert sys.__stderr__ is not None
         # It is all that the driver's writer needs of a file.
-        is_plain = isinstance(app, AdaptiveApp) and app.is_ascii
+        is_plain = not is_utf8(sys.stdout.encoding) or (isinstance(app, AdaptiveApp) and app.is_ascii)
         self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
