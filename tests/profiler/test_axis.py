@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.profiler.analysis.ranges import range_statistics
+from neurontools.profiler.analysis.ranges import range_operators, row_uses
 from neurontools.profiler.analysis.steady import steady_window
 from neurontools.profiler.trace.axis import DeviceAxis, WallAxis, device_axis
 
@@ -71,8 +71,8 @@ def test_the_steady_window_has_the_executions_of_a_steady_step(trace: Trace) -> 
 
 def test_a_stretch_has_the_busy_time_of_its_rows_and_its_operators(trace: Trace) -> None:
     start = int(trace.runs[0].device_start[2])
-    found = range_statistics(trace, start, start + 25_000, device_only=True)
-    busy = {use.row.label: use.busy_ns for use in found.rows}
+    busy = {use.row.label: use.busy_ns for use in row_uses(trace.rows, start, start + 25_000)}
     assert busy["NC0 Tensor"] == 14_000
     assert busy["NC1 Tensor"] == 0
-    assert {each.name: each.count for each in found.operators}["aten.mm"] == 2
+    operators = range_operators(trace, start, start + 25_000, 10)
+    assert {each.name: each.count for each in operators}["aten.mm"] == 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import math
 import os
 import pwd
@@ -287,23 +288,33 @@ async def take_cache(directory: Path, theme: str) -> None:
                 app.save_screenshot(f"cache-{width}x{height}-{theme}.svg", str(directory))
 
 
+PROFILE_EXTRAS = {
+    "timeline": (("j tab tab tab", "event"), ("p", "path"), ("p escape z Z", "folded"), ("Z z c", "wall")),
+    "tree": (("t", "source"),),
+    "compare": (("plus plus right", "closer"),),
+}
+
+
 async def take_profile(directory: Path, theme: str) -> None:
-    """Take the profile viewer."""
+    """Take the profile viewer with two made-up runs; each extra picture goes on from the one before."""
     from neurontools.profiler.trace.load import load
     from neurontools.tui.profile.app import ProfileApp
     from neurontools.tui.profile.pages import PAGE_NAMES
-    from tests.profiler.conftest import Maker
+    from tests.tui.profile.made_runs import make_runs
 
-    with tempfile.TemporaryDirectory() as folder:
-        Maker().finished(Path(folder), ncs=(0, 1))
-        app = ProfileApp(load(folder))
-        async with app.run_test(size=SIZES[0]) as pilot:
-            for width, height in SIZES:
-                await pilot.resize_terminal(width, height)
-                for number, what in enumerate(PAGE_NAMES, 1):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        before, after = map(load, make_runs(Path(folder)))
+        for width, height in SIZES:
+            app = ProfileApp(before, after, theme=theme)
+            async with app.run_test(size=(width, height)) as pilot:
+                for number, page in enumerate(PAGE_NAMES, 1):
                     await pilot.press(f"f{number}")
-                    await pilot.pause()
-                    app.save_screenshot(f"profile-{what}-{width}x{height}-{theme}.svg", str(directory))
+                    for keys, what in (("", ""), *PROFILE_EXTRAS.get(page, ())):
+                        await pilot.press(*keys.split())
+                        await app.workers.wait_for_complete()
+                        await pilot.pause()
+                        name = "-".join(filter(None, ("profile", page, what)))
+                        app.save_screenshot(f"{name}-{width}x{height}-{theme}.svg", str(directory))
 
 
 def _made_up_user(uid: int) -> pwd.struct_passwd:

@@ -131,7 +131,7 @@ class ComparePage(ProfileGroupsPage):
         boxed = is_boxed(width, height)
         inner = inner_width(width, boxed=boxed)
         head = [
-            *_time_lines("device time of a step, modelled", found.device, inner),
+            *_time_lines("device time, modelled", found.device, inner),
             *_time_lines("step, measured", found.step, inner),
         ]
         for text in (*found.reasons, *found.notes):

@@ -30,7 +30,7 @@ _COLUMNS = (
     TableColumn("share", 6),
     TableColumn("", _BAR, right=False, rank=1),
     TableColumn("line", 5),
-    TableColumn("", right=False),
+    TableColumn("", right=False, least=44),
 )
 _ABOVE = 3
 

@@ -49,6 +49,7 @@ class QueryLine(Input):
 
     def __init__(self) -> None:
         super().__init__(placeholder=_EXAMPLE)
+        self.cursor_blink = False
         self._asked: list[str] = []
         self._at = 0
 

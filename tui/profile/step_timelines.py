@@ -159,6 +159,7 @@ class StepTimelines(Widget):
             None,
             blank_cells(step.axis, moved),
             colours=not self.app.no_color,
+            base=self.rich_style,
         )
         lines = row_lines(drawing, cells, step.rows[track].actions(cells), self._row_lines)
         labels = [[Segment(" " * (_GUTTER - 1), PLAIN)]] * (len(lines) - 1) + [label]

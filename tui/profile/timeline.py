@@ -15,18 +15,16 @@ from textual.widget import Widget
 from neurontools.base.text import printable
 from neurontools.profiler.trace.timeline import busiest
 from neurontools.tui.profile.timeline_drawing import (
-    DIM,
     GUTTER,
     PLAIN,
     Drawing,
     axis_segments,
     blank_cells,
-    label_of,
+    label_segments,
     looks_of,
     row_lines,
-    selected_label,
 )
-from neurontools.tui.profile.timeline_groups import Heading, RowLine
+from neurontools.tui.profile.timeline_groups import Heading, RowLine, fitting_height, height_of
 from neurontools.tui.profile.timeline_state import ZOOM, TimelineState
 from neurontools.tui.widgets.lines import fixed
 
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 _AXIS_LINES = 1
 _STATUS_LINES = 2
-_MOST_LINES_A_ROW = 5
 _GROUP = Style(dim=True, bold=True)
 
 
@@ -299,7 +296,8 @@ class TimelineView(Widget, can_focus=True):
             text = state.window_text() if y == height - 1 else state.selection_text()
             segments = [Segment(printable(text)[:width], PLAIN)]
         else:
-            segments = self._body(y - _AXIS_LINES + self._scroll)
+            segments, base = self._body(y - _AXIS_LINES + self._scroll), self._base_style()
+            return Strip(segments).adjust_cell_length(width, base)
         # The terminal's own colour of text may be that of the theme's background.
         return Strip(segments).adjust_cell_length(width, PLAIN).apply_style(self._base_style())
 
@@ -307,6 +305,7 @@ class TimelineView(Widget, can_focus=True):
         """Drop the known style after a change of theme."""
         super().notify_style_update()
         self._base = None
+        self._redraw()
 
     def _base_style(self) -> Style:
         # Textual computes it anew for each line.
@@ -319,7 +318,7 @@ class TimelineView(Widget, can_focus=True):
             return []
         shown, part = self._lines[line]
         if isinstance(shown, Heading):
-            return [Segment(shown.title, _GROUP)]
+            return [Segment(shown.title, self._base_style() + _GROUP)]
         if shown not in self._drawn:
             self._drawn[shown] = self._row(shown)
         return self._drawn[shown][part]
@@ -329,16 +328,12 @@ class TimelineView(Widget, can_focus=True):
         cells, actions = busiest(state.rows_of(line), self._times, np.diff(self._edges))
         if self._drawing is None:
             self._drawing = self._new_drawing()
-        lines = row_lines(self._drawing, cells, actions, self._row_lines)
+        lines = row_lines(self._drawing, cells, actions, height_of(line, self._row_lines))
         label = fixed(line.label, GUTTER - 2)
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
-        edge = Segment("│", DIM)
+        base, selected = self._base_style(), state.selected_row in line.rows
         return [
-            [
-                *(selected_label(text, self._look) if state.selected_row in line.rows else label_of(text)),
-                edge,
-                *cells_of_line,
-            ]
+            [*label_segments(text, base, self._look, selected=selected), *cells_of_line]
             for text, cells_of_line in zip(texts, lines, strict=True)
         ]
 
@@ -352,6 +347,7 @@ class TimelineView(Widget, can_focus=True):
             path=self.order.path if self._has_path and self.order else None,
             blank=self._blank,
             colours=not self.app.no_color,
+            base=self._base_style(),
         )
 
     def _redraw(self) -> None:
@@ -381,13 +377,9 @@ class TimelineView(Widget, can_focus=True):
     def _lay_out(self) -> None:
         """Give rows as many lines as fit."""
         contents = self.state.lines
-        rows = sum(isinstance(content, RowLine) for content in contents)
-        room = self.size.height - _AXIS_LINES - _STATUS_LINES - (len(contents) - rows)
-        self._row_lines = max(1, min(_MOST_LINES_A_ROW, room // max(rows, 1)))
+        self._row_lines = fitting_height(contents, self.size.height - _AXIS_LINES - _STATUS_LINES)
         self._lines = [
-            (content, part)
-            for content in contents
-            for part in range(1 if isinstance(content, Heading) else self._row_lines)
+            (content, part) for content in contents for part in range(height_of(content, self._row_lines))
         ]
 
     def _scroll_to_row(self) -> None:

@@ -6,6 +6,8 @@ import itertools
 import re
 import zlib
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,14 +60,13 @@ _TICK_CELLS = 12
 _FULL = re.compile(f"█{{{_NAME_CELLS},}}")
 
 
-def label_of(text: str) -> list[Segment]:
-    """Return the name of a row."""
-    return [Segment(f" {text}", PLAIN)]
-
-
-def selected_label(text: str, look: Theme) -> list[Segment]:
-    """Return the name of the selected row."""
-    return [Segment(MARKER, look.styles[Role.CURSOR]), Segment(text, look.styles[Role.ON_STRONG])]
+def label_segments(text: str, base: Style, look: Theme, *, selected: bool) -> list[Segment]:
+    """Return the name of a row, and the line between it and the cells."""
+    line = Segment("│", _over(base, DIM))
+    if not selected:
+        return [Segment(f" {text}", base), line]
+    cursor, strong = look.styles[Role.CURSOR], look.styles[Role.ON_STRONG]
+    return [Segment(MARKER, _over(base, cursor)), Segment(text, _over(base, strong)), line]
 
 
 def axis_segments(axis: Axis, view: Viewport, marked: tuple[int, int] | None) -> list[Segment]:
@@ -91,6 +92,7 @@ class Drawing:
         path: by action, whether it stays bright; None for all.
         blank: what cells show in which nothing happened.
         colours: whether operations get colours.
+        base: the style of the widget.
     """
 
     trace: Trace
@@ -100,6 +102,7 @@ class Drawing:
     path: Mask | None
     blank: str
     colours: bool
+    base: Style
 
 
 def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> list[list[Segment]]:
@@ -119,11 +122,12 @@ def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> lis
         texts.append("".join([_EIGHTHS[level] for level in levels]))
     found: list[list[Segment]] = [[] for _ in range(lines)]
     edges = _runs(drawing, events, actions)
+    dim = _over(drawing.base, DIM)
     for first, last in itertools.pairwise(edges):
         event, action = int(events[first]), int(actions[first])
         if event == NO_EVENT:
             for line in found:
-                line.append(Segment(drawing.blank[first:last], DIM))
+                line.append(Segment(drawing.blank[first:last], dim))
             continue
         block, named = _styles(drawing, event, action)
         for line, text in zip(found, texts, strict=True):
@@ -174,19 +178,46 @@ def _colour(name: str) -> int:
     return zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
 
 
+class _Mark(Enum):
+    """How an event is pointed out."""
+
+    NONE = "none"
+    SELECTED = "selected"
+    FOUND = "found"
+    FADED = "faded"
+
+
 def _styles(drawing: Drawing, event: int, action: int) -> tuple[Style, Style]:
     """Return the style of blocks and of names."""
     look = int(drawing.looks[action])
-    colour = look % len(_COLOURS)
-    block = _BLOCK_STYLES[colour] if drawing.colours else PLAIN
-    named = _NAME_STYLES[colour] if drawing.colours else _MONOCHROME
+    colour = look % len(_COLOURS) if drawing.colours else -1
+    mark = _Mark.NONE
     if event == drawing.selected:
-        return block + _SELECTED_BLOCK, named + _SELECTED_NAME
-    if look >= len(_COLOURS) or event in drawing.marked:
-        return block + _FOUND, named + _FOUND
-    if drawing.path is not None and not drawing.path[action]:
-        return (_FADED, _FADED) if drawing.colours else (block + DIM, block + DIM)
-    return block, named
+        mark = _Mark.SELECTED
+    elif look >= len(_COLOURS) or event in drawing.marked:
+        mark = _Mark.FOUND
+    elif drawing.path is not None and not drawing.path[action]:
+        mark = _Mark.FADED
+    return _pair(drawing.base, colour, mark)
+
+
+@lru_cache(maxsize=256)
+def _pair(base: Style, colour: int, mark: _Mark) -> tuple[Style, Style]:
+    block = _BLOCK_STYLES[colour] if colour >= 0 else PLAIN
+    named = _NAME_STYLES[colour] if colour >= 0 else _MONOCHROME
+    match mark:
+        case _Mark.SELECTED:
+            block, named = block + _SELECTED_BLOCK, named + _SELECTED_NAME
+        case _Mark.FOUND:
+            block, named = block + _FOUND, named + _FOUND
+        case _Mark.FADED:
+            block = named = _FADED if colour >= 0 else DIM
+    return base + block, base + named
+
+
+@lru_cache(maxsize=64)
+def _over(base: Style, style: Style) -> Style:
+    return base + style
 
 
 def _full_stretch(text: str) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FOLDED, OPEN = "▸", "▾"
 _MOST_OPEN = 4
+_MOST_LINES, _MOST_LINES_WHOLE = 8, 2
 
 
 class GroupKey(NamedTuple):
@@ -40,12 +41,14 @@ class RowLine(NamedTuple):
         rows: all rows in it, by index.
         drawn: those that it draws: each cell is that of the busiest.
         folded: the group.
+        is_whole: whether it shows executions as a whole, for which low lines will do.
     """
 
     label: str
     rows: tuple[int, ...]
     drawn: tuple[int, ...]
     folded: GroupKey | None = None
+    is_whole: bool = False
 
 
 def group_of(row: TraceRow) -> GroupKey:
@@ -84,14 +87,15 @@ def line_contents(
         if key in folded:
             whole = [number for number in members if rows[number].row.track is Track.MODEL]
             label = f"{FOLDED}{short_label(first, has_several=has_several)}"
-            found.append(RowLine(label, tuple(members), tuple(whole or members), key))
+            found.append(RowLine(label, tuple(members), tuple(whole or members), key, bool(whole)))
             continue
         found.append(Heading(f"{OPEN} {_title(first)}", key))
         inner = key._replace(engines=True)
         engines = tuple(number for number in members if rows[number].row.track in ENGINES)
         for number in members:
             if inner not in folded or number not in engines:
-                found.append(RowLine(rows[number].row.name, (number,), (number,)))
+                row = rows[number].row
+                found.append(RowLine(row.name, (number,), (number,), is_whole=row.track is Track.MODEL))
             elif number == engines[0]:
                 found.append(RowLine(f"{FOLDED}engines", engines, engines, inner))
     return found
@@ -112,3 +116,21 @@ def short_label(row: TraceRow, *, has_several: bool) -> str:
     if row.track.measured and row.nc != NO_CORE:
         words.append("wall")
     return " ".join(words)
+
+
+def fitting_height(lines: Sequence[Heading | RowLine], room: int) -> int:
+    """Return how high rows may be so that all fit, at least one line; those of whole executions stay low."""
+    rows = [line for line in lines if isinstance(line, RowLine)]
+    whole = sum(row.is_whole for row in rows)
+    room -= len(lines) - len(rows)
+    for height in range(_MOST_LINES, 1, -1):
+        if whole * min(height, _MOST_LINES_WHOLE) + (len(rows) - whole) * height <= room:
+            return height
+    return 1
+
+
+def height_of(line: Heading | RowLine, height: int) -> int:
+    """Return the lines that a heading or a row takes where rows are `height` lines high."""
+    if isinstance(line, Heading):
+        return 1
+    return min(height, _MOST_LINES_WHOLE) if line.is_whole else height

@@ -12,7 +12,7 @@ from neurontools.base import units
 from neurontools.base.text import short_operator
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.dependencies import Dependencies, order_details
-from neurontools.profiler.analysis.ranges import range_statistics, row_uses
+from neurontools.profiler.analysis.ranges import range_operators, row_uses
 from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.timeline import TimelineView
@@ -25,7 +25,8 @@ from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from neurontools.profiler.analysis.ranges import RangeStatistics, RowUse
+    from neurontools.profiler.analysis.operators import OperatorTotal
+    from neurontools.profiler.analysis.ranges import RowUse
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
@@ -36,8 +37,8 @@ _LEAST_DETAILS, _MOST_DETAILS = 40, 56
 _LABEL = 15
 _LEAST_NUMBERS = 8
 _LEFT_OUT = frozenset({"clock", "process"})
-_OPERATORS = 12
-FOOT = "←→ move  + - zoom  tab event  < > follow  p path  z fold  c clock  / search"
+_OPERATORS = 30
+FOOT = "←→ move  + - zoom  tab event  < > follow  p path  z fold  / search"
 
 
 class TimelinePage(Horizontal):
@@ -57,7 +58,8 @@ class TimelinePage(Horizontal):
         super().__init__(id=id)
         self._trace = trace
         self._look = look
-        self._statistics: RangeStatistics | None = None
+        self._operators: tuple[OperatorTotal, ...] = ()
+        self._added_up: tuple[int, int] | None = None
         self._dependencies = Dependencies(trace)
         self._reading: set[str] = set()
         self._looked_up = NO_EVENT
@@ -146,7 +148,7 @@ class TimelinePage(Horizontal):
         event = self._event_lines(inner)
         title, note, numbers = self._numbers(inner)
         room = height - min(len(numbers), _LEAST_NUMBERS) - 2
-        upper = max(min(len(event) + 2, room), height - len(numbers) - 2)
+        upper = min(len(event) + 2, room)
         lower = height - upper
         lines = framed("Event", event, (width, upper))
         return [*lines, *framed(title, numbers, (width, lower), note=note)] if lower > 2 else lines
@@ -165,32 +167,36 @@ class TimelinePage(Horizontal):
 
     def _numbers(self, width: int) -> tuple[str, str, list[Line]]:
         """Return title, note and lines about the selected range, else about the window."""
-        view = self.view.state
-        first, last = view.range_ns
-        device_only = view.axis.is_device
-        begin, end = view.axis.clock(view.axis.positions(as_times(first, last))).tolist()
-        shown = end - begin
-        note = units.format_ns(shown)
-        if view.range is None:
-            self._statistics = None
-            uses = row_uses(self._trace, first, last, device_only=device_only)
-            return "Window", note, _use_lines(uses, shown, width)
-        known = self._statistics
-        if known is None or (known.from_ns, known.to_ns) != (first, last):
-            known = self._statistics = range_statistics(
-                self._trace, first, last, device_only=device_only, limit=_OPERATORS
-            )
-        lines = _use_lines(known.rows, shown, width)
-        lines.append(fit(((" operators that touch it", Role.HEAD),), width))
-        for operator in known.operators:
-            time = units.format_ns(operator.total_ns).rjust(10)
-            name = fixed(short_operator(operator.name), max(width - 20, 8))
-            lines.append(
-                fit(
-                    ((f" {name} ", Role.PLAIN), (f"{operator.count:>6}", Role.DIM), (time, Role.VALUE)), width
-                )
-            )
-        return "Range", note, lines
+        state = self.view.state
+        first, last = state.range_ns
+        begin, end = state.axis.clock(state.axis.positions(as_times(first, last))).tolist()
+        lines = _use_lines(row_uses(state.neighbours, first, last), end - begin, width)
+        if self._added_up == (first, last):
+            lines += _operator_lines(self._operators, width)
+        else:
+            # Operators take longer than a frame may: they follow it.
+            self.call_after_refresh(self._add_up, first, last)
+        title = "Window" if state.range is None else "Range"
+        return title, units.format_ns(end - begin), lines
+
+    def _add_up(self, first: int, last: int) -> None:
+        """Add up the operators of a stretch, if it is still shown."""
+        if self.view.state.range_ns == (first, last):
+            self._operators = range_operators(self._trace, first, last, _OPERATORS)
+            self._added_up = first, last
+            self.draw()
+
+
+def _operator_lines(operators: tuple[OperatorTotal, ...], width: int) -> list[Line]:
+    lines = [fit(((" operators that touch it", Role.HEAD),), width)]
+    for operator in operators:
+        spans = (
+            (f" {fixed(short_operator(operator.name), max(width - 25, 8))} ", Role.PLAIN),
+            (f"{operator.engine:<7}{operator.count:>5}", Role.DIM),
+            (units.format_ns(operator.total_ns).rjust(11), Role.VALUE),
+        )
+        lines.append(fit(spans, width))
+    return lines
 
 
 def _use_lines(uses: tuple[RowUse, ...], length_ns: int, width: int) -> list[Line]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.timeline import TimelineRow
-    from neurontools.profiler.trace.trace import Trace
+    from neurontools.profiler.trace.trace import Trace, TraceRow
     from neurontools.tui.profile.timeline_groups import GroupKey, Heading
 
 ZOOM = 0.5
@@ -79,6 +79,17 @@ class TimelineState:
         """The rows of the axis, by index."""
         rows = enumerate(self.timeline.rows)
         return [number for number, row in rows if not (self.axis.is_device and row.row.track.measured)]
+
+    @property
+    def neighbours(self) -> list[TraceRow]:
+        """The rows of the axis on the core of the selected row; on the wall clock those of its process."""
+        selected = self.timeline.rows[self.selected_row].row
+        rows = (self.timeline.rows[number].row for number in self.rows)
+        return [
+            row
+            for row in rows
+            if row.process == selected.process and (row.nc == selected.nc or not self.axis.is_device)
+        ]
 
     def fold(self, key: GroupKey | None = None) -> None:
         """Fold a group of rows, or unfold it; by default that of the selected row."""

@@ -25,12 +25,14 @@ class TableColumn:
         width: cells; 0 for the column with the remaining cells.
         right: whether cells stand on the right.
         rank: columns with the highest rank vanish first; 0 never does.
+        least: cells that the column with the remaining cells should have; others vanish for it.
     """
 
     head: str
     width: int = 0
     right: bool = True
     rank: int = 0
+    least: int = _LEAST_TEXT
 
 
 class TableLayout:
@@ -39,7 +41,7 @@ class TableLayout:
     def __init__(self, columns: Sequence[TableColumn], width: int) -> None:
         self._width = width
         shown = list(range(len(columns)))
-        needed = {number: column.width or _LEAST_TEXT for number, column in enumerate(columns)}
+        needed = {number: column.width or column.least for number, column in enumerate(columns)}
         while sum(needed[number] + _GAP for number in shown) + 1 > width and any(
             columns[number].rank for number in shown
         ):

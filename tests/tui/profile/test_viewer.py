@@ -90,7 +90,7 @@ async def test_a_range_has_statistics(trace: Trace) -> None:
         )
         assert "Range" in details
         assert re.search(r"NC0 Tensor.* 84.8%", details)
-        assert re.search(r"mm +2 +14.00 us", details)
+        assert re.search(r"mm +Tensor +2 +14.00 us", details)
         await pilot.press("escape", "escape")
         assert view.state.range is None
 
