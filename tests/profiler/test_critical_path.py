@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.engine_model.training import decoder_training
 from neurontools.base.units import format_ns
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Node
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.critical_path import critical_paths, path_of_neff
+from neurontools.profiler.analysis.programs import core_of, schedule_of
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.trace.load import load
 from tests.compiler.graphs import graph_of, tensor
@@ -55,6 +57,22 @@ def test_the_path_adds_up_to_the_execution() -> None:
     assert 0 < other.slack_ns < path.total_ns
     assert {part.source for part in path.parts if part.engine == "Tensor"} == {"train.py:3"}
     assert [part.start_ns for part in path.parts] == sorted(part.start_ns for part in path.parts)
+
+
+def test_transfers_between_others_do_not_leave_holes_in_the_path() -> None:
+    graph = decoder_training(
+        layers=2, width=256, heads=4, vocabulary=8192, batch=8, length=128, optimizer="adamw"
+    )
+    neff = parse(compile_graph(graph, TRN1, ("--target=trn1",), "gpt"))
+    planned = schedule_of(neff, core_of(neff))
+    reached, holes = 0.0, 0.0
+    for number in planned.critical_path():
+        group = planned.groups[number]
+        assert group.after < number
+        holes += max(0.0, group.start_ns - reached)
+        reached = max(reached, group.end_ns)
+    assert reached == planned.end_ns
+    assert holes < 0.02 * planned.end_ns
 
 
 def test_paths_of_a_profile_are_those_of_its_programs(tool: Tool, home: Path, maker: Maker) -> None:

@@ -112,7 +112,8 @@ class _Scheduler:
         self.writer: dict[int, int] = {}
         self.readers: dict[int, list[int]] = {}
         self.step_ends: list[tuple[float, int]] = []
-        self.gaps: list[tuple[float, float]] = []
+        self.gaps: list[tuple[float, float, int]] = []  # between transfers, and the one before each gap
+        self.latest_transfer = _NOTHING
         self.operator = 0
         self.waits: list[tuple[int, float, float]] = []  # of the instruction at hand
 
@@ -271,11 +272,10 @@ class _Scheduler:
         start = max(start, end - busy)
         if room[0] > start:
             start, after = room
-        at, last = self._slot(start, busy), self.last[Engine.DMA]
-        if at > start and self.groups[last].start_ns <= at:
-            after = last
+        at, self.last[Engine.DMA] = self._slot(start, busy)
+        if at > start:
+            after = self.last[Engine.DMA]
         self._place(instruction, Engine.DMA, at, at + busy, busy, after)
-        self.last[Engine.DMA] = len(self.groups) - 1
 
     def _exchange(self, instruction: Instruction) -> None:
         """Add a collective: it reads HBM, so it waits until its operands are stored."""
@@ -294,23 +294,29 @@ class _Scheduler:
         self.free[Engine.CC] = self._place(instruction, Engine.CC, start, start + busy, busy, after)
         self.last[Engine.CC] = len(self.groups) - 1
 
-    def _slot(self, ready: float, length: float) -> float:
-        """Return when a transfer of a length may start, in a gap between others or after them, and take that time."""
-        for number, (first, last) in enumerate(self.gaps):
+    def _slot(self, ready: float, length: float) -> tuple[float, int]:
+        """Return when the next transfer may start, in a gap between others or after them, and which one is before it.
+
+        That time is taken from then on.
+        """
+        following = len(self.groups)
+        for number, (first, last, before) in enumerate(self.gaps):
             start = max(first, ready)
             if start + length <= last:
                 self.gaps[number : number + 1] = [
                     gap
-                    for gap in ((first, start), (start + length, last))
+                    for gap in ((first, start, before), (start + length, last, following))
                     if gap[1] - gap[0] > _SHORTEST_GAP_NS
                 ]
-                return start
-        start = max(self.free[Engine.DMA], ready)
-        if start > self.free[Engine.DMA]:
-            self.gaps.append((self.free[Engine.DMA], start))
+                return start, before
+        free, before = self.free[Engine.DMA], self.latest_transfer
+        start = max(free, ready)
+        if start > free:
+            self.gaps.append((free, start, before))
             del self.gaps[:-_GAPS]
         self.free[Engine.DMA] = start + length
-        return start
+        self.latest_transfer = following
+        return start, before
 
     def _place(
         self, instruction: Instruction, engine: Engine, start: float, end: float, busy: float, after: int
@@ -319,8 +325,7 @@ class _Scheduler:
         number = len(self.groups)
         waits = [(earlier, max(0.0, min(start - first, end - final))) for earlier, first, final in self.waits]
         queued = self.last[engine]
-        # A transfer in a gap between earlier ones does not follow the last one.
-        if queued >= 0 and instruction.count and self.groups[queued].start_ns <= start:
+        if queued >= 0 and instruction.count:
             waits.append((queued, max(0.0, start - self.groups[queued].end_ns)))
         self.groups.append(
             Scheduled(instruction, engine, self.operator, start, end, busy, after, tuple(waits))
