@@ -6,53 +6,106 @@ python -m docs.screenshot_profile [DIRECTORY]     (default: docs/images)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from neurontools.profiler.trace.load import load
+from tests.tui.profile.made_runs import make_runs
 from tests.tui.svg import slim
 
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.trace import Trace
+
+SIZE = (120, 34)
 PAGES = (
-    ("", ("down", "tab", "tab", "tab")),
-    ("-overview", ("f1",)),
+    ("", ("j", "tab", "tab", "tab")),
+    ("-critical-path", ("p",)),
+    ("-overview", ("p", "f1")),
     ("-operators", ("f3",)),
     ("-tree", ("f4",)),
     ("-roofline", ("f5",)),
     ("-memory", ("f6",)),
     ("-source", ("f8",)),
+    ("-sql", ("f10",)),
 )
+QUERY = "SELECT hlo_name, engine, count(*) AS n, sum(duration_ns) AS ns FROM Instruction GROUP BY ALL ORDER BY ns DESC"
+PID = 4242
 
 
-async def take(capture: Path, theme: str) -> dict[str, str]:
-    """Open a capture and return what the viewer shows at first, with an event selected, then its other pages."""
-    from neurontools.profiler.trace.load import load
+async def take(trace: Trace, theme: str) -> dict[str, str]:
+    """Return what the viewer shows at first, with an event selected, then its other pages."""
     from neurontools.tui.profile.app import ProfileApp
+    from neurontools.tui.profile.sql_page import QueryLine
 
     pictures = {}
-    app = ProfileApp(load(str(capture)), theme=theme)
-    async with app.run_test(size=(120, 34)) as pilot:
+    app = ProfileApp(trace, theme=theme)
+    async with app.run_test(size=SIZE) as pilot:
         await pilot.pause(1)
         await app.workers.wait_for_complete()
         for name, keys in PAGES:
             await pilot.press(*keys)
+            await app.workers.wait_for_complete()
+            if name == "-sql":
+                app.query_one(QueryLine).value = QUERY
+                await pilot.press("enter")
+                await app.workers.wait_for_complete()
             await pilot.pause(1)
             pictures[f"neuron-profile{name}.svg"] = slim(app.export_screenshot())
     return pictures
 
 
+async def take_compared(theme: str) -> dict[str, str]:
+    """Return the pages that need several workers or two runs, of made-up ones in the working directory."""
+    from neurontools.tui.profile.app import ProfileApp
+
+    before, after = map(load, make_runs(Path()))
+    pictures = {}
+    app = ProfileApp(before, after, theme=theme)
+    async with app.run_test(size=SIZE) as pilot:
+        for name, key in (("compare", "f9"), ("ranks", "f7")):
+            await pilot.press(key)
+            await pilot.pause(1)
+            pictures[f"neuron-profile-{name}.svg"] = slim(app.export_screenshot())
+    return pictures
+
+
+def neutral(trace: Trace, folder: Path) -> Trace:
+    """Return a trace that does not show where it was made: with paths from a folder on, and always the same pid."""
+    actions = (
+        replace(action, source=action.source.removeprefix(f"{folder}{os.sep}")) for action in trace.actions
+    )
+    return replace(
+        trace,
+        actions=tuple(actions),
+        processes=tuple(replace(meta, pid=PID) for meta in trace.processes),
+        rows=tuple(replace(row, pid=PID) for row in trace.rows),
+    )
+
+
 def main(directory: Path) -> None:
     """Run the demo, take the pictures, remove what the demo kept."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = directory.absolute()
     command = [str(Path(sys.executable).parent / "neurontools"), "demo", "--epochs", "2", "--keep"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kept = Path(next(line for line in done.stdout.splitlines() if line.startswith("kept: "))[6:])
+    work = kept / "work"
     try:
-        for folder, theme in ((directory, "dark"), (directory / "light", "light")):
-            folder.mkdir(exist_ok=True)
-            for name, picture in asyncio.run(take(kept / "work" / "prof", theme)).items():
-                (folder / name).write_text(picture)
+        with contextlib.chdir(work):
+            trace = neutral(load("prof"), work)
+            for folder, theme in ((directory, "dark"), (directory / "light", "light")):
+                folder.mkdir(parents=True, exist_ok=True)
+                pictures = asyncio.run(take(trace, theme))
+                with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
+                    pictures |= asyncio.run(take_compared(theme))
+                for name, picture in pictures.items():
+                    (folder / name).write_text(picture)
     finally:
         shutil.rmtree(kept)
 

@@ -33,6 +33,15 @@ _COLUMNS = (
     TableColumn("slowest in", 10),
     TableColumn("", right=False),
 )
+_STEP_COLUMNS = (
+    TableColumn("step", 6),
+    TableColumn("skew", 10),
+    TableColumn("most work", 10),
+    TableColumn("least", 10, rank=1),
+    TableColumn("all waits", 10, rank=2),
+    TableColumn("slowest", right=False),
+)
+_MOST_CHART = 12
 
 
 class RanksPage(ProfileListPage):
@@ -81,12 +90,37 @@ class RanksPage(ProfileListPage):
         lost = f"{units.format_ns(report.lost_ns)} of a step lost to the slowest, measured"
         missing = f", {plural(len(report.missing), 'rank')} missing" if report.missing else ""
         found = framed(self.title, body, (width, upper), note=lost + missing, boxed=boxed)
-        room = height - upper
-        if room > edges:
-            skews = np.array([step.skew_ns for step in report.steps])
-            top = max(int(skews.max()), 1)
-            chosen = np.linspace(0, len(skews) - 1, min(len(skews), 2 * inner)).astype(np.int64)
-            chart = wide_chart((skews[chosen] / top).tolist(), inner, room - edges)
-            note = f"up to {units.format_ns(top)} between the fastest and the slowest"
-            found += framed("Skew of steps", chart, (width, room), note=note, boxed=boxed)
+        chart = min(height - upper, _MOST_CHART)
+        if chart > edges:
+            found += _skew_chart(report, (width, chart), boxed=boxed)
+        if height - upper - chart > edges + 1:
+            found += _worst_steps(report, (width, height - upper - chart), boxed=boxed)
         return found
+
+
+def _skew_chart(report: RankReport, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+    inner = inner_width(size[0], boxed=boxed)
+    skews = np.array([step.skew_ns for step in report.steps])
+    top = max(int(skews.max()), 1)
+    chosen = np.linspace(0, len(skews) - 1, min(len(skews), 2 * inner)).astype(np.int64)
+    lines = wide_chart((skews[chosen] / top).tolist(), inner, size[1] - chrome_lines(boxed=boxed))
+    note = f"up to {units.format_ns(top)} between the fastest and the slowest"
+    return framed("Skew of steps", lines, size, note=note, boxed=boxed)
+
+
+def _worst_steps(report: RankReport, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+    """Return the steps whose workers are furthest apart."""
+    layout = TableLayout(_STEP_COLUMNS, inner_width(size[0], boxed=boxed))
+    body = [layout.head()]
+    steps = sorted(report.steps, key=lambda step: (-step.skew_ns, step.step))
+    for step in steps[: size[1]]:
+        cells = (
+            (str(step.step), Role.STRONG),
+            (units.format_ns(step.skew_ns), Role.VALUE),
+            (units.format_ns(step.slowest_ns), Role.PLAIN),
+            (units.format_ns(step.fastest_ns), Role.PLAIN),
+            (units.format_ns(step.wait_ns), Role.PLAIN),
+            (f"rank {step.slowest_rank}", Role.PLAIN),
+        )
+        body.append(layout.line(cells))
+    return framed("Steps with most skew", body, size, note="measured", boxed=boxed)

@@ -30,6 +30,7 @@ _COLUMNS = (
     TableColumn("to gain", 10, rank=4),
 )
 _SIDE = 110
+_LIST_MOST = 94
 _DECADES = 2
 _UNIT = " flop/B "
 
@@ -68,7 +69,7 @@ class RooflinePage(ProfileGroupsPage):
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
         is_beside = width >= _SIDE
-        across = width - max(54, width * 2 // 5) if is_beside else width
+        across = width - max(54, min(_LIST_MOST, width * 47 // 100)) if is_beside else width
         down = height if is_beside else max(height - min(self.count + 1 + edges, height // 2), edges + 1)
         plot = self._plot(found, inner_width(across, boxed=boxed), down - edges)
         note = f"ridge at {found.ridge:.0f} flop/B, modelled"

@@ -348,6 +348,7 @@ class TimelineView(Widget, can_focus=True):
             blank=self._blank,
             colours=not self.app.no_color,
             base=self._base_style(),
+            dark=self._look.dark,
         )
 
     def _redraw(self) -> None:

@@ -51,7 +51,7 @@ _COLOURS = (
 )
 _BLOCK_STYLES = tuple(Style(color=colour) for colour in _COLOURS)
 _NAME_STYLES = tuple(Style(color="#101418", bgcolor=colour) for colour in _COLOURS)
-_FADED = Style(color="#56616c")
+_FADED = {True: Style(color="#4d5761"), False: Style(color="#c6ccd2")}
 _FOUND = Style(underline=True, bold=True)
 _MONOCHROME = Style(reverse=True)
 _RANGE = Style(reverse=True)
@@ -93,6 +93,7 @@ class Drawing:
         blank: what cells show in which nothing happened.
         colours: whether operations get colours.
         base: the style of the widget.
+        dark: whether the theme is dark.
     """
 
     trace: Trace
@@ -103,6 +104,7 @@ class Drawing:
     blank: str
     colours: bool
     base: Style
+    dark: bool = True
 
 
 def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> list[list[Segment]]:
@@ -198,11 +200,11 @@ def _styles(drawing: Drawing, event: int, action: int) -> tuple[Style, Style]:
         mark = _Mark.FOUND
     elif drawing.path is not None and not drawing.path[action]:
         mark = _Mark.FADED
-    return _pair(drawing.base, colour, mark)
+    return _pair(drawing.base, colour, mark, dark=drawing.dark)
 
 
 @lru_cache(maxsize=256)
-def _pair(base: Style, colour: int, mark: _Mark) -> tuple[Style, Style]:
+def _pair(base: Style, colour: int, mark: _Mark, *, dark: bool) -> tuple[Style, Style]:
     block = _BLOCK_STYLES[colour] if colour >= 0 else PLAIN
     named = _NAME_STYLES[colour] if colour >= 0 else _MONOCHROME
     match mark:
@@ -211,7 +213,7 @@ def _pair(base: Style, colour: int, mark: _Mark) -> tuple[Style, Style]:
         case _Mark.FOUND:
             block, named = block + _FOUND, named + _FOUND
         case _Mark.FADED:
-            block = named = _FADED if colour >= 0 else DIM
+            block = named = _FADED[dark] if colour >= 0 else DIM
     return base + block, base + named
 
 

@@ -88,7 +88,9 @@ def _placed(graph: Graph, program: str) -> Graph:
 def _capture(directory: Path, neff: bytes, rank: int) -> None:
     """Write the profile of a worker; the slowest one reads its batches late, and the others wait for it."""
     maker, options = Maker(), CaptureOptions(device=DeviceProfile.SESSION)
-    meta = replace(maker.meta(options), rank=rank, world_size=WORKERS, started_ns=maker.start_ns - 1, session="made-up")
+    meta = replace(
+        maker.meta(options), rank=rank, world_size=WORKERS, started_ns=maker.start_ns - 1, session="made-up"
+    )
     capture = maker.capture(directory, options, meta=meta)
     model = maker.model(neff=neff, name="gpt")
     now = maker.start_ns

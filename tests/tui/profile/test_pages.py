@@ -14,6 +14,7 @@ from neurontools.tui.profile.step_timelines import StepTimelines
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import BLOCKS, text_of, width_of
+from tests.tui.profile.made_runs import make_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +124,18 @@ async def test_pages_without_data_say_why_and_what_to_run(trace: Trace) -> None:
     text = "\n".join(await lines_of(trace, "ranks"))
     assert "1 worker" in text
     assert "neuron-run --profile DIR -- torchrun" in text
+
+
+async def test_ranks_show_the_straggler_and_the_worst_steps(home: Path) -> None:
+    trace = load(make_runs(home)[0])
+    rows = await lines_of(trace, "ranks")
+    assert "straggler" in rows[4]
+    assert rows[4].split()[1] == "2"
+    text = "\n".join(rows)
+    assert "Skew of steps" in text
+    worst = rows[next(number for number, row in enumerate(rows) if "Steps with most skew" in row) + 2]
+    assert "rank 2" in worst
+    assert "2.000 ms" in worst
 
 
 async def test_two_profiles_are_compared(trace: Trace, home: Path, maker: Maker) -> None:
