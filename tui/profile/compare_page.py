@@ -55,7 +55,6 @@ class ComparePage(ProfileGroupsPage):
     def __init__(self, trace: Trace, look: Theme, *, id: str, other: Trace | None = None) -> None:  # noqa: A002
         super().__init__(trace, look, id=id)
         self._other = other
-        self._middle = 0
 
     def compose(self) -> ComposeResult:
         """Make the panes above and below the timelines."""
@@ -98,21 +97,21 @@ class ComparePage(ProfileGroupsPage):
     def draw(self) -> None:
         """Draw the verdict, the timelines below it, and the table at the bottom."""
         width, height = self.size
-        if not (width and height and self.display):
-            return
-        if self._steps is not None and not self._steps.is_attached:
-            self.mount(self._steps, after=self.query(LinePane).first())
-        boxed = is_boxed(width, height)
         panes = list(self.query(LinePane))
+        if not (width and height and self.display and panes):
+            return
+        boxed = is_boxed(width, height)
         verdict = list(self.lines(width, height))[:height]
-        self._middle = self._timeline_lines(height - len(verdict), boxed=boxed)
+        middle = self._timeline_lines(height - len(verdict), boxed=boxed)
         if self._steps is not None:
+            if not self._steps.is_attached:
+                self.mount(self._steps, after=panes[0])
             self._steps.set_class(not boxed, "-flat")
-            self._steps.display = self._middle > 0
-            self._steps.styles.height = self._middle
+            self._steps.display = middle > 0
+            self._steps.styles.height = middle
         panes[0].show(verdict)
-        panes[1].show(self._table(width, height - len(verdict) - self._middle, boxed=boxed))
-        self._top = len(verdict) + self._middle + 2
+        panes[1].show(self._table(width, height - len(verdict) - middle, boxed=boxed))
+        self._top = len(verdict) + middle + 2
 
     def _timeline_lines(self, room: int, *, boxed: bool) -> int:
         """Return the height of the timelines, at most half of the room."""

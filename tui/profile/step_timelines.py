@@ -27,6 +27,8 @@ from neurontools.tui.profile.timeline_drawing import (
 from neurontools.tui.profile.timeline_state import ZOOM
 
 if TYPE_CHECKING:
+    from textual import events
+
     from neurontools.profiler.analysis.steady import Window
     from neurontools.profiler.capture.format import Track
     from neurontools.profiler.trace.axis import DeviceAxis
@@ -125,6 +127,16 @@ class StepTimelines(Widget):
     def fit(self) -> None:
         """Show the whole steps."""
         self._show(Viewport.fit(self.view.total_ns, self.view.columns))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in."""
+        event.stop()
+        self.zoom(1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out."""
+        event.stop()
+        self.zoom(-1)
 
     def render_line(self, y: int) -> Strip:
         """Draw a line of the widget."""

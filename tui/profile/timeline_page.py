@@ -147,7 +147,7 @@ class TimelinePage(Horizontal):
         inner = width - 2
         event = self._event_lines(inner)
         title, note, numbers = self._numbers(inner)
-        room = height - min(len(numbers), _LEAST_NUMBERS) - 2
+        room = max(height - min(len(numbers), _LEAST_NUMBERS) - 2, height // 2)
         upper = min(len(event) + 2, room)
         lower = height - upper
         lines = framed("Event", event, (width, upper))

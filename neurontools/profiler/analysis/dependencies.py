@@ -110,6 +110,10 @@ class Dependencies:
             self._orders[neff_hash] = program_order(neff)
         except NeuronToolsError as error:
             self._orders[neff_hash] = error
+        except (ValueError, LookupError) as error:  # a graph that the compiler would not have made
+            self._orders[neff_hash] = ProfileError(
+                f"the graph in the NEFF has no schedule: {error}", "compile the program again"
+            )
 
     def of_event(self, event: int) -> EventOrder:
         """Return the place of an event of a program that was read.

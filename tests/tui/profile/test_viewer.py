@@ -247,7 +247,7 @@ async def test_a_click_selects_and_the_wheel_zooms_at_the_pointer(trace: Trace) 
         assert span - view.state.view.span_ns < 2
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (200, 60)])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 10), (16, 6), (200, 60), (130, 8)])
 async def test_any_size_draws_whole_lines(trace: Trace, size: Size) -> None:
     async with ProfileApp(trace).run_test(size=size) as pilot:
         view = view_of(pilot)
