@@ -35,6 +35,7 @@ _COLUMNS = (
     TableColumn("", 7, right=False),
     TableColumn("count", 15, rank=2),
 )
+_STEP_TITLE = "A steady step"
 _ROLES = {ChangeKind.SLOWER: Role.ALERT, ChangeKind.NEW: Role.ALERT, ChangeKind.SAME: Role.DIM}
 
 
@@ -107,6 +108,7 @@ class ComparePage(ProfileGroupsPage):
             if not self._steps.is_attached:
                 self.mount(self._steps, after=panes[0])
             self._steps.set_class(not boxed, "-flat")
+            self._steps.border_title = _STEP_TITLE if boxed else f" {_STEP_TITLE} "
             self._steps.display = middle > 0
             self._steps.styles.height = middle
         panes[0].show(verdict)

@@ -92,7 +92,6 @@ class StepTimelines(Widget):
 
     def __init__(self, before: StepRows, after: StepRows) -> None:
         super().__init__()
-        self.border_title = "A steady step"
         self.border_subtitle = "←→ move  + - zoom  f fit"
         self.view = Viewport.fit(max(before.length_ns, after.length_ns), 1)
         self._runs = (before, after)

@@ -68,7 +68,6 @@ class TimelinePage(Horizontal):
     def compose(self) -> ComposeResult:
         """Make the timeline and the pane beside it."""
         view = TimelineView(self._trace, self._look)
-        view.border_title = self.title
         view.border_subtitle = FOOT
         yield view
         yield LinePane(self._look.styles)
@@ -91,7 +90,10 @@ class TimelinePage(Horizontal):
         """Show details where there is room."""
         width, height = self.size
         self.set_class(self.is_wide, "-wide")
-        self.set_class(not is_boxed(width, height), "-flat")
+        boxed = is_boxed(width, height)
+        self.set_class(not boxed, "-flat")
+        # Textual leaves blanks around titles only beside corners.
+        self.view.border_title = self.title if boxed else f" {self.title} "
         if self.is_wide:
             self.query_one(LinePane).styles.width = self._details_width()
         # Another border leaves less room inside, and Textual sends no event for that.
