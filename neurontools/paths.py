@@ -6,6 +6,7 @@
         neurond.sock           or `socket`, a file with a shorter path where this one is too long
         neurond.json           pid, start time, instance type of the daemon
         pages/                 one telemetry page per registered process
+        live/                  profiles of processes that somebody watches
     .group                     only where `neurond start --group` shares the directory with a group
 <state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state where that is configured and this user's
     <machine>/                 journal.json, neurond.log
@@ -128,6 +129,12 @@ def private_dirs() -> tuple[str, ...]:
 def machine_dir(machine: str) -> str:
     """Return the runtime directory of one machine."""
     return f"{runtime_dir()}/{machine}"
+
+
+def live_dir(machine: str) -> str:
+    """Return the directory of this user's profiles of running processes; another user's machine has no place for it."""
+    place = runtime_dir() if owner() == os.getuid() else f"/tmp/neurontools-{os.getuid()}"  # noqa: S108  see ensure_private
+    return f"{place}/{machine}/live"
 
 
 def pages_dir(machine: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.profile import advise, capture, compare, inspect, numbers, sql, view, what_if
+from neurontools.commands.profile import advise, capture, compare, inspect, live, numbers, sql, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   neuron-profile check prof --fail-if 'step_time>120ms'
   neuron-profile sql 'SELECT * FROM OpcodeSummary' prof
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
+  neuron-profile live                                the last seconds of a running process
   neuron-profile inspect -o out python train.py      as neuron-run --profile
   neuron-profile capture -n model.neff -s out --num-exec 3
   neuron-profile what-if prof --dtype bf16 --batch 8=16
@@ -47,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     sql.add(verbs)
     advise.add(verbs)
     what_if.add(verbs)
+    live.add(verbs)
     inspect.add(verbs)
     capture.add(verbs)
     return parser

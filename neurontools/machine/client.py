@@ -17,6 +17,7 @@ from neurontools.machine.requests import (
     ClearedFaults,
     ClearFaultsRequest,
     Empty,
+    EndProfileRequest,
     FaultList,
     FreedCores,
     HeldFault,
@@ -24,6 +25,9 @@ from neurontools.machine.requests import (
     InjectedFault,
     ListFaultsRequest,
     ProcessPlace,
+    ProfileDirectory,
+    ProfileDirectoryRequest,
+    ProfileRequest,
     RegisterRequest,
     ReleaseFaultRequest,
     Reserved,
@@ -307,6 +311,22 @@ class Client:
     def release_fault(self, core: int, *, pid: int | None = None) -> None:
         """Report that an execution no longer hangs, because it timed out."""
         self.request(ReleaseFaultRequest(core, pid), Empty)
+
+    def profile(self, pid: int, directory: str) -> str:
+        """Ask a process of this user to profile itself; return the directory, another one if it does so already.
+
+        Raises:
+            DaemonError: there is no such process, it is another user's, or it executes nothing itself.
+        """
+        return self.request(ProfileRequest(pid, directory), ProfileDirectory).directory
+
+    def end_profile(self, pid: int, directory: str) -> None:
+        """Withdraw what asks a process to profile itself into a directory; no error if nothing does."""
+        self.request(EndProfileRequest(pid, directory), Empty)
+
+    def profile_directory(self) -> str:
+        """Return where this process is asked to profile itself to, "" for nowhere."""
+        return self.request(ProfileDirectoryRequest(), ProfileDirectory).directory
 
     def _registration_request(self, request: Request, result_type: type[T]) -> T:
         try:

@@ -286,3 +286,31 @@ class ReleaseFaultRequest(Request, frozen=True):
     method: ClassVar[str] = "release_fault"
     core: Count
     pid: Positive | None = None
+
+
+class ProfileRequest(Request, frozen=True):
+    """Ask a process of the caller's user to profile itself into a directory."""
+
+    method: ClassVar[str] = "profile"
+    pid: Positive
+    directory: str
+
+
+class EndProfileRequest(Request, frozen=True):
+    """Withdraw what asks a process of the caller's user to profile itself into a directory."""
+
+    method: ClassVar[str] = "end_profile"
+    pid: Positive
+    directory: str
+
+
+class ProfileDirectoryRequest(Request, frozen=True):
+    """Ask where the calling process is to profile itself to."""
+
+    method: ClassVar[str] = "profile_directory"
+
+
+class ProfileDirectory(Struct, frozen=True):
+    """Where a process is asked to profile itself to, "" for nowhere: perhaps what another viewer asked for."""
+
+    directory: str

@@ -43,7 +43,8 @@ class Runtime:
     """What a process uses of the machine. Made by `open`; one per process.
 
     `cores` are the claimed machine-wide logical ids; a process numbers its own cores (`nc`) by position in it.
-    `observers` are called at every load, execution and unload.
+    `observers` are called at every load, execution and unload, `on_profile_request` before the first execution after
+    a viewer asked for a profile of this process; it must not raise.
     """
 
     def __init__(self, claim: CoreClaim, environ: Mapping[str, str], log: RuntimeLog) -> None:
@@ -53,6 +54,8 @@ class Runtime:
         self.lnc = claim.lnc
         self.machine = registration.machine
         self.observers: list[ExecutionObserver] = []
+        self.on_profile_request: Callable[[], None] | None = None
+        self._seen_request = 0
         self._log = log
         self._client = claim.client
         self._paced = env.flag(env.PACE, environ)
@@ -227,8 +230,8 @@ class Runtime:
             try:
                 turn.taken = True
                 start_ns = self._writer.begin(model.nc, model.page_slot)
-                if self._writer.armed_faults:
-                    value, status = self._execute_with_faults(model, run, start_ns)
+                if self._writer.doorbell:
+                    value, status = self._execute_disturbed(model, run, start_ns)
                 else:
                     value, status = run(), NrtStatus.NRT_SUCCESS
                     if self._paced:
@@ -262,8 +265,8 @@ class Runtime:
 
     def remove_observer(self, observer: ExecutionObserver) -> None:
         """Report nothing more to an observer; no error if it is none."""
-        if observer in self.observers:
-            self.observers.remove(observer)
+        # A new list: an observer may leave while it is called.
+        self.observers = [each for each in self.observers if each is not observer]
 
     def close(self) -> None:
         """Unload everything and give the cores back; closing twice is fine."""
@@ -285,8 +288,39 @@ class Runtime:
         self._ended = (NrtStatus.NRT_UNINITIALIZED, _FORKED)
         self._writer.close()
 
-    def _execute_with_faults(self, model: Model, run: Callable[[], T], start_ns: int) -> tuple[T, NrtStatus]:
-        value, status, factor = self._faults.execute(model, run)
+    @property
+    def profile_request(self) -> int:
+        """The number of the request to profile this process for a viewer, 0 for none."""
+        return self._writer.profile_request if self._ended is None else 0
+
+    def profile_directory(self) -> str:
+        """Return where this process is asked to profile itself to, "" for nowhere.
+
+        Raises:
+            NeuronToolsError: the daemon does not answer.
+        """
+        return self._client.profile_directory()
+
+    def withdraw_profile(self, directory: str) -> None:
+        """Tell the daemon that the profile in a directory has no viewer.
+
+        Raises:
+            NeuronToolsError: the daemon does not answer.
+        """
+        self._client.end_profile(os.getpid(), directory)
+
+    def _execute_disturbed(self, model: Model, run: Callable[[], T], start_ns: int) -> tuple[T, NrtStatus]:
+        """Execute while faults are armed, or while this process has a viewer."""
+        request = self._writer.profile_request
+        if request not in {0, self._seen_request}:
+            self._seen_request = request
+            if self.on_profile_request is not None:
+                self.on_profile_request()
+        value, status, factor = (
+            self._faults.execute(model, run)
+            if self._writer.armed_faults
+            else (run(), NrtStatus.NRT_SUCCESS, 1.0)
+        )
         if self._paced:
             _wait_until(start_ns + model.modelled_ns)
         _wait_until(start_ns + round((time.monotonic_ns() - start_ns) * factor))

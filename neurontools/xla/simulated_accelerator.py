@@ -16,6 +16,7 @@ from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
+from neurontools.profiler.capture.live import LiveProfiler
 from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
@@ -59,6 +60,7 @@ class SimulatedAccelerator:
         capture = capture_from_environ(runtime)
         if capture is not None:
             attach(capture, runtime)
+        runtime.on_profile_request = LiveProfiler(runtime, attach).follow_request
         cache = CompileCache.open()
         report_at_exit(cache.url)
         return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))

@@ -127,6 +127,7 @@ def test_a_training_run_tells_its_chosen_steps_and_a_block_profiles_itself(
     assert summarise(trace).models[0].executions == 2
     memory = {trace.actions[action].name for row in trace.rows_of(Track.MEMORY) for action in actions(row)}
     assert "aten.mm.default in MLP.layers.2 (backward)" in memory
+    assert "live: ends of steps that the program marked, aten." in done.stdout
     check_torch_profile(done.stdout, json.loads(chrome.read_text()))
 
 

@@ -10,6 +10,9 @@ import torch_xla.debug.profiler as xp
 from torch import nn
 
 import neurontools
+from neurontools.machine.client import Client
+from neurontools.machine.processes import this_process
+from neurontools.profiler.live import LiveProfile
 
 
 class MLP(nn.Module):
@@ -40,6 +43,12 @@ def main() -> None:
     with neurontools.profile(sys.argv[1]):
         neurontools.mark("epoch 3")
         train(model, optimizer)
+    with Client.connect() as client, LiveProfile(client, this_process()) as viewer:
+        steps = None
+        while steps is None or not steps.how.startswith("ends of steps"):
+            train(model, optimizer)
+            steps = viewer.read().steps
+        sys.stdout.write(f"live: {steps.how}, {steps.operators[0].name}\n")
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
     with torch.profiler.profile(activities=activities) as profiled:
         train(model, optimizer)

@@ -32,6 +32,7 @@ METHODS = (
         "release_fault",
         "reset_device",
     ),
+    *("profile", "end_profile", "profile_directory"),
 )
 NUMBERS = (-1, 0, 1, 2, 31, 32, 63, 1 << 31, 1 << 40, 1 << 62, 1 << 63, 1 << 80)
 

@@ -13,7 +13,7 @@ from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
-from neurontools.profiler.analysis.bounds import device_bound
+from neurontools.profiler.analysis.bounds import device_bound, step_bound
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
@@ -169,7 +169,7 @@ class ProfileOverviewPage(ProfilePage):
                 (f"{ns / whole:>7.1%}", Role.PLAIN),
             )
             found.append(fit(spans, width))
-        found.append(fit(((f" {_verdict(shown)}", Role.STRONG),), width))
+        found.append(fit(((f" {step_bound(summary)}", Role.STRONG),), width))
         return found
 
     def _engines(self, width: int) -> list[Line]:
@@ -236,14 +236,3 @@ def _advice_of(trace: Trace) -> list[_Advice]:
         text = f"{most}{gain.share:.0%} of the step, {units.format_ns(gain.ns)} ({gain.clock})"
         found.append(_Advice(advice.title, text, advice.change))
     return found or [_Advice("no change that a rule knows would gain 1 % of a step")]
-
-
-def _verdict(parts: list[tuple[str, int]]) -> str:
-    texts = {
-        "idle": "the host bounds it: Python, data loading, waiting",
-        "execute": "executions bound it",
-        "compile": "compiling bounds it: graphs change",
-        "load": "loading of models bounds it",
-        "transfer": "copies to and from the device bound it",
-    }
-    return texts[parts[0][0]] if parts else ""

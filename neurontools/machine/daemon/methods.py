@@ -1,7 +1,8 @@
-"""Methods of neurond about processes and faults."""
+"""Methods of neurond about processes, faults and profiles."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -34,6 +35,7 @@ from neurontools.machine.requests import (
     ClearFaultsRequest,
     CountHardwareRequest,
     Empty,
+    EndProfileRequest,
     FaultList,
     FreedCores,
     HeldFault,
@@ -41,6 +43,9 @@ from neurontools.machine.requests import (
     InjectedFault,
     ListFaultsRequest,
     ProcessPlace,
+    ProfileDirectory,
+    ProfileDirectoryRequest,
+    ProfileRequest,
     RegisterRequest,
     RegisterSyntheticRequest,
     ReleaseFaultRequest,
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
 
 _COMMAND_MAX = 4096
 _TEXT_MAX = 256
+_PATH_MAX = 4096
 
 
 class ProcessMethods:
@@ -283,3 +289,54 @@ class FaultMethods:
         if core >= count:
             raise RpcError(ErrorCode.INVALID_PARAMS, *unknown_index("core", core, range(count)))
         return core
+
+
+class ProfileMethods:
+    """Profiles of running processes, for their own user."""
+
+    def __init__(self, service: MachineService, sessions: Sessions) -> None:
+        self._service = service
+        self._sessions = sessions
+        self.handlers: Handlers = {
+            ProfileRequest: self._profile,
+            EndProfileRequest: self._end,
+            ProfileDirectoryRequest: self._directory,
+        }
+
+    def _profile(self, connection: Connection, request: ProfileRequest) -> Reply:
+        process = self._checked(connection, request.pid)
+        if process is None:
+            raise RpcError(
+                ErrorCode.INVALID_PARAMS,
+                f"process {request.pid} is not on this machine",
+                "neuron-ls --show-all-procs lists those that are",
+            )
+        path = request.directory
+        if not os.path.isabs(path) or len(path) > _PATH_MAX or "\0" in path:
+            raise RpcError(ErrorCode.INVALID_PARAMS, "the directory of a profile must be an absolute path")
+        if process.player is not None or not process.uses_device:
+            what = "is part of a scenario" if process.player is not None else "uses no NeuronCore"
+            raise RpcError(ErrorCode.REFUSED, f"process {request.pid} {what}: it executes nothing to profile")
+        return reply(ProfileDirectory(self._service.profiles.ask(process.key, path)))
+
+    def _end(self, connection: Connection, request: EndProfileRequest) -> Reply:
+        process = self._checked(connection, request.pid)
+        if process is not None:
+            self._service.profiles.end(process.key, request.directory)
+        return reply(Empty())
+
+    def _directory(self, connection: Connection, _request: ProfileDirectoryRequest) -> Reply:
+        return reply(ProfileDirectory(self._service.profiles.directory(self._sessions.own_key(connection))))
+
+    def _checked(self, connection: Connection, pid: int) -> Process | None:
+        """Return a process of the caller's user, None if it is not on the machine."""
+        for key, process in self._service.machine.processes.items():
+            if key.pid == pid:
+                if process.uid != connection.peer.uid:
+                    raise RpcError(
+                        ErrorCode.PEER_REFUSED,
+                        f"process {pid} belongs to uid {process.uid}: only that user may profile it",
+                        "ask that user",
+                    )
+                return process
+        return None

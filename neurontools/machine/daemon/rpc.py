@@ -14,7 +14,7 @@ from neurontools import __version__
 from neurontools.base.text import format_error
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec
-from neurontools.machine.daemon.methods import FaultMethods, ProcessMethods
+from neurontools.machine.daemon.methods import FaultMethods, ProcessMethods, ProfileMethods
 from neurontools.machine.daemon.rpc_errors import format_holders, invalid_params, refusal_error
 from neurontools.machine.daemon.service import RefusedError
 from neurontools.machine.daemon.sessions import Reply, Sessions, Watching, reply
@@ -90,6 +90,7 @@ class RpcHandler:
             StopRequest: self._stop_daemon,
             **ProcessMethods(service, self._sessions).handlers,
             **FaultMethods(service, self._sessions).handlers,
+            **ProfileMethods(service, self._sessions).handlers,
         }
         self._methods = {request_type.method: request_type for request_type in handlers}
         self._handlers = handlers

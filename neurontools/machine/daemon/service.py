@@ -12,6 +12,7 @@ from neurontools.base.text import plural
 from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
 from neurontools.machine.daemon.fault_service import FaultService
 from neurontools.machine.daemon.page_limits import PageLimits
+from neurontools.machine.daemon.profile_requests import ProfileRequests
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout, device_count
 from neurontools.machine.events import (
@@ -115,6 +116,7 @@ class MachineService:
         self.exec_detector = ExecDetector(loop, self.machine.processes.get, self._on_exec)
         self.page_limits = PageLimits(loop, self.machine.processes.__contains__, self._on_page_growth)
         self._faults = FaultService(self.machine, self._telemetry, kernel_log, loop, on_change)
+        self.profiles = ProfileRequests(self._telemetry)
 
     def register(self, event: Register) -> tuple[Process, int]:
         """Put a process on the machine; return it with the descriptor of its page, which stays the service's.
@@ -173,6 +175,7 @@ class MachineService:
         self.exec_detector.discard(key)
         self._count_and_close(telemetry)
         self._faults.left(key)
+        self.profiles.left(key)
         level = logging.INFO if telemetry.process.player is None else logging.DEBUG
         log.log(level, "process %d %s, cores %s are free", key.pid, why, telemetry.process.cores)
         self._on_change(at_once)
@@ -255,6 +258,7 @@ class MachineService:
             log.info("deleting stale %s", name)
             remove_quietly(f"{self._pages_dir}/{name}")
         self._faults.adopted()
+        self.profiles.adopted()
 
     def rewrite_records(self) -> None:
         """Write every record again, after the directory was lost."""

@@ -15,8 +15,9 @@
                 flops, gpsimd_ns, zero; executions by NRT status (32 words in the order of STATUS_NUMBERS); latency
                 histogram (64 words)
     sequences   one word for the process section, one for the model section, one for each core; padded to 64 bytes,
-                of which the last word is the doorbell: the only word the daemon writes, the number of faults that
-                are armed for this process
+                of which the last word is the doorbell, the only word the daemon writes: in its low half the number
+                of faults that are armed for this process, in its high half the number of the request to profile
+                the process (0: none)
 
 Each section has a sequence number of its own (a seqlock): odd while its one writer is at work, raised by two with
 each change, so that threads that execute on different cores never wait for each other. The check word is the CRC-32
@@ -67,6 +68,7 @@ CATEGORIES = (
 HEADER = struct.Struct("<8sIIQIIII4Q64s64s256s1024s64s")
 HEADER_CHECKSUM_OFFSET = 32
 WORD = struct.Struct("<Q")
+HALF_WORD = struct.Struct("<I")
 MODEL = struct.Struct("<QI4x128s48s7Q8x")
 CORE_HOT = struct.Struct("<6Q")
 

@@ -21,6 +21,7 @@ from zlib import crc32
 from neurontools.machine.pages.layout import (
     CHECK_SEED,
     CORE_BYTES,
+    HALF_WORD,
     MODELS_BYTES,
     WORD,
     PageError,
@@ -48,6 +49,7 @@ __all__ = [
     "is_private",
     "page_size",
     "ring",
+    "ring_profile",
 ]
 
 
@@ -123,10 +125,19 @@ def create_private_page(identity: PageIdentity, cores: tuple[int, ...]) -> int:
 
 def ring(fd: int, armed_faults: int) -> None:
     """Write the number of faults armed for the process of a page; a truncated page is ignored."""
+    _ring(fd, armed_faults, WORD.size)
+
+
+def ring_profile(fd: int, request: int) -> None:
+    """Write the number of the request to profile the process of a page, 0 for none; a truncated page is ignored."""
+    _ring(fd, request, HALF_WORD.size)
+
+
+def _ring(fd: int, number: int, from_end: int) -> None:
     try:
         size = os.fstat(fd).st_size
         if size >= WORD.size:
-            os.pwrite(fd, WORD.pack(armed_faults), size - WORD.size)
+            os.pwrite(fd, HALF_WORD.pack(number), size - from_end)
     except OSError:
         pass
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 _STATUS_INDEX = {number: index for index, number in enumerate(STATUS_NUMBERS)}
 _FAILURE_INDEX = _STATUS_INDEX[1]
 _LAST_BUCKET = LATENCY_BUCKETS - 1
+_HALF = 0xFFFFFFFF
 
 
 _SECTION = Struct(f"<{CORE_WORDS - 1}Q")
@@ -271,9 +272,19 @@ class PageWriter:
         self._model_loads = list(self._words[rows + MODEL_LOADS_WORD : ends : ROW_WORDS])
 
     @property
-    def armed_faults(self) -> int:
-        """The number of faults the daemon has armed for this process; read from the page, no system call."""
+    def doorbell(self) -> int:
+        """Not 0 while the daemon wants something from this process; read from the page, no system call."""
         return self._words[self._doorbell]
+
+    @property
+    def armed_faults(self) -> int:
+        """The number of faults the daemon has armed for this process."""
+        return self._words[self._doorbell] & _HALF
+
+    @property
+    def profile_request(self) -> int:
+        """The number of the request to profile this process, 0 for none."""
+        return self._words[self._doorbell] >> 32
 
     def begin(self, core_slot: int, model_slot: int = NO_MODEL) -> int:
         """Mark a core (by its position in `cores`) as executing and return the current CLOCK_MONOTONIC in ns."""

@@ -5,12 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.profiler.analysis.steps import PARTS
 from neurontools.profiler.analysis.summary import engine_totals
 
 if TYPE_CHECKING:
+    from neurontools.profiler.analysis.steps import StepSummary
     from neurontools.profiler.trace.trace import Trace
 
 _CLEAR = 0.5
+
+
+_STEP_TEXTS = {
+    "idle_ns": "the host bounds it: Python, data loading, waiting",
+    "execute_ns": "executions bound it",
+    "compile_ns": "compiling bounds it: graphs change",
+    "load_ns": "loading of models bounds it",
+    "transfer_ns": "copies to and from the device bound it",
+}
+
+
+def step_bound(summary: StepSummary) -> str:
+    """Return what takes most of the average step, measured, in a few words."""
+    return _STEP_TEXTS[max(PARTS, key=lambda part: int(getattr(summary, part)))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class CaptureFiles:
         self._limit = limit
         self._segment_records = max(limit // _SEGMENTS, _FEWEST)
         self._written = 0
+        self.stored_bytes = 0
+        """What models, strings and NEFFs take; the limit is on records alone."""
         self._segments: deque[tuple[str, int]] = deque()
         self._fds = {name: self._open(name) for name in (MODELS_FILE, STRINGS_FILE)}
         self._events_fd = self._next_segment()
@@ -58,16 +60,14 @@ class CaptureFiles:
 
     def append_model(self, line: bytes) -> None:
         """Store a line about a model at once: it must be there before the first record that needs it."""
-        if self._fds:
-            self._write(self._fds[MODELS_FILE], line)
+        self._store(MODELS_FILE, line)
 
     def string(self, text: str) -> int:
         """Return the number of a string, stored at once when it is new."""
         number = self.strings.get(text)
         if number is None:
             number = self.strings[text] = len(self.strings)
-            if self._fds:
-                self._write(self._fds[STRINGS_FILE], json_line(text))
+            self._store(STRINGS_FILE, json_line(text))
         return number
 
     def append(self, records: bytes, now_ns: int) -> None:
@@ -97,6 +97,7 @@ class CaptureFiles:
             return
         try:
             write_atomic(path, data, sync=False)
+            self.stored_bytes += len(data)
         except OSError as error:
             self._stop(error)
 
@@ -104,6 +105,11 @@ class CaptureFiles:
         """Write buffered records and close the files."""
         self.flush()
         self._close()
+
+    def _store(self, name: str, line: bytes) -> None:
+        if self._fds:
+            self._write(self._fds[name], line)
+            self.stored_bytes += len(line)
 
     def _rotate(self) -> None:
         """Begin a file of records; remove the oldest ones over the limit."""

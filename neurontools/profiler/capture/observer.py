@@ -142,6 +142,11 @@ class Capture:
         )
         atexit.register(self.on_close)
 
+    @property
+    def stored_bytes(self) -> int:
+        """What it stores beside records, which have a limit: models, names and NEFFs."""
+        return self._files.stored_bytes
+
     def on_load(self, model: Model, start_ns: int, end_ns: int) -> None:
         """Store the NEFF once, the model and when it was loaded."""
         with self._lock:

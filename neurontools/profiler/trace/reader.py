@@ -30,7 +30,11 @@ from neurontools.profiler.capture.format import (
 from neurontools.profiler.capture.host_events import HostEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from neurontools.profiler.trace.intervals import Mask, Records
+
+    Programs = Mapping[str, NeffProgram | None]
 
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
 _DEPTH = 2
@@ -67,12 +71,15 @@ class ProcessCapture:
         return self.meta.ended_ns > 0
 
 
-def open_captures(path: str, session: int | None = None) -> tuple[ProcessCapture, ...]:
+def open_captures(
+    path: str, session: int | None = None, known: Programs | None = None
+) -> tuple[ProcessCapture, ...]:
     """Open the captures of one run at or below a directory, or of a file of records, in order of rank and start.
 
     Args:
         path: the directory.
         session: which run, from 1 for the oldest; None for the newest.
+        known: programs by hash of the NEFF that were read before.
 
     Raises:
         ProfileError: the path does not exist, is not a capture, is damaged, or has fewer runs.
@@ -87,7 +94,7 @@ def open_captures(path: str, session: int | None = None) -> tuple[ProcessCapture
             f"give --session a number from 1 to {len(sessions)}",
         )
     number = len(sessions) if session is None else session
-    captures = [_open(directory, meta) for directory, meta in sessions[number - 1]]
+    captures = [_open(directory, meta, known or {}) for directory, meta in sessions[number - 1]]
     problems = tuple(error.message for error in errors)
     if session is None and number > 1:
         problems += (f"this is the newest of {number} runs in {path}: --session 1 shows the oldest",)
@@ -182,7 +189,7 @@ def _real_ntff(path: str) -> ProfileError:
     )
 
 
-def _open(directory: str, meta: Meta) -> ProcessCapture:
+def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
     files = _event_files(directory)
     records, dropped = _records(directory, files)
     # Models come second: a process that still runs stores a model before its first record.
@@ -210,7 +217,7 @@ def _open(directory: str, meta: Meta) -> ProcessCapture:
     texts = [f"process {meta.pid}: {text}" for count, text in problems if count]
     if not timely.all():
         records = records[timely]
-    programs, unreadable = _programs(directory, models)
+    programs, unreadable = _programs(directory, models, known)
     return ProcessCapture(directory, meta, models, programs, records, strings, (*texts, *unreadable))
 
 
@@ -307,12 +314,15 @@ def _within_run(records: Records, meta: Meta) -> Mask:
 
 
 def _programs(
-    directory: str, models: dict[int, LoadedModel]
+    directory: str, models: dict[int, LoadedModel], known: Programs
 ) -> tuple[dict[str, NeffProgram | None], list[str]]:
     """Return the programs of all models, and what is wrong with NEFFs that cannot be read."""
     programs: dict[str, NeffProgram | None] = {}
     problems = []
     for neff_hash in dict.fromkeys(model.neff_hash for model in models.values()):
+        if known.get(neff_hash) is not None:
+            programs[neff_hash] = known[neff_hash]
+            continue
         path = os.path.join(directory, f"neff_{neff_hash}.neff")
         programs[neff_hash] = None
         try:

@@ -113,7 +113,9 @@ def _request_seeds() -> list[bytes]:
         request(13, "reset_device", device=1, force=True),
         request(14, "list_faults") + request(15, "clear_faults", ids=[1]),
         request(16, "snapshot") + request(17, "watch", period_s=1.0, changes=True) + request(18, "describe"),
-        request(19, "unregister"),
+        request(19, "profile", pid=4194305, directory="/tmp/x") + request(20, "profile_directory"),
+        request(21, "end_profile", pid=4194305, directory="/tmp/x"),
+        request(22, "unregister"),
     )
     whole = HELLO + b"".join(lines)
     return [whole, *(HELLO + lines[0] + line for line in lines)]

@@ -26,6 +26,7 @@ from neurontools.machine.pages.page import (
     is_private,
     page_size,
     ring,
+    ring_profile,
 )
 from neurontools.machine.snapshot import LATENCY_BUCKETS, MemoryCategory, MemoryUse, ModelState
 from neurontools.runtime.status import NrtStatus
@@ -359,7 +360,12 @@ def test_the_doorbell_rings_in_the_page_and_changes_nothing_else(home: Path, ope
         before = reader.read(NOW)
         assert writer.armed_faults == 0
         ring(fd, 3)
-        assert writer.armed_faults == 3
+        ring_profile(fd, 5)
+        assert (writer.armed_faults, writer.profile_request) == (3, 5)
+        ring(fd, 0)
+        assert (writer.armed_faults, writer.profile_request, bool(writer.doorbell)) == (0, 5, True)
+        ring_profile(fd, 0)
+        assert writer.doorbell == 0
         assert reader.read(NOW) is before
         os.ftruncate(fd, 0)
         ring(fd, 1)

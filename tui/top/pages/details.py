@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.pages.live import LiveLines
 
 _NAME_WIDTH = 13
 _METER_WIDTH = 30
@@ -46,6 +47,17 @@ class Details:
         """Whether curves are of the last hour where there is only room for one."""
         self._environments: dict[ProcessKey, tuple[tuple[str, str], ...] | None] = {}
         self._charts = SubjectCharts()
+        self._live: LiveLines | None = None
+
+    def toggle_live(self) -> None:
+        """Begin or end the live profile of the process."""
+        self.first = 0
+        if self._live is not None:
+            self._live = None
+            return
+        from neurontools.tui.top.pages.live import LiveLines  # most sessions do without the profiler
+
+        self._live = LiveLines()
 
     def scroll(self, steps: int) -> None:
         """Move through the lines."""
@@ -91,6 +103,8 @@ class Details:
         process = row.process
         for alert in model.monitor.alerts_of_pid.get(process.pid, ()):
             yield from fact_lines("", f"! {alert.condition}: {printable(alert.text)}", width, 1, Role.ALERT)
+        if self._live is not None:
+            yield from self._live.lines(model, process, width)
         note = " (scenario process: host CPU and memory are modelled)" if row.is_modelled else ""
         facts = (
             ("command", printable(process.command)),

@@ -121,6 +121,7 @@ class ProcessesPage(ListPage):
             PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
             PageKey("span", "u", "last minute or last hour in the details", self._change_span),
+            PageKey("live", "w", "live profile of the process in its details", self._toggle_live),
             PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
             PageKey("group", "g", "ranks of a job as one row, or each on its own", self._toggle_grouping, "group"),
             PageKey("sort", "s", "sort by the next column", self._sort_next(1), "sort"),
@@ -363,6 +364,10 @@ class ProcessesPage(ListPage):
 
     def _change_span(self, _model: TopModel) -> None:
         self._details.hour = not self._details.hour
+
+    def _toggle_live(self, _model: TopModel) -> None:
+        self._has_details = True
+        self._details.toggle_live()
 
     def _ask_filter(self, _model: TopModel) -> Request:
         return Prompt(
