@@ -101,7 +101,7 @@ class Recorder:
 
     def calls(self) -> tuple[Node, ...]:
         """Return the operators that are recorded so far."""
-        return tuple(node.call for node in self.node.path() if node.call is not None)
+        return self.node.calls()
 
     # Parts of an edge key
 
@@ -361,7 +361,7 @@ class Recorder:
         hosts: list[torch.Tensor | None] = []
         slots, count = self.slots, sys.getrefcount
         path = self.node.path()
-        last_uses = last_use_of_slots([node.call for node in path if node.call])
+        last_uses = last_use_of_slots(self.calls())
         for position, node in enumerate(path):
             start = len(hosts)
             hosts += [slots[slot].host for slot in range(start, start + node.bound)]
@@ -399,10 +399,7 @@ class Recorder:
             if self.node.parent is None:
                 return
             try:
-                if observers:
-                    with observed_cut(self.index, cause, self.node.depth):
-                        self._execute(cause)
-                else:
+                with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
                     self._execute(cause)
             except BaseException:
                 self._lose()
@@ -490,11 +487,7 @@ class Recorder:
         scalars = self.scalars
         function = program.executable()
         run = functools.partial(function, hosts, scalars)
-        with host_execution():
-            if program.random:
-                with self.generator.scope():
-                    outcome = self._accelerator.execute(program.loaded, run, hosts)
-            else:
-                outcome = self._accelerator.execute(program.loaded, run, hosts)
+        with host_execution(), self.generator.scope() if program.random else nullcontext():
+            outcome = self._accelerator.execute(program.loaded, run, hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             slots[slot].host = host

@@ -88,11 +88,15 @@ class TrieNode:
         """Return the recorded calls from the first to this one."""
         return tuple(reversed(tuple(self._up())))
 
+    def calls(self) -> tuple[Node, ...]:
+        """Return the recorded calls in the graph's terms."""
+        return tuple(node.call for node in self.path() if node.call is not None)
+
     def trace(self) -> RecordedTrace:
         """Return the recording up to this call."""
         path = self.path()
         return RecordedTrace(
-            calls=tuple(node.call for node in path if node.call is not None),
+            calls=self.calls(),
             added=tuple(node.added for node in path),
             bound=tuple(node.bound for node in path),
             lifted=self.lifted,
