@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from neurontools.xla.buffers import BufferOwner
 
 
+_IGNORED = frozenset({Kind.IGNORED, Kind.DEVICE})
+_OMITTED = _IGNORED | {Kind.GENERATOR}
+
+
 class Call:
     """A call that is being captured.
 
@@ -62,7 +66,7 @@ class Call:
             if _omitted(parameter, value) if parameter.keyword_only else position > last:
                 self._skip(parameter, value)
                 continue
-            ignored = parameter.kind in {Kind.IGNORED, Kind.DEVICE}
+            ignored = parameter.kind in _IGNORED
             stored, host = self._convert(parameter, parameter.default if ignored else value)
             if parameter.keyword_only:
                 self._kwargs.append((parameter.name, stored))
@@ -176,15 +180,15 @@ class Call:
 
 
 def _last_positional(operator: Operator, values: tuple[Any, ...]) -> int:
-    last = -1
-    for position, parameter in enumerate(operator.parameters):
+    for position in reversed(range(len(values))):
+        parameter = operator.parameters[position]
         if not parameter.keyword_only and not _omitted(parameter, values[position]):
-            last = position
-    return last
+            return position
+    return -1
 
 
 def _omitted(parameter: Parameter, value: Any) -> bool:
-    if parameter.kind in {Kind.IGNORED, Kind.DEVICE, Kind.GENERATOR}:
+    if parameter.kind in _OMITTED:
         return True
     if not parameter.has_default:
         return False

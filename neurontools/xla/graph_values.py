@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ class UnstorableError(Exception):
     """A constant argument cannot be stored in a graph, so the operator cannot be recorded."""
 
 
+@functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Return float32 for torch.float32."""
     return str(dtype).removeprefix(_PREFIX)

@@ -34,6 +34,8 @@ def is_constant(value: Any) -> bool:
 class Kind(Enum):
     """How a parameter is recorded."""
 
+    __hash__ = object.__hash__  # an Enum's own is Python and looked up for each argument of a call
+
     TENSOR = "tensor"
     OPTIONAL_TENSOR = "optional tensor"
     TENSOR_LIST = "tensor list"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -39,10 +38,12 @@ def may_be_larger(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
             factor *= max(1, abs(prod(value)))
     if factor * prod(tensor.numel() for tensor in tensors) <= nbytes:
         return False
-    dimensions: Counter[int] = Counter()
+    counts: dict[int, int] = {}
     for tensor in tensors:
-        dimensions |= Counter(tensor.shape)
-    return bool(factor * prod(dimension**count for dimension, count in dimensions.items()) > nbytes)
+        shape = tensor.shape
+        for dimension in shape:
+            counts[dimension] = max(counts.get(dimension, 0), shape.count(dimension))
+    return bool(factor * prod(dimension**count for dimension, count in counts.items()) > nbytes)
 
 
 def to_meta(values: Any) -> Any:
