@@ -208,10 +208,10 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
 def fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the gradients of an optimizer's parameters."""
     return [
-        parameter.grad.data
+        gradient.data
         for group in optimizer.param_groups
         for parameter in group["params"]
-        if isinstance(parameter, torch.Tensor) and parameter.grad is not None
+        if isinstance(parameter, torch.Tensor) and (gradient := parameter.grad) is not None
     ]
 
 

@@ -5,6 +5,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device_views.h"
+#include "worker_sums.h"
 
 #include <algorithm>
 #include <atomic>
@@ -118,6 +119,12 @@ EXPORT void register_guard(Callback chosen) {
 EXPORT bool register_views() {
   static const bool done = views::register_all();
   return done;
+}
+
+EXPORT void add_and_scale(
+    float* const* tensors, const int64_t* counts, int64_t tensor_count, const float* const* vectors, int64_t vector_count,
+    float scale) {
+  sums::add_and_scale(tensors, counts, tensor_count, vectors, vector_count, scale);
 }
 
 EXPORT void set_device_count(int devices) {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REMEDY = "set XDG_CACHE_HOME to a directory of this user that allows executables"
 GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
-_HEADER = _SOURCE.with_name("device_views.h")
+_HEADERS = tuple(map(_SOURCE.with_name, ("device_views.h", "worker_sums.h")))
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
 _VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
@@ -92,6 +92,20 @@ def register_views() -> tuple[str, ...]:
     return ()
 
 
+def find_sum() -> Callable[..., None] | None:
+    """Return the function of `worker_sums.h`, None without the guard in C++."""
+    return next((typed_sum(library) for library, _ in _registered), None)
+
+
+def typed_sum(library: ctypes.CDLL) -> Callable[..., None]:
+    """Return the function of `worker_sums.h` in a compiled guard."""
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    function = library.add_and_scale
+    function.argtypes = [pointer, pointer, integer, pointer, integer, ctypes.c_float]
+    function.restype = None
+    return function
+
+
 def set_device_count(count: int) -> None:
     """Tell the guard the number of devices, before there are tensors on them; it never shrinks."""
     for library, _ in _registered:
@@ -124,7 +138,7 @@ def ensure_guard(torch_directory: str) -> str:
 
 def _key(torch_directory: str) -> str:
     digest = hashlib.sha256("\n".join(_FLAGS).encode())
-    for file in (_SOURCE, _HEADER, Path(torch_directory, "version.py")):
+    for file in (_SOURCE, *_HEADERS, Path(torch_directory, "version.py")):
         digest.update(file.read_bytes())
     # Without a start of the compiler: this is done whenever a program starts.
     chosen = os.environ.get("CXX", "").split()[:1] or ["g++", "clang++"]

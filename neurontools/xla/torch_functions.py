@@ -1,5 +1,7 @@
 """The fastest Python function that runs an operator on tensors of the CPU.
 
+Operators whose kernel is a Python function of this package are that function: torch's dispatcher would only call it.
+
 `overload._op` converts its arguments by the operator's schema, anew in each call. torch's own bindings have a parser
 made for their arguments and take about half as long. They choose the overload by the types of the arguments, so only
 overloads are listed here that the arguments of a graph always lead to.
@@ -10,9 +12,12 @@ overloads are listed here that the arguments of a graph always lead to.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOUND_OVERLOADS = frozenset(
     {
@@ -30,9 +35,19 @@ BOUND_OVERLOADS = frozenset(
 )  # fmt: skip
 """Overloads of aten that are called through torch's bindings."""
 
+_own_kernels: dict[str, Callable[..., Any]] = {}
+
+
+def call_directly(name: str, kernel: Callable[..., Any]) -> None:
+    """Let graphs call the CPU kernel of an operator, such as `neurontools::all_gather`, without torch's dispatcher."""
+    _own_kernels[name] = kernel
+
 
 def function_of(overload: Any) -> Any:
     """Return the function that runs an operator overload."""
+    own = _own_kernels.get(overload._schema.name)
+    if own is not None:
+        return own
     namespace, _, name = overload._schema.name.partition("::")
     overload_name = overload._schema.overload_name
     if namespace == "aten" and (f"{name}.{overload_name}" if overload_name else name) in BOUND_OVERLOADS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from neurontools.xla.distributed import shared_exchange
+from neurontools.xla.device_guard import ensure_guard, typed_sum
+from neurontools.xla.distributed import reductions, shared_exchange
+from neurontools.xla.distributed.reductions import SmallReduction
 from neurontools.xla.distributed.shared_exchange import SharedExchange
 
 if TYPE_CHECKING:
@@ -173,3 +176,36 @@ def test_a_member_that_does_not_come_or_ends_is_known(members: Any) -> None:
     ended = "member 1: it has closed its connection"
     assert together(work) == [ended, "ended", ended]
     assert waiting.answered == [0, 2]
+
+
+def test_an_exchange_whose_first_use_is_in_inference_mode_goes_on_outside_of_it(members: Any) -> None:
+    def work(position: int) -> list[torch.Tensor]:
+        own = [torch.ones(3), torch.ones(2000)]
+        with torch.inference_mode():
+            members[position].all_reduce([torch.ones(3), torch.ones(2000)], "sum", 1.0, Patient())
+        members[position].all_reduce(own, "sum", 1.0, Patient())
+        return own
+
+    assert all(torch.equal(tensor, torch.full_like(tensor, SIZE)) for own in together(work) for tensor in own)
+
+
+@pytest.mark.parametrize("member_count", [2, 3, 5])
+@pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 3])
+def test_sums_in_one_pass_are_those_of_torch_to_the_last_bit(
+    monkeypatch: pytest.MonkeyPatch, member_count: int, scale: float
+) -> None:
+    shapes = [(), (0,), (7,), (8,), (3, 5), (1000, 3)]
+    count = sum(torch.Size(shape).numel() for shape in shapes)
+    bits = torch.randint(-(2**31), 2**31, (2, member_count, count), generator=GENERATOR, dtype=torch.int64)
+    areas = bits.to(torch.int32).view(torch.float32).nan_to_num(1e-40, 3e38, -3e38)  # of all sizes
+    library = ctypes.CDLL(ensure_guard(torch.__path__[0]))
+    results = []
+    for function in (None, typed_sum(library)):
+        monkeypatch.setattr(reductions, "find_sum", lambda function=function: function)
+        tensors = [torch.zeros(shape) for shape in shapes]
+        memory = torch.empty(4 * count, dtype=torch.uint8)
+        reduction = SmallReduction("sum", tensors, [list(turn) for turn in areas], 1, memory)
+        reduction.finish(1, tensors, scale)
+        results.append(torch.cat([tensor.view(-1) for tensor in tensors]).view(torch.int32))
+    assert torch.equal(*results)
+    assert results[0].count_nonzero() > count / 2

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from neurontools import env
 from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.distributed import communicator
+from neurontools.xla.distributed.shared_exchange import write_back
 from neurontools.xla.distributed.worker_group import REDUCTIONS
 from neurontools.xla.host_events import Observed
+from neurontools.xla.torch_functions import call_directly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +73,9 @@ def define() -> None:
     for schema in _SCHEMAS:
         _library.define(schema)
     for name, kernel in kernels.items():
-        _library.impl(name, _reported(kernel), "CPU")
+        run = _reported(kernel)
+        _library.impl(name, run, "CPU")
+        call_directly(f"neurontools::{name}", run)
 
 
 # The functions that programs call. Tensors are on the device or on the CPU.
@@ -198,12 +203,12 @@ def receive_(output: torch.Tensor, source: int, tag: int = 0) -> None:
 
 def buckets(tensors: Sequence[torch.Tensor], limit_mb: int = 0) -> Iterator[list[torch.Tensor]]:
     """Divide tensors into lists up to `limit_mb`; 0 for ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB, which is 50 by default."""
-    text = os.environ.get(_BUCKET_MB, "")
+    text = os.environ[_BUCKET_MB] if env.is_set(_BUCKET_MB.encode()) else ""
     limit = (limit_mb or (int(text) if text.isdecimal() else 0) or _DEFAULT_BUCKET_MB) * 2**20
     bucket: list[torch.Tensor] = []
     nbytes = 0
     for tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
+        size = tensor.nbytes
         if bucket and nbytes + size > limit:
             yield bucket
             bucket, nbytes = [], 0
@@ -280,9 +285,9 @@ def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, rep
     for same_type in _by_dtype(tensors):
         wider = _WIDER.get(same_type[0].dtype)
         reducible = same_type if wider is None else [tensor.to(wider) for tensor in same_type]
-        flat = [tensor.contiguous().view(-1) for tensor in reducible]
-        group.all_reduce(flat, reduce_type, scale)
-        _write_back(flat, same_type)
+        group.all_reduce(reducible, reduce_type, scale)
+        if wider is not None:
+            torch._foreach_copy_(same_type, reducible)
 
 
 def _broadcast(tensors: list[torch.Tensor], root: int, replica_groups: str) -> None:
@@ -290,7 +295,7 @@ def _broadcast(tensors: list[torch.Tensor], root: int, replica_groups: str) -> N
     for same_type in _by_dtype(tensors):
         flat = [_bytes(tensor) for tensor in same_type]
         group.broadcast(flat, group.ranks.index(root))
-        _write_back([part.view(same_type[0].dtype) for part in flat], same_type)
+        write_back([part.view(same_type[0].dtype) for part in flat], same_type)
 
 
 def _all_gather(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
@@ -352,10 +357,3 @@ def _by_dtype(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     for tensor in tensors:
         by_dtype.setdefault(tensor.dtype, []).append(tensor)
     yield from by_dtype.values()
-
-
-def _write_back(flat: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
-    """Copy contents back into the tensors of which `flat` holds copies."""
-    for part, tensor in zip(flat, tensors, strict=True):
-        if part.data_ptr() != tensor.data_ptr():
-            tensor.copy_(part.view(tensor.shape))

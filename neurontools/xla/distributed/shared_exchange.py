@@ -21,25 +21,20 @@ import torch
 
 from neurontools.machine.processes import peer_of
 from neurontools.runtime.host_activity import HostEvent, observers, report
+from neurontools.xla.distributed.reductions import REDUCE_FUNCTIONS, SmallReduction, scale_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T", bytes, list[int])
 _AREA_BYTES = 1 << 22
 _TOTAL_BYTES = 1 << 26
 _SMALL_BYTES = 1 << 21
+_KEPT_REDUCTIONS = 100
 _SLICE_S = 0.2
 _RECEIVE_TIMEOUT = struct.pack("ll", 0, int(_SLICE_S * 1e6))
 _MESSAGE_BYTES = 256
-_REDUCTIONS: dict[str, Callable[..., torch.Tensor]] = {
-    "sum": torch.add,
-    "mul": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "and": torch.bitwise_and,
-    "or": torch.bitwise_or,
-}
 
 
 class Waiting(Protocol):
@@ -96,13 +91,14 @@ def connect(
     for connection in connections.values():
         connection.setblocking(True)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_TIMEOUT)
-    exchange = SharedExchange(position, connections)
-    exchange.share_memory(waiting)
+    with _writable_tensors():
+        exchange = SharedExchange(position, connections)
+        exchange.share_memory(waiting)
     return exchange
 
 
 class SharedExchange:
-    """One member's side of an exchange. Tensors are dense vectors or matrices, of the same sizes on all members.
+    """One member's side of an exchange. Tensors are of the same sizes on all members.
 
     Args:
         position: this member's position.
@@ -117,6 +113,9 @@ class SharedExchange:
         self._turn = 0
         self._area_bytes = min(_AREA_BYTES, _TOTAL_BYTES // (2 * self._size) & -4096)
         self._areas: dict[torch.dtype, tuple[tuple[torch.Tensor, ...], ...]] = {}
+        small_bytes = min(self._area_bytes, _SMALL_BYTES // self._size & -64)
+        self._result = torch.empty(small_bytes, dtype=torch.uint8)
+        self._small: dict[tuple[object, ...], SmallReduction | None] = {}
 
     def share_memory(self, waiting: Waiting) -> None:
         """Map the areas: the first member creates them and passes them to the others."""
@@ -140,8 +139,40 @@ class SharedExchange:
         self, tensors: Sequence[torch.Tensor], reduce_type: str, scale: float, waiting: Waiting
     ) -> None:
         """Reduce tensors of one data type in place, in the order of the members, and multiply them by `scale`."""
+        small = self._find_small(tensors, reduce_type)
+        if small is None:
+            flat = [tensor.contiguous().view(-1) for tensor in tensors]
+            self._reduce_in_pieces(flat, reduce_type, scale, waiting)
+            write_back(flat, tensors)
+            return
+        self._turn ^= 1
+        small.write(self._turn, tensors)
+        self._meet(small.what, waiting)
+        small.finish(self._turn, tensors, scale)
+
+    def _find_small(self, tensors: Sequence[torch.Tensor], reduce_type: str) -> SmallReduction | None:
+        """Return the reduction of small tensors, None for large ones."""
         dtype = tensors[0].dtype
-        reduce = _REDUCTIONS[reduce_type]
+        key = (reduce_type, dtype, *[tensor.size() for tensor in tensors])
+        if key not in self._small:
+            if len(self._small) >= _KEPT_REDUCTIONS:
+                self._small.clear()
+            nbytes = sum(tensor.nbytes for tensor in tensors)
+            fits = 0 < nbytes <= self._result.nbytes
+            with _writable_tensors():
+                self._small[key] = (
+                    SmallReduction(reduce_type, tensors, self._areas_of(dtype), self._position, self._result)
+                    if fits
+                    else None
+                )
+        return self._small[key]
+
+    def _reduce_in_pieces(
+        self, tensors: Sequence[torch.Tensor], reduce_type: str, scale: float, waiting: Waiting
+    ) -> None:
+        """Reduce flat tensors; each member reduces a part of each piece."""
+        dtype = tensors[0].dtype
+        reduce = REDUCE_FUNCTIONS[reduce_type]
         for piece in _pieces(tensors, self._area_bytes // dtype.itemsize):
             sizes = [part.numel() for part in piece]
             count = sum(sizes)
@@ -149,14 +180,6 @@ class SharedExchange:
             areas = self._next_areas(dtype)
             _join(piece, areas[self._position][:count])
             self._meet(what, waiting)
-            if self._size * count * dtype.itemsize <= _SMALL_BYTES:
-                # Each member reduces all of it, which takes less time than a second meeting.
-                whole = reduce(areas[0][:count], areas[1][:count])
-                for area in areas[2:]:
-                    reduce(whole, area[:count], out=whole)
-                scale_(whole, scale)
-                _copy(piece, whole.split(sizes))
-                continue
             own = slice(count * self._position // self._size, count * (self._position + 1) // self._size)
             reduced = areas[0][own]
             for area in areas[1:]:
@@ -169,7 +192,7 @@ class SharedExchange:
         self, output: torch.Tensor, rows: torch.Tensor, reduce_type: str, scale: float, waiting: Waiting
     ) -> None:
         """Reduce a matrix with one row per member, in the order of the members; each member gets its row."""
-        reduce = _REDUCTIONS[reduce_type]
+        reduce = REDUCE_FUNCTIONS[reduce_type]
         for columns, matrices in self._rows(f"reduce_scatter {reduce_type}", rows, waiting):
             part = output[columns]
             part.copy_(matrices[0][self._position])
@@ -227,11 +250,16 @@ class SharedExchange:
 
     def _next_areas(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         self._turn ^= 1
+        return self._areas_of(dtype)[self._turn]
+
+    def _areas_of(self, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], ...]:
         found = self._areas.get(dtype)
         if found is None:
             halves = self._areas[torch.uint8]
-            found = self._areas[dtype] = tuple(tuple(area.view(dtype) for area in half) for half in halves)
-        return found[self._turn]
+            with _writable_tensors():
+                found = tuple(tuple(area.view(dtype) for area in half) for half in halves)
+            self._areas[dtype] = found
+        return found
 
     def _meet(self, what: str, waiting: Waiting) -> None:
         """Tell all members that this one has reached this step, and wait for them."""
@@ -252,15 +280,16 @@ class SharedExchange:
 
     def _receive(self, position: int, receive: Callable[[int], T], waiting: Waiting) -> T:
         while True:
-            with suppress(BlockingIOError):
-                try:
-                    received = receive(_MESSAGE_BYTES)
-                except ConnectionError as error:
-                    raise waiting.failure(error, position) from None
-                if received:
-                    return received
-                raise waiting.failure(ConnectionError("it has closed its connection"), position)
-            waiting.check(lambda other: other < position or self._has_answered(other))
+            try:
+                received = receive(_MESSAGE_BYTES)
+            except BlockingIOError:
+                waiting.check(lambda other: other < position or self._has_answered(other))
+                continue
+            except ConnectionError as error:
+                raise waiting.failure(error, position) from None
+            if received:
+                return received
+            raise waiting.failure(ConnectionError("it has closed its connection"), position)
 
     def _receive_descriptor(self, waiting: Waiting) -> int:
         connection = self._connections[0]
@@ -270,6 +299,12 @@ class SharedExchange:
     def _has_answered(self, position: int) -> bool:
         connection = self._connections.get(position)
         return connection is not None and bool(select.select([connection], [], [], 0)[0])
+
+
+def _writable_tensors() -> AbstractContextManager[None]:
+    """Return a context in which tensors are made: those made in the inference mode cannot be written outside of it."""
+    context: AbstractContextManager[None] = torch.inference_mode(mode=False)
+    return context
 
 
 def _pieces(tensors: Sequence[torch.Tensor], limit: int) -> Iterator[list[torch.Tensor]]:
@@ -305,11 +340,8 @@ def _copy(targets: list[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
         torch._foreach_copy_(targets, sources)
 
 
-def scale_(tensor: torch.Tensor, scale: float) -> None:
-    """Multiply a tensor in place; integers are rounded towards zero."""
-    if scale == 1.0:
-        return
-    if tensor.is_floating_point() or tensor.is_complex():
-        tensor.mul_(scale)
-    else:
-        tensor.copy_(tensor * scale)
+def write_back(flat: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+    """Copy contents back into the tensors of which `flat` holds copies."""
+    for part, tensor in zip(flat, tensors, strict=True):
+        if part.data_ptr() != tensor.data_ptr():
+            tensor.copy_(part.view(tensor.shape))

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from neurontools.xla.distributed import shared_exchange, workers
 from neurontools.xla.distributed.collective_wait import CollectiveWait
 from neurontools.xla.distributed.outbox import Outbox
+from neurontools.xla.distributed.reductions import scale_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,17 +57,19 @@ class WorkerGroup:
         self._connected = False
 
     def all_reduce(self, tensors: Sequence[torch.Tensor], reduce_type: str, scale: float = 1.0) -> None:
-        """Reduce flat tensors of one data type in place, and multiply them by `scale`."""
+        """Reduce tensors of one data type in place, and multiply them by `scale`."""
         shared = self._exchange()
         if shared is not None:
             shared.all_reduce(tensors, reduce_type, scale, self._wait("all_reduce"))
             return
-        flat = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+        parts = [tensor.contiguous().view(-1) for tensor in tensors]
+        flat = parts[0] if len(parts) == 1 else torch.cat(parts)
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCTIONS[reduce_type]
         self._run("all_reduce", lambda gloo: gloo.allreduce([flat], options))
-        shared_exchange.scale_(flat, scale)
-        _divide(flat, tensors)
+        scale_(flat, scale)
+        _divide(flat, parts)
+        shared_exchange.write_back(parts, tensors)
 
     def reduce_scatter(self, rows: torch.Tensor, reduce_type: str, scale: float = 1.0) -> torch.Tensor:
         """Reduce a matrix with one row per member, and return the row of this member."""
