@@ -20,6 +20,7 @@ KINDS = {
     "host_memory": MEMORY,
     "customop_inprocess": BOOLEAN,
     "customop_any_instance": BOOLEAN,
+    "native_any_instance": BOOLEAN,
     "sysfs_root": PATH,
     "cache_lock_timeout": WORD,
     "cache_max_size": WORD,

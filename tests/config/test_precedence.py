@@ -30,6 +30,7 @@ READERS = {
     ),
     "customop_inprocess": (lambda: env.flag(env.CUSTOMOP_INPROCESS), True, False, False),
     "customop_any_instance": (lambda: env.flag(env.CUSTOMOP_ANY_INSTANCE), True, False, False),
+    "native_any_instance": (lambda: env.flag(env.NATIVE_ANY_INSTANCE), True, False, False),
     "sysfs_root": (env.sysfs_root, "/srv/mirror", "/run/mirror", ""),
     "cache_lock_timeout": (lambda: env.setting(env.CACHE_LOCK_TIMEOUT), "20m", "1h", ""),
     "cache_max_size": (lambda: env.setting(env.CACHE_MAX_SIZE), "20GB", "1TiB", ""),
