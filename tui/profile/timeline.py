@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from neurontools.base.text import printable
+from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import busiest
 from neurontools.tui.profile.timeline_drawing import (
     GUTTER,
@@ -26,7 +27,7 @@ from neurontools.tui.profile.timeline_drawing import (
 )
 from neurontools.tui.profile.timeline_groups import Heading, RowLine, fitting_height, height_of
 from neurontools.tui.profile.timeline_state import ZOOM, TimelineState
-from neurontools.tui.widgets.lines import fixed
+from neurontools.tui.widgets.lines import Role, fixed
 
 if TYPE_CHECKING:
     from textual import events
@@ -328,6 +329,13 @@ class TimelineView(Widget, can_focus=True):
         cells, actions = busiest(state.rows_of(line), self._times, np.diff(self._edges))
         if self._drawing is None:
             self._drawing = self._new_drawing()
+        # Events that are pointed out show even in cells that longer ones stand for.
+        for event in (*self._drawing.marked.tolist(), state.selected_event):
+            if event != NO_EVENT and state.timeline.row_of(event) in line.drawn:
+                columns = state.columns_of(event)
+                place = slice(columns.start, max(columns.stop, columns.start))
+                cells.event[place] = event
+                actions[place] = state.timeline.action_of(event)
         lines = row_lines(self._drawing, cells, actions, height_of(line, self._row_lines))
         label = fixed(line.label, GUTTER - 2)
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
@@ -348,6 +356,7 @@ class TimelineView(Widget, can_focus=True):
             blank=self._blank,
             colours=not self.app.no_color,
             base=self._base_style(),
+            linked=Style(color=self._look.styles[Role.CURSOR].color),
             dark=self._look.dark,
         )
 

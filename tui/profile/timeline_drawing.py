@@ -32,7 +32,7 @@ DIM = Style(dim=True)
 GAP = "┊"
 GUTTER = 14
 _EIGHTHS = f" {BLOCKS}"
-_SELECTED_BLOCK = Style(reverse=True, bold=True)
+_BOLD = Style(bold=True)
 _SELECTED_NAME = Style(bold=True, underline=True)
 _NAME_CELLS = 4
 _COLOURS = (
@@ -93,6 +93,7 @@ class Drawing:
         blank: what cells show in which nothing happened.
         colours: whether operations get colours.
         base: the style of the widget.
+        linked: the style of marked events.
         dark: whether the theme is dark.
     """
 
@@ -104,6 +105,7 @@ class Drawing:
     blank: str
     colours: bool
     base: Style
+    linked: Style = PLAIN
     dark: bool = True
 
 
@@ -185,6 +187,7 @@ class _Mark(Enum):
 
     NONE = "none"
     SELECTED = "selected"
+    LINKED = "linked"
     FOUND = "found"
     FADED = "faded"
 
@@ -196,21 +199,27 @@ def _styles(drawing: Drawing, event: int, action: int) -> tuple[Style, Style]:
     mark = _Mark.NONE
     if event == drawing.selected:
         mark = _Mark.SELECTED
-    elif look >= len(_COLOURS) or event in drawing.marked:
+    elif event in drawing.marked:
+        mark = _Mark.LINKED
+    elif look >= len(_COLOURS):
         mark = _Mark.FOUND
     elif drawing.path is not None and not drawing.path[action]:
         mark = _Mark.FADED
-    return _pair(drawing.base, colour, mark, dark=drawing.dark)
+    return _pair(drawing.base, colour, mark, drawing.linked, dark=drawing.dark)
 
 
 @lru_cache(maxsize=256)
-def _pair(base: Style, colour: int, mark: _Mark, *, dark: bool) -> tuple[Style, Style]:
+def _pair(base: Style, colour: int, mark: _Mark, linked: Style, *, dark: bool) -> tuple[Style, Style]:
     block = _BLOCK_STYLES[colour] if colour >= 0 else PLAIN
     named = _NAME_STYLES[colour] if colour >= 0 else _MONOCHROME
     match mark:
+        case _Mark.SELECTED if colour >= 0:
+            block, named = _BOLD, _BOLD + _MONOCHROME
         case _Mark.SELECTED:
-            block, named = block + _SELECTED_BLOCK, named + _SELECTED_NAME
-        case _Mark.FOUND:
+            block, named = _BOLD + _MONOCHROME, named + _SELECTED_NAME
+        case _Mark.LINKED if colour >= 0:
+            block, named = linked + _FOUND, linked + _FOUND + _MONOCHROME
+        case _Mark.FOUND | _Mark.LINKED:
             block, named = block + _FOUND, named + _FOUND
         case _Mark.FADED:
             block = named = _FADED[dark] if colour >= 0 else DIM

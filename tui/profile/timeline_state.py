@@ -265,6 +265,11 @@ class TimelineState:
             self.range = None
         self.selected_event = NO_EVENT
 
+    def columns_of(self, event: int) -> range:
+        """Return the columns of the window that an event is in."""
+        first, last = map(self.view.column_of, self._positions_of(event))
+        return range(max(first, 0), min(max(last, first + 1), self.view.columns))
+
     def window_text(self) -> str:
         """Return what the window shows: its edges, the length of a cell, events, hits of the search."""
         view = self.view

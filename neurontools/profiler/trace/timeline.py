@@ -157,6 +157,11 @@ class TraceTimeline:
         """Return the index of the row that an event is in."""
         return self.trace.place_of(event)
 
+    def action_of(self, event: int) -> int:
+        """Return the number of an event's action."""
+        row = self.trace.row_of(event)
+        return int(row.events.at(np.array([event - row.first], dtype=np.int64)).action[0])
+
     def matching_actions(self, pattern: str) -> frozenset[int]:
         """Return the numbers of the actions whose names match a regular expression (case ignored).
 

@@ -12,6 +12,8 @@ from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.timeline import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
+from neurontools.tui.profile.timeline_drawing import GUTTER
+from neurontools.tui.profile.timeline_groups import RowLine
 from neurontools.tui.profile.timeline_state import as_times
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line
@@ -303,3 +305,17 @@ async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker:
             letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf"} and letter != "\n"
         ]
     assert "[red]" in drawn[0]
+
+
+async def test_a_selected_event_shows_in_cells_of_longer_ones(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(60, 24)) as pilot:
+        view = view_of(pilot)
+        await pilot.press("f", "slash", *"tick", "enter", "f", "f")
+        event = view.state.selected_event
+        assert name_of(view) == "custom::tick"
+        columns = view.state.columns_of(event)
+        assert len(columns) == 1
+        rows = [line.rows if isinstance(line, RowLine) else () for line, _ in view._lines]
+        at = max(at for at, numbers in enumerate(rows) if view.state.selected_row in numbers)
+        cell = view.render_line(at - view._scroll + 1).crop(GUTTER + columns.start, GUTTER + columns.stop)
+        assert next(iter(cell)).style.bold  # type: ignore[union-attr]
