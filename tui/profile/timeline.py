@@ -103,6 +103,7 @@ class TimelineView(Widget, can_focus=True):
         self._looks = looks_of(trace, frozenset())
         self._scroll = 0
         self._drawing: Drawing | None = None
+        self._pointed_out: list[tuple[int, int]] = []
         self._drawn: dict[RowLine, list[list[Segment]]] = {}
         self._lines: list[tuple[Heading | RowLine, int]] = []
         self._row_lines = 1
@@ -330,12 +331,11 @@ class TimelineView(Widget, can_focus=True):
         if self._drawing is None:
             self._drawing = self._new_drawing()
         # Events that are pointed out show even in cells that longer ones stand for.
-        for event in (*self._drawing.marked.tolist(), state.selected_event):
-            if event != NO_EVENT and state.timeline.row_of(event) in line.drawn:
-                columns = state.columns_of(event)
-                place = slice(columns.start, max(columns.stop, columns.start))
-                cells.event[place] = event
-                actions[place] = state.timeline.action_of(event)
+        for event in (event for row, event in self._pointed_out if row in line.drawn):
+            columns = state.columns_of(event)
+            place = slice(columns.start, max(columns.stop, columns.start))
+            cells.event[place] = event
+            actions[place] = state.timeline.action_of(event)
         lines = row_lines(self._drawing, cells, actions, height_of(line, self._row_lines))
         label = fixed(line.label, GUTTER - 2)
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]
@@ -347,6 +347,9 @@ class TimelineView(Widget, can_focus=True):
 
     def _new_drawing(self) -> Drawing:
         links = () if self.order is None else (*self.order.earlier, *self.order.later)
+        events = [*(link.event for link in links), self.state.selected_event]
+        row_of = self.state.timeline.row_of
+        self._pointed_out = [(row_of(event), event) for event in events if event != NO_EVENT]
         return Drawing(
             self.state.trace,
             self.state.selected_event,

@@ -37,6 +37,7 @@ _LEAST_DETAILS, _MOST_DETAILS = 40, 56
 _LABEL = 15
 _LEAST_NUMBERS = 8
 _LEFT_OUT = frozenset({"clock", "process"})
+_SHORTENED = frozenset({"start", "duration", "model"})
 _OPERATORS = 30
 FOOT = "←→ move  + - zoom  tab event  < > follow  p path  z fold  / search"
 
@@ -163,7 +164,7 @@ class TimelinePage(Horizontal):
         found: list[Line] = []
         for name, value in self.details():
             if name not in _LEFT_OUT:
-                text = value.partition(" (")[0] if name in {"start", "duration"} else value
+                text = value.partition(" (")[0] if name in _SHORTENED else value
                 found += fact_lines(name, text, width, _LABEL)
         return found
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.strip import Strip
 from textual.widgets import Static
 
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp
+from neurontools.tui.profile.timeline_drawing import GUTTER
+from neurontools.tui.profile.timeline_groups import RowLine
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line
 from tests.profiler.test_dependencies import compiled, trace_of
@@ -48,6 +51,29 @@ async def test_dependencies_are_followed_back_and_forth(home: Path, maker: Maker
         await pilot.press("escape")
         assert view.order is None
         assert "waited for" not in details(pilot)
+
+
+async def test_dependencies_are_pointed_out_however_short(home: Path, maker: Maker) -> None:
+    async with ProfileApp(trace_of(compiled(), maker, home)).run_test(size=(80, 24)) as pilot:
+        view = view_of(pilot)
+
+        def is_pointed_out(event: int) -> bool:
+            row = next(
+                line
+                for line in view.state.lines
+                if isinstance(line, RowLine) and view.state.timeline.row_of(event) in line.rows
+            )
+            (column, *_) = view.state.columns_of(event)
+            cell = Strip(view._row(row)[-1]).crop(GUTTER + column, GUTTER + column + 1)
+            return bool(next(iter(cell)).style.underline)  # type: ignore[union-attr]
+
+        await pilot.press("slash", *"relu", "enter", "f", "f")
+        assert view.order is not None
+        links = {link.event for link in (*view.order.earlier, *view.order.later)}
+        assert links
+        assert all(is_pointed_out(event) for event in links)
+        await pilot.press("slash", *"zzz", "enter", "escape")
+        assert not any(is_pointed_out(event) for event in links)
 
 
 async def test_the_critical_path_stays_bright(home: Path, maker: Maker) -> None:
