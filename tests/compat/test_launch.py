@@ -90,9 +90,9 @@ def test_a_run_that_never_uses_the_device_leaves_no_profile_directory(tool, home
 
 
 @pytest.mark.torch
-def test_the_traceback_of_a_script_ends_with_the_remedy(tool, home):
+def test_the_traceback_of_a_script_ends_with_the_remedy(tool, torch_python):
     code = "import torch, torch_xla.core.xla_model as xm; torch.ones(1).to(xm.xla_device())"
-    run = tool("neuron-run", "--", "python", "-c", code)
+    run = tool("neuron-run", "--", torch_python, "-c", code)
     assert run.returncode == 1
     assert run.stderr.endswith("\nhint: start it: neurond start\n")
 

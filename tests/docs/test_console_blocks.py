@@ -84,14 +84,13 @@ def assert_printed(printed: str, said: list[str]) -> None:
         ("nccom-test", "", r"^0\.00\d+ kangaring \d+\.\d+$"),
     ],
 )
-def test_the_python_example_of_a_page(name, before, printed):
+def test_the_python_example_of_a_page(request, name, before, printed):
     code = re.findall(
         r"^```python\n(.*?)^```", next(DOCS.rglob(f"{name}.md")).read_text(), re.MULTILINE | re.DOTALL
     )[0]
     subprocess.run(["bash", "-c", f"PATH={BIN}:$PATH; {before}"], check=True, capture_output=True)
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
+    python = request.getfixturevalue("torch_python") if "import torch" in code else sys.executable
+    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0, run.stderr
     assert re.search(printed, run.stdout), run.stdout
 
