@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from neurontools.profiler.analysis.operators import OperatorTotal
     from neurontools.profiler.analysis.ranges import RowUse
-    from neurontools.profiler.trace.trace import Trace
+    from neurontools.profiler.trace.trace import Trace, TraceRow
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
 
@@ -60,7 +60,7 @@ class TimelinePage(Horizontal):
         self._trace = trace
         self._look = look
         self._operators: tuple[OperatorTotal, ...] = ()
-        self._added_up: tuple[int, int] | None = None
+        self._added_up: tuple[list[TraceRow], int, int] | None = None
         self._dependencies = Dependencies(trace)
         self._reading: set[str] = set()
         self._looked_up = NO_EVENT
@@ -173,20 +173,21 @@ class TimelinePage(Horizontal):
         state = self.view.state
         first, last = state.range_ns
         begin, end = state.axis.clock(state.axis.positions(as_times(first, last))).tolist()
-        lines = _use_lines(row_uses(state.neighbours, first, last), end - begin, width)
-        if self._added_up == (first, last):
+        rows = state.neighbours
+        lines = _use_lines(row_uses(rows, first, last), end - begin, width)
+        if self._added_up == (rows, first, last):
             lines += _operator_lines(self._operators, width)
         else:
             # Operators take longer than a frame may: they follow it.
-            self.call_after_refresh(self._add_up, first, last)
+            self.call_after_refresh(self._add_up, rows, first, last)
         title = "Window" if state.range is None else "Range"
         return title, units.format_ns(end - begin), lines
 
-    def _add_up(self, first: int, last: int) -> None:
-        """Add up the operators of a stretch, if it is still shown."""
+    def _add_up(self, rows: list[TraceRow], first: int, last: int) -> None:
+        """Add up the operators of rows in a stretch, if it is still shown."""
         if self.view.state.range_ns == (first, last):
-            self._operators = range_operators(self._trace, first, last, _OPERATORS)
-            self._added_up = first, last
+            self._operators = range_operators(self._trace.with_rows(rows, ()), first, last, _OPERATORS)
+            self._added_up = rows, first, last
             self.draw()
 
 
