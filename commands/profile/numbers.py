@@ -167,7 +167,7 @@ def _no_operators() -> NeuronToolsError:
 
 def _top(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.operators import By, group_totals, top_operators
-    from neurontools.profiler.analysis.summary_text import operators_text, operators_title
+    from neurontools.profiler.analysis.summary_text import operators_text, operators_title, time_of_operators
 
     trace = load_trace(arguments)
     limit = arguments.limit or _LIMIT
@@ -177,7 +177,8 @@ def _top(arguments: argparse.Namespace) -> int:
         rows = [fields_of(each) for each in operators]
     else:
         groups = group_totals(trace, By(arguments.by), limit)
-        text = _groups_text(groups, arguments.by) if groups else ""
+        title = f"By {arguments.by}, {time_of_operators(trace)}"
+        text = _groups_text(groups, arguments.by, title) if groups else ""
         rows = [
             fields_of(each) | {"flops_s": each.flops_s, "bytes_s": each.bytes_s, "intensity": each.intensity}
             for each in groups
@@ -188,7 +189,7 @@ def _top(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _groups_text(groups: tuple[GroupTotal, ...], by: str) -> str:
+def _groups_text(groups: tuple[GroupTotal, ...], by: str, title: str) -> str:
     rows = [
         (
             each.name,
@@ -203,7 +204,7 @@ def _groups_text(groups: tuple[GroupTotal, ...], by: str) -> str:
         for each in groups
     ]
     head = (by, "count", "total", "share", "median", "longest", "FLOP/s", "B/s")
-    return "Modelled time of engines\n" + _named_table(head, rows, (4, 5))
+    return f"{title}\n{_named_table(head, rows, (4, 5))}"
 
 
 def _roofline(arguments: argparse.Namespace) -> int:

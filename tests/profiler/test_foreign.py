@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.commands.profile import main
 from neurontools.profiler.analysis import tree as modules
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
@@ -278,3 +279,13 @@ def test_the_tree_counts_nested_events_once(home: Path) -> None:
     assert found.total_ns == 20125
     (unknown,) = found.children
     assert [(each.name, each.total_ns) for each in unknown.children] == [("gemm", 15125), ("inner", 5000)]
+
+
+def test_groups_of_another_program_are_labelled_measured(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "t.json").write_text(json.dumps(kineto()))
+    assert main(["top", "t.json", "--by", "operator"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "By operator, own time on the device, measured by torch.profiler"
+    assert printed[2].split()[:3] == ["gemm", "1", "20.12"]

@@ -133,7 +133,9 @@ class OperatorsPage(ProfileGroupsPage):
             _line(layout, rows[number], selected=number == self.cursor.row)
             for number in self.cursor.window(len(rows), room)
         ]
-        note = plural(len(rows), "group") + (f" with {self._filter!r}" if self._filter else "") + ", modelled"
+        clock = "measured" if self._trace.measured_by else "modelled"
+        filtered = f" with {self._filter!r}" if self._filter else ""
+        note = f"{plural(len(rows), 'group')}{filtered}, {clock}"
         foot = "s sort  g group  / filter  ⏎ slowest in the timeline"
         title = f"{self.title} by {self.by}"
         return framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)

@@ -141,7 +141,8 @@ class TreePage(ProfilePage):
         rows = self._graph(inner, max(height // 2 - edges, 1))
         upper = len(rows) + edges
         foot = "←↑↓→ select  ⏎ zoom in  esc zoom out  t layers or source"
-        note = f"{units.format_ns(self.root.total_ns)}, modelled"
+        clock = "measured" if self._trace.measured_by else "modelled"
+        note = f"{units.format_ns(self.root.total_ns)}, {clock}"
         title = f"{self.title} by {self._kind}"
         found = framed(title, rows, (width, upper), note=note, foot=foot, boxed=boxed)
         if height - upper > edges:

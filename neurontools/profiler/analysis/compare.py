@@ -265,7 +265,7 @@ def _words(values: Iterable[object]) -> str:
 def _notes(before: Trace, after: Trace) -> list[str]:
     found = []
     versions = [_words(meta.version for meta in trace.processes) for trace in (before, after)]
-    if versions[0] != versions[1]:
+    if all(versions) and versions[0] != versions[1]:
         found.append(f"captured by neurontools {versions[0]} and {versions[1]}: the engine model may differ")
     for name, trace in (("first", before), ("second", after)):
         if trace.problems:

@@ -54,11 +54,16 @@ def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
 
 
 def operators_title(trace: Trace) -> str:
-    """Return what the times of operators are."""
+    """Return the title of a table of operators."""
+    return f"Operators by {time_of_operators(trace)}"
+
+
+def time_of_operators(trace: Trace) -> str:
+    """Return what the times of operators are: modelled, or measured by another program."""
     if not trace.measured_by:
-        return "Operators by modelled time"
+        return "modelled time"
     where = "device" if trace.rows_of(Track.DEVICE) else "host"
-    return f"Operators by own time on the {where}, measured by {trace.measured_by}"
+    return f"own time on the {where}, measured by {trace.measured_by}"
 
 
 def to_text(what: ProfileReport) -> str:
