@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import plural
 from neurontools.base.units import format_ns
 from neurontools.compiler.engines.costs import engine_costs
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
@@ -55,7 +56,7 @@ def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
         sum(engine_costs(program.device.core.name).launch_ns * program.per_step for program in inner)
     )
     gain = Gain(launch_ns, subject.step_ns)
-    parts = [program.graph.cut.rpartition(" at ") for program in inner]
+    parts = dict.fromkeys(program.graph.cut.rpartition(" at ") for program in inner)
     lines = tuple(Evidence(what or "end of a graph", source) for what, _, source in parts)
     places = ", ".join(f"{line.text} at {short_source(line.source)}" for line in lines[:3])
     if gain.share < WORTH:
@@ -68,8 +69,8 @@ def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
         f"Keep the step in one graph instead of {runs:.0f}",
         f"{places}: read values after the step, e.g. add up loss.detach() and call .item() every hundred steps",
         gain,
-        f"engine model, the launches of {sum(program.per_step for program in inner):.0f} executions a step; what the cuts"
-        " store, load and wait for comes on top",
+        f"engine model, the launch of {plural(round(sum(program.per_step for program in inner)), 'execution')} a step; what"
+        " the cuts store, load and wait for comes on top",
         lines[:3],
     )
 

@@ -40,6 +40,11 @@ def open_subject(trace: Trace) -> ProfiledRun:
         )
     steps = max(processes, key=len)
     names = {model.neff_hash: model.name for model in trace.models}
+    counts = Counter(names.values())
+    names = {
+        neff_hash: name if counts[name] == 1 else f"{name}, NEFF {neff_hash}"
+        for neff_hash, name in names.items()
+    }
     instance = find_instance_type(trace.processes[0].instance_type)
     device = instance.device if instance else None
     often, rare = list[ProfiledProgram](), list[ProfiledProgram]()

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from neurontools.base.text import plural
 from neurontools.profiler.advice.attention import attention
 from neurontools.profiler.advice.data_types import data_types
 from neurontools.profiler.advice.findings import WORTH, Advice, Finding, Silent
 from neurontools.profiler.advice.host import graph_cuts, host_bound
 from neurontools.profiler.advice.kernels import kernels
 from neurontools.profiler.advice.movement import layouts, small_copies
-from neurontools.profiler.advice.sizes import batch, widths
+from neurontools.profiler.advice.sizes import BATCH, batch, widths
 from neurontools.profiler.advice.spills import overlap, spills
 from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
 from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
@@ -67,12 +68,15 @@ def advise(subject: ProfiledRun) -> Report:
     for program in programs:
         name = program.name if len(programs) > 1 else ""
         for rule in PROGRAM_RULES:
-            found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
-    advice = [finding for finding in found if isinstance(finding, Advice)]
+            if rule is not batch or len(programs) == 1:
+                found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
+    if len(programs) > 1:
+        found.append(Silent(BATCH, f"the steps have {len(programs)} graphs, which need not have one batch"))
+    advice = _merged([finding for finding in found if isinstance(finding, Advice)])
     silent = [finding for finding in found if isinstance(finding, Silent)]
-    return Report(
-        subject.step_ns, subject.steps.count if subject.steps else 0, _sorted(advice), tuple(silent)
-    )
+    silent += [_too_small(each) for each in advice if each.gain.share < WORTH]
+    worth = sorted((each for each in advice if each.gain.share >= WORTH), key=lambda each: -each.gain.share)
+    return Report(subject.step_ns, subject.steps.count if subject.steps else 0, tuple(worth), tuple(silent))
 
 
 def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun, name: str) -> Finding:
@@ -80,11 +84,22 @@ def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun,
     if isinstance(finding, Silent):
         return replace(finding, program=name)
     ns = round(finding.gain.ns * program.per_step)
-    gain = replace(finding.gain, ns=ns, step_ns=subject.step_ns)
-    if gain.share < WORTH:
-        return Silent(finding.rule, f"{finding.title}: less than {WORTH:.0%} of the step", name)
-    return replace(finding, gain=gain, program=name)
+    return replace(finding, gain=replace(finding.gain, ns=ns, step_ns=subject.step_ns), program=name)
 
 
-def _sorted(advice: Sequence[Advice]) -> tuple[Advice, ...]:
-    return tuple(sorted(advice, key=lambda found: -found.gain.share))
+def _merged(advice: Sequence[Advice]) -> list[Advice]:
+    """Return one advice for each change, with the gain of all graphs that it concerns."""
+    groups: dict[tuple[str, str, str], list[Advice]] = {}
+    for each in advice:
+        groups.setdefault((each.rule, each.title, each.change), []).append(each)
+    return [group[0] if len(group) == 1 else _of_graphs(group) for group in groups.values()]
+
+
+def _of_graphs(group: Sequence[Advice]) -> Advice:
+    first = max(group, key=lambda each: each.gain.ns)
+    gain = replace(first.gain, ns=sum(each.gain.ns for each in group))
+    return replace(first, gain=gain, program=f"{first.program}, and {plural(len(group) - 1, 'other')}")
+
+
+def _too_small(advice: Advice) -> Silent:
+    return Silent(advice.rule, f"{advice.title}: less than {WORTH:.0%} of the step", advice.program)

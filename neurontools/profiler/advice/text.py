@@ -10,6 +10,8 @@ from neurontools.base.units import format_ns, format_percent
 from neurontools.profiler.advice.subject import short_source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.profiler.advice.findings import Advice, Evidence, Silent
     from neurontools.profiler.advice.rules import Report
 
@@ -33,9 +35,9 @@ def to_text(report: Report, limit: int | None = None, width: int | None = None) 
         lines += [*(_wrapped(line, width, _FIELD) for line in _details(advice)), ""]
     if len(shown) < len(report.advice):
         lines += [f"{len(report.advice) - len(shown)} more with a smaller gain.", ""]
-    if report.silent:
-        lines += ["Looked at, nothing to change:"]
-        lines += [_wrapped(_silent(silent), width, 20) for silent in report.silent]
+    silent = list(_silent_lines(report))
+    if silent:
+        lines += ["Looked at, nothing to change:", *(_wrapped(line, width, 20) for line in silent)]
     return "\n".join(lines).rstrip()
 
 
@@ -83,9 +85,19 @@ def _seen(line: Evidence) -> str:
     return f"{_place(line)}, {line.text}{layer}{share}" if line.source else f"{line.text}{share}"
 
 
-def _silent(silent: Silent) -> str:
-    program = f" ({silent.program})" if silent.program else ""
-    return printable(f"  {silent.rule:<16}  {silent.reason}{program}")
+def _silent_lines(report: Report) -> Iterator[str]:
+    """Yield why rules without an advice have none: of several graphs for that with most time."""
+    rules: dict[str, dict[str, list[Silent]]] = {}
+    for silent in report.silent:
+        rules.setdefault(silent.rule, {}).setdefault(silent.program, []).append(silent)
+    advised = {advice.rule for advice in report.advice}
+    for rule, programs in rules.items():
+        if rule not in advised:
+            (program, found), *others = programs.items()
+            more = f"; nothing in {plural(len(others), 'other graph')}" if others else ""
+            where = f" ({program}{more})" if program else ""
+            for silent in found:
+                yield printable(f"  {rule:<16}  {silent.reason}{where}")
 
 
 def to_json(report: Report, limit: int | None = None) -> dict[str, Any]:

@@ -48,11 +48,12 @@ def recompiles(subject: ProfiledRun) -> Iterator[Finding]:
 
 
 def _differences(subject: ProfiledRun) -> str:
-    """Return two shapes of the first input in which graphs of the run differ, as words."""
-    shapes: dict[int, dict[str, None]] = {}
+    """Return two shapes of the first input in which graphs of one place in the program differ, as words."""
+    shapes: dict[tuple[str, int, int], dict[str, None]] = {}
     for program in (*subject.programs, *subject.rare):
+        graph = program.graph
         for number, shape in enumerate(program.input_shapes):
-            shapes.setdefault(number, {}).setdefault(shape)
+            shapes.setdefault((graph.cut, len(graph.nodes), number), {}).setdefault(shape)
     found = next((list(seen) for seen in shapes.values() if len(seen) > 1), [])
     return f" (now {found[0]} and {found[1]})" if len(found) > 1 else ""
 

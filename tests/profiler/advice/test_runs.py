@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,6 +150,25 @@ def test_a_step_in_several_graphs_names_the_lines_that_cut_it(home: Path, maker:
     assert saved >= advice.gain.ns  # what the cut stores and loads comes on top
     assert advice.change.startswith("item() at train.py:30: read values after the step")
     assert advice.evidence[0].source == "/home/ada/train.py:30"
+
+
+def test_graphs_of_several_shapes_share_their_advice_and_one_line_a_rule(home: Path, maker: Maker) -> None:
+    cut = "item() at /home/ada/train.py:30"
+    graphs = [with_cut(perceptron(rows, 1024, dtype="float32"), cut) for rows in (1024, 1280)]
+    last = with_cut(perceptron(512, 256), "mark_step at /home/ada/train.py:40")
+    runs = [*((neff, "forward", 5) for neff in graphs), (last, "last", 5)]
+    report = advise(subject_of(write(maker, home / "p", *runs)))
+    alone = [advise(subject_of(write(maker, home / str(at), run))) for at, run in enumerate(runs[:2])]
+    shared = found(report, "dtype")
+    assert shared is not None
+    assert shared.gain.ns == sum(found(each, "dtype").gain.ns for each in alone)  # type: ignore[union-attr]
+    assert re.fullmatch(r"forward, NEFF \d+, and 1 other", shared.program)
+    cuts = found(report, "graph-cuts")
+    assert cuts is not None
+    assert [line.source for line in cuts.evidence] == ["/home/ada/train.py:30"]
+    assert silent(report, "batch") == "the steps have 2 graphs, which need not have one batch"
+    (line,) = (line for line in to_text(report).splitlines() if line.startswith("  attention "))
+    assert line.endswith("; nothing in 1 other graph)")
 
 
 def test_graphs_that_end_at_mark_step_are_left_alone(home: Path, maker: Maker) -> None:
