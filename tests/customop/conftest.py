@@ -61,10 +61,26 @@ def worker_of(executor: WorkerExecutor) -> int:
     return int(worker)
 
 
+_built: dict[tuple[str, ...], tuple[Path, int]] = {}
+
+
 @pytest.fixture
 def library() -> Library:
-    """Return the path of a built library, by the name of its directory."""
-    return lambda name: build(request_for(name)).path
+    """Return the path of a built library, by the name of its directory.
+
+    Its sources stay as they are: a library that is still the one that this process found built is not built again.
+    """
+
+    def find(name: str) -> Path:
+        variables = (os.environ.get(variable, "") for variable in ("CXX", "PATH", "XDG_CACHE_HOME"))
+        key = (name, *variables)
+        path, time_ns = _built.get(key, (Path(), 0))
+        if not path.is_file() or path.stat().st_mtime_ns != time_ns:
+            path = build(request_for(name)).path
+            _built[key] = path, path.stat().st_mtime_ns
+        return path
+
+    return find
 
 
 @pytest.fixture
