@@ -74,16 +74,16 @@ def _skip_without_torch(report: Report) -> Report:
     return report
 
 
-SLOW_FOLDERS = {"customop", "demo", "docs", "packaging", "stress", "tui", "xla"}
-"""Folders whose tests compile C++, run torch, draw screens or run whole programs."""
+SLOW_FOLDERS = {"cache/remote", "customop", "demo", "docs", "packaging", "stress", "tui", "xla"}
+"""Folders whose tests compile C++, run torch, talk to a server, draw screens or run whole programs."""
 STARTS_PROCESSES = re.compile(r"\b(?:subprocess|tool|launch|private_machine|neuron_machine)\b")
 
 
 @cache
 def is_slow(module: Path) -> bool:
     """Return whether `make test-fast` leaves out a module: by its folder, or because its tests start processes."""
-    folder = module.relative_to(Path(__file__).parent).parts[0]
-    return folder in SLOW_FOLDERS or bool(STARTS_PROCESSES.search(module.read_text()))
+    folders = {str(folder) for folder in module.relative_to(Path(__file__).parent).parents}
+    return bool(folders & SLOW_FOLDERS) or bool(STARTS_PROCESSES.search(module.read_text()))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
