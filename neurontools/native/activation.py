@@ -50,6 +50,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     torch.Tensor._reduce_ex_internal = _pickled_by_value(torch.Tensor._reduce_ex_internal)  # noqa: SLF001
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
+    torch.compile = _with_own_backend(torch.compile)
     _choose_execution_mode()
 
 
@@ -95,6 +96,25 @@ def _pickled_by_value(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return torch._utils._rebuild_device_tensor_from_cpu_tensor, parts  # noqa: SLF001
 
     return reduce_tensor
+
+
+def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch.compile with the backend `neuron` instead of inductor as its default, which lacks the device.
+
+    Source: AWS Neuron documentation, "torch.compile backend reference".
+    """
+
+    @functools.wraps(compile_model)
+    def compile_for_device(*args: Any, **kwargs: Any) -> Any:
+        from torch._dynamo.backends.registry import (
+            get_default_backend,  # takes a second; torch.compile needs it too
+        )
+
+        if get_default_backend() == "inductor":
+            kwargs.setdefault("backend", NEURON)
+        return compile_model(*args, **kwargs)
+
+    return compile_for_device
 
 
 def _with_execution_mode(change: Callable[..., None]) -> Callable[..., None]:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from typing import TYPE_CHECKING
+
 from neurontools.xla.accelerator import DeviceError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 XLA = "xla"
 NEURON = "neuron"
 _chosen: list[str] = []
+_OF_OTHER_NAME = {
+    XLA: re.compile(r"at start of device string: neuron"),
+    NEURON: re.compile(r"with support for xla devices|from the 'XLA' backend"),
+}
+"""What torch says of the other name, by the chosen one: it knows neither this process's name nor why it has it."""
+_REMEDY = "use one of the two names per process"
 
 
 def device_name() -> str:
@@ -21,8 +34,23 @@ def choose(name: str) -> None:
         DeviceError: this process has chosen the other name.
     """
     if _chosen and _chosen[0] != name:
-        raise DeviceError(
-            f"the device of this process is called {_chosen[0]!r}, so it cannot be {name!r} too",
-            "use one of the two names per process",
-        )
+        raise DeviceError(_conflict(_chosen[0], name), _REMEDY)
     _chosen[:] = [name]
+
+
+def explain_other_name() -> None:
+    """Add a note to the traceback of a program that ends because it uses the other name; torch's error has no reason."""
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        name = device_name()
+        if isinstance(error, RuntimeError) and _OF_OTHER_NAME[name].search(str(error)):
+            other = NEURON if name == XLA else XLA
+            error.add_note(f"{_conflict(name, other)}: {_REMEDY}")
+        shown(kind, error, traceback)
+
+    sys.excepthook = show
+
+
+def _conflict(name: str, other: str) -> str:
+    return f"the device of this process is called {name!r}, so it cannot be {other!r} too"

@@ -24,9 +24,27 @@ if TYPE_CHECKING:
 def install() -> None:
     """Let torch refuse to share device storages, and tell them apart."""
     torch.UntypedStorage.share_memory_ = _refusing(torch.UntypedStorage.share_memory_)
+    torch.UntypedStorage.resize_ = _keeping_contents(torch.UntypedStorage.resize_)
     torch.TypedStorage._data_ptr = _identify(torch.TypedStorage._data_ptr)
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _refusing(reductions.reduce_tensor))
+
+
+def _keeping_contents(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """Return a function that leaves storages of the device as they are, and resizes others.
+
+    `fully_shard` empties the storage of a gathered parameter and gives it its size back before it is gathered again. On
+    the device, the memory is freed with the last tensor instead.
+    """
+
+    def resize_or_keep(storage: torch.UntypedStorage, size: int) -> Any:
+        if storage.device.type != device_name():
+            return resize(storage, size)
+        if size > storage._neuron_buffer.nbytes:
+            raise DeviceError(f"a storage on {storage.device} cannot grow", "make a larger tensor instead")
+        return storage
+
+    return resize_or_keep
 
 
 def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:

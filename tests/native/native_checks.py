@@ -9,6 +9,7 @@ import runpy
 import sys
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import neurontools.fixtures
@@ -39,7 +40,7 @@ def model():
 def losses(device, *, steps=6, compiled=False, optimizer=torch.optim.AdamW):
     """Return the losses of a small training run, and graphs and executions after each step."""
     net = model().to(device)
-    step_of = torch.compile(net, backend="neuron") if compiled else net
+    step_of = torch.compile(net) if compiled else net
     update = optimizer(net.parameters(), lr=0.05)
     batches = torch.Generator().manual_seed(1)
     kept, counted = [], []
@@ -216,6 +217,25 @@ def saved():
         "same": all(torch.equal(again[name].cpu(), expected[name]) for name in expected),
         "cpu": all(torch.equal(on_cpu[name], expected[name]) for name in expected),
     }
+
+
+@check
+def loader_and_checkpoint():
+    data = torch.utils.data.TensorDataset(torch.arange(12.0).view(6, 2))
+    gradients = []
+    for checkpointed in (False, True):
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 1)).to(DEVICE)
+        for (x,) in torch.utils.data.DataLoader(data, batch_size=3, pin_memory=True):
+            moved = x.to(DEVICE, non_blocking=True)
+            result = (
+                torch.utils.checkpoint.checkpoint(net, moved, use_reentrant=False)
+                if checkpointed
+                else net(moved)
+            )
+            result.sum().backward()
+        gradients.append(net[0].weight.grad.cpu())
+    return {"same": torch.equal(*gradients)}
 
 
 @check

@@ -1,4 +1,4 @@
-"""A worker of torchrun with the backend `neuron`: collectives and training as DDP; writes what it saw as JSON."""
+"""A worker of torchrun with the backend `neuron`: collectives and parallel training; writes what it saw as JSON."""
 
 import json
 import os
@@ -7,44 +7,64 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 
-def train(device, *, compiled=False, data_parallel=True):
-    """Return the weights after some steps; this worker's part of each batch, or without data_parallel the whole one."""
+def make(device):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to(device)
-    if data_parallel:
-        model = DistributedDataParallel(model)
-    step = torch.compile(model, backend="neuron") if compiled else model
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).to(device)
+
+
+def train(model, device, own=slice(None)):
+    """Return the weights after some steps on this worker's part of each batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     batches = torch.Generator().manual_seed(1)
     for _ in range(5):
-        x = torch.randn(4, 6, generator=batches)
-        target = torch.randint(0, 3, (4,), generator=batches)
-        if data_parallel:
-            own = slice(dist.get_rank(), None, dist.get_world_size())
-            x, target = x[own], target[own]
+        x = torch.randn(4, 6, generator=batches)[own]
+        target = torch.randint(0, 4, (4,), generator=batches)[own]
         optimizer.zero_grad()
-        nn.functional.cross_entropy(step(x.to(device)), target.to(device)).backward()
+        nn.functional.cross_entropy(model(x.to(device)), target.to(device)).backward()
         optimizer.step()
-    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]).cpu()
+    weights = [
+        weight.full_tensor() if isinstance(weight, DTensor) else weight for weight in model.parameters()
+    ]
+    return torch.cat([weight.detach().reshape(-1) for weight in weights]).cpu()
 
 
-expected = train("cpu", data_parallel=False)
+def sharded(mesh):
+    model = make("neuron")
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+
+expected = train(make("cpu"), "cpu")
 dist.init_process_group("neuron")
-rank = dist.get_rank()
+rank, world = dist.get_rank(), dist.get_world_size()
+mesh = init_device_mesh("neuron", (world,))
+half = slice(rank, None, world)
 value = torch.tensor([1.0 + rank], device="neuron")
 dist.all_reduce(value)
 parts = [torch.zeros(1, device="neuron") for _ in range(2)]
 dist.all_gather(parts, torch.tensor([float(rank)], device="neuron"))
+ways = {
+    "data parallel": lambda: train(DistributedDataParallel(make("neuron")), "neuron", half),
+    "compiled": lambda: train(torch.compile(DistributedDataParallel(make("neuron"))), "neuron", half),
+    "fully sharded": lambda: train(sharded(mesh), "neuron", half),
+    "tensor parallel": lambda: train(
+        parallelize_module(make("neuron"), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}), "neuron"
+    ),
+}
 seen = {
     "backend": dist.get_backend(),
     "cores": os.environ["NEURON_RT_VISIBLE_CORES"],
     "sum": value.item(),
     "parts": [part.item() for part in parts],
-    "ddp": (train("neuron") - expected).abs().max().item(),
-    "compiled ddp": (train("neuron", compiled=True) - expected).abs().max().item(),
+    "differences": {name: (way() - expected).abs().max().item() for name, way in ways.items()},
 }
 dist.barrier()
 dist.destroy_process_group()

@@ -99,6 +99,10 @@ def test_weights_are_saved_with_their_values(seen):
     assert seen["saved"] == {"device": "neuron:0", "same": True, "cpu": True}
 
 
+def test_checkpointed_dropout_draws_the_same_numbers_again(seen):
+    assert seen["loader_and_checkpoint"] == {"same": True}
+
+
 def test_the_module_of_the_device(seen):
     module = seen["module_of_the_device"]
     assert module.pop("allocated") >= 1024
@@ -137,9 +141,16 @@ def test_two_workers_train_like_one(tool, home):
     assert run.returncode == 0, run.stderr
     for rank in range(2):
         seen = json.loads((home / f"rank{rank}.json").read_text())
-        differences = seen.pop("ddp"), seen.pop("compiled ddp")
-        assert max(differences) < 1e-6
+        differences = seen.pop("differences")
+        assert list(differences) == ["data parallel", "compiled", "fully sharded", "tensor parallel"]
+        assert max(differences.values()) < 1e-6
         assert seen == {"backend": "neuron", "cores": str(rank), "sum": 3.0, "parts": [0.0, 1.0]}
+
+
+def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):
+    run = tool("neuron-run", "--", torch_python, "-c", "import torch_xla, torch\ntorch.ones(2).to('neuron')")
+    reason = "the device of this process is called 'xla', so it cannot be 'neuron' too"
+    assert run.stderr.endswith(f"\n{reason}: use one of the two names per process\n")
 
 
 def test_another_instance_type_is_refused_unless_forced(tool, home):
