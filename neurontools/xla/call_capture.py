@@ -115,9 +115,8 @@ class Call:
                 case _:
                     slots.append(-1)
             results.append(None if recipe is None else view_from(slots[-1], recipe.geometry))
-        name = str(self.operator.overload)
         origin = self._recorder.call_sites.current(self._recorder)
-        return Node(name, tuple(self._args), tuple(self._kwargs), tuple(results), *origin)
+        return Node(self.operator.graph_name, tuple(self._args), tuple(self._kwargs), tuple(results), *origin)
 
     def _skip(self, parameter: Parameter, value: Any) -> None:
         if parameter.kind is Kind.OPTIONAL_TENSOR:

@@ -97,6 +97,7 @@ class Operator:
     Args:
         index: number in the trace cache's keys.
         overload: what is recorded and executed.
+        graph_name: its name in graphs: aten.mm.default.
         parameters: in schema order.
         returns_parameter: position of the parameter that an in-place operator returns, or -1.
         single: whether it returns one tensor; if not, a tuple or list of tensors.
@@ -108,6 +109,7 @@ class Operator:
 
     index: int
     overload: Any
+    graph_name: str
     parameters: tuple[Parameter, ...]
     returns_parameter: int
     single: bool
@@ -122,7 +124,7 @@ class Operator:
         return str(self.overload._schema.name)
 
     def __str__(self) -> str:
-        return str(self.overload)
+        return self.graph_name
 
 
 def operator_of(overload: Any) -> Operator:
@@ -165,6 +167,7 @@ def _read(overload: Any, index: int) -> Operator:
     return Operator(
         index=index,
         overload=overload,
+        graph_name=str(overload),
         parameters=parameters,
         returns_parameter=_returned(schema),
         single=returns == ["Tensor"],

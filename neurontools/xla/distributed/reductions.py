@@ -52,12 +52,12 @@ class SmallReduction:
             return [part.view(tensor.size()) for part, tensor in zip(parts, tensors, strict=True)]
 
         self.what = f"all_reduce {reduce_type} of {count} {dtype}"
-        self._reduce = REDUCE_FUNCTIONS[reduce_type]
+        self._reduce_type = reduce_type
         self._areas = [[area[:count] for area in turn] for turn in areas]
         self._own = [shaped(turn[position]) for turn in self._areas]
         self._result = memory.view(dtype)[:count]
         self._parts = shaped(self._result)
-        self._add_and_scale = find_sum() if reduce_type == "sum" and dtype == torch.float32 else None
+        self._add_and_scale = _find_sum(reduce_type, dtype)
         self._counts = (ctypes.c_int64 * len(counts))(*counts)
         self._vectors = [_pointers(turn) for turn in self._areas]
 
@@ -73,12 +73,29 @@ class SmallReduction:
                 _pointers(tensors), self._counts, len(tensors), self._vectors[turn], len(areas), scale
             )
             return
-        first, second, *others = areas
-        result = self._reduce(first, second, out=self._result)
-        for area in others:
-            self._reduce(result, area, out=result)
-        scale_(result, scale)
+        reduce_into(self._result, self._reduce_type, areas, scale)
         torch._foreach_copy_(tensors, self._parts)
+
+
+def reduce_into(
+    target: torch.Tensor, reduce_type: str, vectors: Sequence[torch.Tensor], scale: float
+) -> None:
+    """Reduce vectors in their order into another one, or into the first of them, and multiply the result by `scale`."""
+    add_and_scale = _find_sum(reduce_type, target.dtype)
+    if add_and_scale is not None:
+        counts = (ctypes.c_int64 * 1)(target.numel())
+        add_and_scale(_pointers([target]), counts, 1, _pointers(vectors), len(vectors), scale)
+        return
+    reduce = REDUCE_FUNCTIONS[reduce_type]
+    first, second, *others = vectors
+    reduce(first, second, out=target)
+    for vector in others:
+        reduce(target, vector, out=target)
+    scale_(target, scale)
+
+
+def _find_sum(reduce_type: str, dtype: torch.dtype) -> Callable[..., None] | None:
+    return find_sum() if reduce_type == "sum" and dtype == torch.float32 else None
 
 
 def _pointers(tensors: Sequence[torch.Tensor]) -> Any:

@@ -21,7 +21,7 @@ import torch
 
 from neurontools.machine.processes import peer_of
 from neurontools.runtime.host_activity import HostEvent, observers, report
-from neurontools.xla.distributed.reductions import REDUCE_FUNCTIONS, SmallReduction, scale_
+from neurontools.xla.distributed.reductions import SmallReduction, reduce_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,7 +172,6 @@ class SharedExchange:
     ) -> None:
         """Reduce flat tensors; each member reduces a part of each piece."""
         dtype = tensors[0].dtype
-        reduce = REDUCE_FUNCTIONS[reduce_type]
         for piece in _pieces(tensors, self._area_bytes // dtype.itemsize):
             sizes = [part.numel() for part in piece]
             count = sum(sizes)
@@ -181,10 +180,7 @@ class SharedExchange:
             _join(piece, areas[self._position][:count])
             self._meet(what, waiting)
             own = slice(count * self._position // self._size, count * (self._position + 1) // self._size)
-            reduced = areas[0][own]
-            for area in areas[1:]:
-                reduce(reduced, area[own], out=reduced)
-            scale_(reduced, scale)
+            reduce_into(areas[0][own], reduce_type, [area[own] for area in areas], scale)
             self._meet(what, waiting)
             _copy(piece, areas[0][:count].split(sizes))
 
@@ -192,13 +188,8 @@ class SharedExchange:
         self, output: torch.Tensor, rows: torch.Tensor, reduce_type: str, scale: float, waiting: Waiting
     ) -> None:
         """Reduce a matrix with one row per member, in the order of the members; each member gets its row."""
-        reduce = REDUCE_FUNCTIONS[reduce_type]
         for columns, matrices in self._rows(f"reduce_scatter {reduce_type}", rows, waiting):
-            part = output[columns]
-            part.copy_(matrices[0][self._position])
-            for matrix in matrices[1:]:
-                reduce(part, matrix[self._position], out=part)
-            scale_(part, scale)
+            reduce_into(output[columns], reduce_type, [matrix[self._position] for matrix in matrices], scale)
 
     def all_to_all(self, output: torch.Tensor, rows: torch.Tensor, waiting: Waiting) -> None:
         """Send each member its row of a matrix; the rows of `output` are the received ones."""
