@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import HardwareCounter
@@ -49,12 +51,12 @@ PROBLEMS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MachineEvent:
+class MachineEvent(Struct, frozen=True):
     """An event, seen at `unix_s`.
 
-    `pid` is None for events of devices, `device` None for events of processes. `count` is how often it
-    happened since the previous snapshot, `counter` the kind of memory error. `what` is the text without the count.
+    `pid` is None for events of devices, `device` None for events of processes; a link is between `device` and `peer`.
+    `count` is how often it happened since the previous snapshot, `counter` the kind of memory error. `what` is the text
+    without the count.
     """
 
     unix_s: float
@@ -62,6 +64,7 @@ class MachineEvent:
     what: str
     pid: int | None = None
     device: int | None = None
+    peer: int | None = None
     count: int = 1
     counter: HardwareCounter | None = None
 
@@ -142,7 +145,7 @@ def _links(before: DeviceState, after: DeviceState, when: float) -> Iterator[Mac
             down = peer in after.links_down
             kind, what = (MachineEventKind.LINK_DOWN, "down") if down else (MachineEventKind.LINK_UP, "up")
             text = f"link ND{after.index} to ND{peer} is {what}"
-            yield MachineEvent(when, kind, text, device=after.index)
+            yield MachineEvent(when, kind, text, device=after.index, peer=peer)
 
 
 def _memory_errors(

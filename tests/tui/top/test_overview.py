@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.pages.job_rows import Trends
 from neurontools.tui.top.pages.overview import OverviewPage
-from neurontools.tui.top.pages.overview_panes import MemoryTrend
+from neurontools.tui.top.pages.trends import MemoryTrend, Trends
 from neurontools.tui.top.screen import CLASSIC_PANES, classic_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.widgets.line_pane import LinePane

@@ -11,6 +11,7 @@ from neurontools.dashboard.process_table import Column, user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size
 from neurontools.tui.top.pages.job_rows import user_role
+from neurontools.tui.top.pages.trends import TREND
 from neurontools.tui.widgets.frames import row
 from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
@@ -84,8 +85,6 @@ COLUMN_STYLES: dict[Column, ColumnStyle] = {
 }  # fmt: skip
 
 
-TREND = 12
-"""Cells of the sparkline after the utilization."""
 _LEAST_FOR_TREND = 118
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.history import SECOND_NS, SLOTS
 from neurontools.dashboard.jobs import ProcessJob, find_jobs
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
-from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import size
+from neurontools.tui.top.pages.trends import TREND
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.lines import Role, Span, fixed
 
@@ -19,78 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.dashboard.process_rows import ProcessRow
-    from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.pages.trends import Trends
 
 _USERS = (Role.USER_1, Role.USER_2, Role.USER_3, Role.USER_4, Role.USER_5, Role.USER_6)
 _NAME, _LEAST_NAME = 18, 10
-_TREND = 12
 _WIDE = 80
 
 
 def user_role(uid: int) -> Role:
     """Return the colour of a user, the same in every pane."""
     return _USERS[uid % len(_USERS)]
-
-
-class Trends:
-    """The utilization of each process in the last minute, second by second, recorded while it is looked at.
-
-    Seconds without a look repeat the value before them, unless `forget` says that they were not watched.
-    """
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._is_watched = False
-        self._values: dict[ProcessKey, deque[float | None]] = {}
-
-    def look(self, model: TopModel) -> None:
-        """Record the current second; what came before is taken from the history of the cores."""
-        snapshot = model.shown.snapshot
-        if snapshot is None or snapshot.taken_ns // SECOND_NS == self._second:
-            return
-        second = snapshot.taken_ns // SECOND_NS
-        skipped = second - self._second - 1
-        follows = skipped == 0 or (self._is_watched and 0 < skipped <= SLOTS)
-        self._second, self._is_watched = second, True
-        former, self._values = self._values, {}
-        for row in model.shown.processes:
-            key = process_key(row.process)
-            values = former.get(key) if follows else None
-            if values is None:
-                values = deque(_from_cores(model, row), maxlen=SLOTS)
-            else:
-                values.extend([values[-1] if values else None] * skipped)
-                values.append(row.utilization)
-            self._values[key] = values
-
-    def forget(self) -> None:
-        """Take what comes before the next look from the history of the cores."""
-        self._is_watched = False
-
-    def of(self, row: ProcessRow) -> Sequence[float | None]:
-        """Return the last minute of a process."""
-        return self._values.get(process_key(row.process), ())
-
-    def of_job(self, job: ProcessJob) -> Sequence[float | None]:
-        """Return the last minute of a job: the mean of its ranks."""
-        columns = [[*self.of(row)][-_TREND:] for row in job.rows]
-        length = min(map(len, columns), default=0)
-        return [_mean([column[len(column) - length + at] for column in columns]) for at in range(length)]
-
-
-def _from_cores(model: TopModel, row: ProcessRow) -> Iterator[float | None]:
-    series = [model.history.minute(("core", use.core)) for use in row.process.cores]
-    age_s = max(1, int(row.age_s))
-    for at in range(SLOTS if series else 0):
-        slots = [slots[at] for slots in series if slots]
-        known = [slot.mean for slot in slots if slot]
-        yield sum(known) / len(known) if known and at >= SLOTS - age_s else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def trend_text(values: Sequence[float | None], cells: int) -> str:
@@ -101,7 +38,7 @@ def trend_text(values: Sequence[float | None], cells: int) -> str:
 def job_heads(width: int) -> Span:
     """Return the heads of the columns of `job_rows`."""
     name = _name_cells(width)
-    text = f"{'PROCESS':<{name}} {'UTIL':<{_TREND}} {'':>6} {'MEM':>8}"
+    text = f"{'PROCESS':<{name}} {'UTIL':<{TREND}} {'':>6} {'MEM':>8}"
     if width >= _WIDE:
         text += f" {'CORES':<9} {'USER':<9} {'EXEC/S':>8}"
     return text, Role.DIM
@@ -131,7 +68,7 @@ def job_rows(model: TopModel, trends: Trends, width: int, room: int) -> Iterator
         share = one.utilization
         spans: list[Span] = [
             (f"{name} ", Role.ALERT if has_alert else Role.PLAIN),
-            (trend_text(values, _TREND), Role.GRAPH),
+            (trend_text(values, TREND), Role.GRAPH),
             (f" {100 * share:5.1f}%", Role.VALUE if share else Role.DIM),
             (f" {size(one.device_bytes):>8}", Role.PLAIN if one.device_bytes else Role.DIM),
         ]
@@ -159,4 +96,4 @@ def _label(one: ProcessJob | ProcessRow) -> str:
 
 
 def _name_cells(width: int) -> int:
-    return max(_LEAST_NAME, min(_NAME, width - _TREND - 18))
+    return max(_LEAST_NAME, min(_NAME, width - TREND - 18))

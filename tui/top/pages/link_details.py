@@ -87,9 +87,8 @@ def _load(model: TopModel, link: DeviceLink) -> Sequence[HistorySlot | None]:
 
 def _breaks(model: TopModel, link: DeviceLink) -> list[float]:
     """Return when a link broke, oldest first."""
-    what = f"link ND{link.devices[0]} to ND{link.devices[1]} is down"
     return [
         event.unix_s
         for event in model.monitor.events
-        if event.kind is MachineEventKind.LINK_DOWN and event.what == what
+        if event.kind is MachineEventKind.LINK_DOWN and (event.device, event.peer) == link.devices
     ]

@@ -10,9 +10,8 @@ from neurontools.dashboard.history import SECOND_NS
 from neurontools.tui.top.numbers import percent, teraflops
 from neurontools.tui.top.pages.classic import ClassicPage
 from neurontools.tui.top.pages.core_bars import core_bar_grid, core_bar_heads, core_bar_rows
-from neurontools.tui.top.pages.job_rows import Trends, job_heads, job_rows
+from neurontools.tui.top.pages.job_rows import job_heads, job_rows
 from neurontools.tui.top.pages.overview_panes import (
-    MemoryTrend,
     cpu_rows,
     event_rows,
     history_note,
@@ -22,6 +21,7 @@ from neurontools.tui.top.pages.overview_panes import (
     tree_rows,
 )
 from neurontools.tui.top.pages.rows import modelled_note
+from neurontools.tui.top.pages.trends import MemoryTrend, Trends
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Line, fit
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import PROBLEMS
-from neurontools.dashboard.history import SECOND_NS, SLOTS, HistorySlot
 from neurontools.dashboard.machine_history import MACHINE
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.machine.snapshot import MemoryUse
@@ -23,6 +21,7 @@ from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from neurontools.dashboard.history import HistorySlot
     from neurontools.machine.host import CpuShare
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel
@@ -154,54 +153,6 @@ def history_note(slots: Sequence[HistorySlot | None]) -> str:
 def machine_minute(model: TopModel) -> Sequence[HistorySlot | None]:
     """Return the last minute of the mean over all cores."""
     return model.history.minute(MACHINE)
-
-
-class MemoryTrend:
-    """The last minute of the mean memory use of all devices that are there, a value for each second.
-
-    Seconds without a look repeat the value before them, unless `forget` says that they were not watched.
-    """
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._is_watched = False
-        self._slots: deque[HistorySlot | None] = deque(maxlen=SLOTS)
-
-    def look(self, model: TopModel) -> Sequence[HistorySlot | None]:
-        """Add the current second; what came before is taken from the history of the devices."""
-        snapshot = model.shown.snapshot
-        if snapshot is None:
-            return ()
-        second = snapshot.taken_ns // SECOND_NS
-        skipped = second - self._second - 1
-        if skipped == 0 or (self._is_watched and 0 < skipped <= SLOTS):
-            self._slots.extend([self._slots[-1] if self._slots else None] * skipped)
-            used = [
-                one.memory_used_bytes / one.memory_bytes
-                for one in snapshot.devices
-                if not one.lost and one.memory_bytes
-            ]
-            mean = sum(used) / len(used) if used else 0.0
-            self._slots.append(HistorySlot(mean, max(used, default=0.0)))
-        elif second != self._second:
-            self._slots = deque(_memory_minute(model), maxlen=SLOTS)
-        self._second, self._is_watched = second, True
-        return tuple(self._slots)
-
-    def forget(self) -> None:
-        """Take what comes before the next look from the history of the devices."""
-        self._is_watched = False
-
-
-def _memory_minute(model: TopModel) -> Sequence[HistorySlot | None]:
-    devices = model.shown.snapshot.devices if model.shown.snapshot else ()
-    series = [model.history.minute(("memory", device.index)) for device in devices if not device.lost]
-    found: list[HistorySlot | None] = []
-    for slots in zip(*series, strict=True) if all(series) else ():
-        known = [slot for slot in slots if slot]
-        mean = sum(slot.mean for slot in known) / len(known) if known else 0.0
-        found.append(HistorySlot(mean, max(slot.peak for slot in known)) if known else None)
-    return found
 
 
 def event_rows(model: TopModel, width: int, room: int) -> Iterator[Line]:

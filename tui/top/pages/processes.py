@@ -36,7 +36,8 @@ from neurontools.tui.top.pages.columns import (
     row_line,
 )
 from neurontools.tui.top.pages.details import LEAST_FOR_CHARTS, Details
-from neurontools.tui.top.pages.job_rows import Trends, trend_text
+from neurontools.tui.top.pages.job_rows import trend_text
+from neurontools.tui.top.pages.trends import Trends
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
