@@ -104,6 +104,12 @@ def colour_wanted() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
+def has_screen() -> bool:
+    """Return whether a full-screen program can draw: on a terminal, through stderr, unless the terminal is dumb."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def run(body: Callable[[], int], *, about_settings: bool = False) -> int:
     """Run a command's body and return an exit code however it ends.
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools import env
@@ -131,7 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options, problems = _options(arguments)
     from neurontools.tui.top import run
 
-    if not arguments.once and _on_terminal():
+    if not arguments.once and console.has_screen():
         return _run_live(options, problems)
     if not arguments.once:
         console.warn(
@@ -180,7 +179,8 @@ def _check_time(arguments: argparse.Namespace) -> None:
 
 
 def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]]:
-    from neurontools.dashboard.alert_command import check_command, split_command
+    from msgspec.structs import replace
+
     from neurontools.dashboard.process_table import problem_of
     from neurontools.tui.names import PAGE_NAMES, TEXTUAL_THEMES, THEME_NAMES
     from neurontools.tui.top.run import TopOptions
@@ -211,6 +211,8 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         )
     alert_command = None
     if arguments.exec_on_alert is not None:
+        from neurontools.dashboard.alert_command import check_command, split_command
+
         alert_command = split_command(arguments.exec_on_alert)
         check_command(alert_command)
     options = TopOptions(
@@ -251,11 +253,6 @@ def _list_keys() -> int:
     for name, keys, text in key_names():
         console.out(f"{name:<28} {keys:<28} {text}")
     return 0
-
-
-def _on_terminal() -> bool:
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 main = console.command(build_parser, _run)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 PAGE_NAMES = ("overview", "history", "processes", "devices", "events")
 """The pages, in their order; F1 is the first."""
 
@@ -37,18 +35,15 @@ TEXTUAL_THEMES = (
 )
 """Textual's own themes, whose colours our roles can take."""
 
-_NAMED_KEY = re.compile(
-    r"""
-    up | down | left | right | home | end | pageup | pagedown | enter | escape | space | tab | backspace |
-    delete | insert | slash | question_mark | comma | full_stop | less_than_sign | greater_than_sign | plus
-    | minus | equals_sign | semicolon | colon | apostrophe | left_square_bracket | right_square_bracket |
-    left_curly_bracket | right_curly_bracket | backslash | grave_accent | tilde | exclamation_mark | at |
-    number_sign | dollar_sign | percent_sign | circumflex_accent | ampersand | asterisk | left_parenthesis |
-    right_parenthesis | underscore | vertical_line | quotation_mark | f([1-9]|1[0-9]|2[0-4])
-    """,
-    re.VERBOSE,
-)
-_KEY = re.compile(r"(?:(?:ctrl|shift|alt)\+)*(\w+)")
+_KEY_NAMES = """
+    up down left right home end pageup pagedown enter escape space tab backspace delete insert slash question_mark comma
+    full_stop less_than_sign greater_than_sign plus minus equals_sign semicolon colon apostrophe left_square_bracket
+    right_square_bracket left_curly_bracket right_curly_bracket backslash grave_accent tilde exclamation_mark at
+    number_sign dollar_sign percent_sign circumflex_accent ampersand asterisk left_parenthesis right_parenthesis
+    underscore vertical_line quotation_mark
+"""
+_NAMED_KEYS = frozenset(_KEY_NAMES.split()) | {f"f{number}" for number in range(1, 25)}
+_MODIFIERS = ("ctrl+", "shift+", "alt+")
 
 _SHORT_KEYS = {
     "question_mark": "?",
@@ -77,10 +72,11 @@ def key_problem(key: str) -> str:
     Args:
         key: as Textual names it: `x`, `X`, `ctrl+x`, `f5`, `slash`.
     """
-    found = _KEY.fullmatch(key)
-    name = found.group(1) if found else ""
+    name = key
+    while name.startswith(_MODIFIERS):
+        name = name.partition("+")[2]
     is_letter = len(name) == 1 and name.isalnum() and (name.isascii() or name == key)
-    if found and (_NAMED_KEY.fullmatch(name) or is_letter):
+    if name in _NAMED_KEYS or is_letter:
         return ""
     return f"unknown key {key!r}"
 

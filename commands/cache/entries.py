@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from neurontools.base.text import did_you_mean
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_filter,
@@ -252,20 +252,27 @@ def add_browser(verbs: Verbs) -> None:
         examples=_TUI_EXAMPLES,
         json=False,
     )
-    parser.add_argument("--theme", default="auto", metavar="NAME", help="auto, dark, light or colorblind")
+    parser.add_argument(
+        "--theme",
+        default="auto",
+        metavar="NAME",
+        help="auto, dark, light, colorblind, ansi, or a theme of Textual such as nord",
+    )
     parser.add_argument("-f", "--filter", default="", metavar="EXPR", help="initial filter")
 
 
 def _tui(arguments: argparse.Namespace) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("neuron-cache tui needs a terminal", "use neuron-cache ls, show and prune in pipes")
+    if not console.has_screen():
+        raise UsageError(
+            "neuron-cache tui needs a terminal",
+            "use neuron-cache ls, show and prune in pipes",
+        )
     from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
-    from neurontools.tui.names import AUTO
-    from neurontools.tui.widgets.theme import THEMES
+    from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES
 
-    if arguments.theme not in {AUTO, *THEMES}:
-        raise UsageError(f"unknown theme {arguments.theme!r}", f"choose from {', '.join((AUTO, *THEMES))}")
+    if arguments.theme not in (known := (*THEME_NAMES, *TEXTUAL_THEMES)):
+        raise UsageError(f"unknown theme {arguments.theme!r}", did_you_mean(arguments.theme, known))
     root = location(arguments).root
     browser = actions.new_browser(root)
     browser.set_filter(arguments.filter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ def _view(arguments: argparse.Namespace) -> int:
     if form in _REMOVED:
         raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
     trace = load_trace(arguments, shows_problems=True)
-    if form is None and not arguments.output_file and sys.stdout.isatty() and sys.stdin.isatty():
+    if form is None and not arguments.output_file and console.has_screen():
         return _terminal(trace, open_profile(arguments.other) if arguments.other else None)
     if arguments.other:
         raise UsageError("two profiles are compared on a terminal only", "use neuron-profile diff")

@@ -6,7 +6,6 @@ An alert begins when its condition has held for the rule's `for_s` and ends when
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -87,8 +86,7 @@ class Condition(StrEnum):
     LOST_DEVICE = "lost-device"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A threshold; `DEFAULT_RULES` has its unit.
 
     The condition must hold for `for_s` seconds; the alert ends when it has not held for `clear_s` seconds, so

@@ -7,7 +7,6 @@ A connection to it makes the daemon restore a deleted directory, so the daemon n
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
@@ -226,6 +225,8 @@ def _short_socket(machine_dir: str) -> str:
 
 
 def _digest(machine_dir: str) -> str:
+    import hashlib  # loads OpenSSL, which few programs need
+
     return hashlib.sha256(os.fsencode(machine_dir)).hexdigest()[:24]
 
 

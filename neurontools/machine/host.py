@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from neurontools.base.procfs import read_cpu_ticks, read_stat
-from neurontools.machine.instances.catalogue import vcpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,16 +15,14 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class CpuTimes:
+class CpuTimes(Struct, frozen=True):
     """CPU seconds since a fixed time."""
 
     user_s: float
     system_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class HostSample:
+class HostSample(Struct, frozen=True):
     """CPU times of the host and of some processes by (pid, start ticks). `capacity_s` counts idle time too."""
 
     capacity_s: float
@@ -32,8 +30,7 @@ class HostSample:
     processes: tuple[tuple[tuple[int, int], CpuTimes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CpuShare:
+class CpuShare(Struct, frozen=True):
     """Shares (0..1) of all CPU time of the host."""
 
     user: float
@@ -103,6 +100,8 @@ def recorded_share(before: Snapshot | None, after: Snapshot, only: tuple[int, in
     recorded = [process for process in after.processes if process.origin != "live"]
     if before is None or after.taken_ns <= before.taken_ns or not recorded:
         return IDLE
+    from neurontools.machine.instances.catalogue import vcpu_count  # few machines have such processes
+
     earlier = {(process.pid, process.start_ticks): process for process in before.processes}
     user_ns = system_ns = 0
     for process in recorded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import string
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,8 @@ def check_name(machine: str) -> str:
 
 def instance_id(machine: str, uid: int) -> str:
     """Return the made-up EC2 instance id of a user's machine: the same at every start (our decision)."""
+    import hashlib  # loads OpenSSL, which few programs need
+
     digest = hashlib.sha256(f"{machine}\0{uid}".encode()).hexdigest()
     return f"i-0{digest[:16]}"
 

@@ -5,7 +5,6 @@ Pure: every number comes from the snapshots that are passed in. Rates need two s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,7 @@ class CoreRate(Struct, frozen=True, gc=False):
     flops_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRates:
+class DeviceRates(Struct, frozen=True):
     """The cores of one device, in order of their ids. `lost` is set for a device that fell off the bus."""
 
     index: int
@@ -45,8 +43,7 @@ class DeviceRates:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MachineView:
+class MachineView(Struct, frozen=True):
     """All numbers of the dashboard. The means are over the cores that count (see `machine_view`)."""
 
     devices: tuple[DeviceRates, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+from msgspec import Struct
 
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.sources import SIM, open_source
@@ -23,8 +24,7 @@ Update_co = TypeVar("Update_co", covariant=True)
 Update = TypeVar("Update")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceProblem:
+class SourceProblem(Struct, frozen=True):
     """A problem, short enough for a title bar; `is_outage` says that no data comes because of it."""
 
     text: str

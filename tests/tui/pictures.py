@@ -160,22 +160,23 @@ async def take_top(directory: Path, theme: str, only: str) -> None:
                     name = f"top-{page}-{state}-{width}x{height}-{theme}"
                     if only in name:
                         app.save_screenshot(f"{name}.svg", str(directory))
-                    for keys, what in EXTRAS.get(page, ()):
+                    for keys, what, back in EXTRAS[page]:
                         name = f"top-{page}-{what}-{state}-{width}x{height}-{theme}"
                         if only in name:
                             await pilot.press(*keys.split())
                             await pilot.pause()
                             app.save_screenshot(f"{name}.svg", str(directory))
-                            await pilot.press(
-                                *(["escape"] if what in {"help", "palette"} else reversed(keys.split()))
-                            )
+                            await pilot.press(*back.split())
 
 
 EXTRAS = {
-    "overview": (("c", "classic"), ("question_mark", "help"), ("ctrl+p", "palette")),
-    "processes": (("enter", "details"),),
-    "devices": (("t", "links"), ("enter", "one")),
+    "overview": (("c", "classic", "c"), ("question_mark", "help", "escape"), ("ctrl+p", "palette", "escape")),
+    "history": (("U down", "latency", "up u"),),
+    "processes": (("enter", "details", "enter"),),
+    "devices": (("t", "links", "t"), ("enter", "one", "enter")),
+    "events": (("j j j", "selected", "k k k"),),
 }
+"""Keys that show more of a page, its name, and the keys that end it."""
 
 
 DOCS = (

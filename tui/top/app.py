@@ -17,13 +17,10 @@ from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_problems
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.page_actions import MachineActions, PagePane
-from neurontools.tui.top.pages.classic import click_classic
-from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
+from neurontools.tui.top.page_actions import MachineActions
 from neurontools.tui.top.pages.registry import make_pages
-from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController
+from neurontools.tui.top.playback import SHORTEST_TAPED_NS, MonitoredMachine, PlaybackController
 from neurontools.tui.top.screen import (
-    CLASSIC_PANES,
     classic_frame,
     page_frame,
     page_keys,
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from neurontools.dashboard.alerts import Alert
+    from neurontools.tui.top.page import Page
     from neurontools.tui.top.palette import TopCommands
     from neurontools.tui.top.screen import Frame
     from neurontools.tui.top.source import SeveralSource, Update, UpdateSource
@@ -128,13 +126,14 @@ class TopApp(MachineActions, KeyQueue):
         self.model, self.playback = shown[0].model, shown[0].playback
         self.machines = tuple(shown) if machines else ()
         self.shown_machines = tuple(shown)
-        self.pages = make_pages(self.settings.columns, readonly=readonly, process_filter=process_filter)
-        self.page = next(page for page in self.pages if page.name == self.settings.page)
-        if self.machines:
-            page = MachinesPage(self.machines)
-            page.on_choose = self.turn_to_machine
-            self.pages = (*self.pages, page)
-            self.page = page if self.page is self.pages[0] else self.page
+        self.pages = make_pages(
+            self.settings.columns,
+            readonly=readonly,
+            process_filter=process_filter,
+            others={"machines": self._make_machines_page} if machines else None,
+        )
+        page = self.settings.page
+        self.page = self.pages[-1] if machines and page == self.pages.names[0] else self.pages.named(page)
         self.theme_name = self.settings.theme
         self.is_dark = hinted_dark(os.environ)
         self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
@@ -142,40 +141,37 @@ class TopApp(MachineActions, KeyQueue):
         """Set at the end of the source."""
         self.source = source
         self._notices = notices
-        self._panes: tuple[LinePane, ...] = ()
         self._later: Timer | None = None
         self._next_listen: asyncio.TimerHandle | None = None
         self.silent_after_s = silent_after_s
         self.set_keymap(dict(self.settings.keys))
 
+    def _make_machines_page(self) -> Page:
+        from neurontools.tui.top.pages.machines import MachinesPage
+
+        page = MachinesPage(self.machines)
+        page.on_choose = self.turn_to_machine
+        return page
+
     def compose(self) -> ComposeResult:
-        """Make the panes, top to bottom."""
-        for name in ("title", "machines", *CLASSIC_PANES):
+        """Make the panes, top to bottom; those of other pages are made when they are shown."""
+        for name in ("title", "machines") if self.machines else ("title",):
             yield LinePane(self.look.styles, id=name)
-        for page in self.pages:
-            yield PagePane(page, self.look.styles)
+        yield from self.missing_panes()
         yield LinePane(self.look.styles, id="bottom")
 
     def on_mount(self) -> None:
         """Draw the empty dashboard, start reading the source."""
         # Panes paint only changes, but after ctrl+z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-        self._panes = tuple(self.query(LinePane))
-        self.apply_theme(self.look)
         self.turn_to(self.page)
+        self.apply_theme(self.look)
         if notices := (*self._notices, *key_problems(self.settings.keys, several=bool(self.machines))):
             notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
         self._start_watching()
         if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)
-
-    def action_command_palette(self) -> None:
-        """Show the palette."""
-        from neurontools.tui.top.palette import TopPalette
-
-        if not isinstance(self.screen, TopPalette):
-            self.push_screen(TopPalette(id="--command-palette"))
 
     def on_unmount(self) -> None:
         """End the reading thread."""
@@ -191,7 +187,7 @@ class TopApp(MachineActions, KeyQueue):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether a key is active on this page."""
-        if action == "turn_machine" or (action, parameters) == ("page", (MachinesPage.name,)):
+        if action == "turn_machine" or (action, parameters) == ("page", ("machines",)):
             return bool(self.machines)
         return self.is_overview or action not in CLASSIC_ACTIONS
 
@@ -201,7 +197,7 @@ class TopApp(MachineActions, KeyQueue):
             self._paint_later()
             return
         frame = self._frame()
-        shown = [(pane, tuple(frame.get(pane.id or "", ()))) for pane in self._panes]
+        shown = [(pane, tuple(frame.get(pane.id or "", ()))) for pane in self.panes]
         changed = [(pane, lines) for pane, lines in shown if lines != pane.lines]
         if not changed or write_rows(self, changed):
             return
@@ -260,6 +256,8 @@ class TopApp(MachineActions, KeyQueue):
         if strip and y == 0:
             self.click_strip(x)
         elif self.is_classic:
+            from neurontools.tui.top.pages.classic import click_classic
+
             click_classic(self.model, x, y, Size(width, height - strip))
         elif event.screen_y in {0, height - 1}:
             self._click_page(x, width, at_top=event.screen_y == 0)
@@ -308,7 +306,7 @@ class TopApp(MachineActions, KeyQueue):
             machine, update = self.shown_machines[update.index], update.update
         machine.last_update_s = time.monotonic()
         machine.playback.take(update)
-        if machine.playback is self.playback or self.page.name == MachinesPage.name:
+        if machine.playback is self.playback or self.lists_machines:
             self.paint()
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:

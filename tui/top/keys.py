@@ -8,9 +8,6 @@ from textual.binding import Binding
 
 from neurontools.base.text import suggest
 from neurontools.tui.names import PAGE_LETTERS, PAGE_NAMES, shown_key
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
-from neurontools.tui.top.pages.machines import MachinesPage
-from neurontools.tui.top.pages.registry import make_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +81,10 @@ CLASSIC_ACTIONS = frozenset({"tree", "model", "classic"})
 
 def key_names() -> list[tuple[str, str, str]]:
     """Return name, keys (with commas between them) and meaning of every key, those for every page first."""
+    from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
+    from neurontools.tui.top.pages.machines import MachinesPage
+    from neurontools.tui.top.pages.registry import make_pages
+
     bindings = (*ANYWHERE, *MACHINE_KEYS, *CLASSIC)
     found = [(binding.id or "", binding.key, binding.description) for binding in bindings]
     for page in (*make_pages(DEFAULT_COLUMNS), MachinesPage(())):

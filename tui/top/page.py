@@ -5,13 +5,14 @@ Pages are independent of Textual, so that `--once` prints them without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.lines import fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.lines import Line
@@ -71,6 +72,38 @@ class Page:
     def data(self, model: TopModel) -> dict[str, Any]:
         """Return its data as JSON values, numbers in base units."""
         raise NotImplementedError
+
+
+class Pages(Sequence[Page]):
+    """Pages in their order. Each is made, and its modules are loaded, when it is first asked for.
+
+    Args:
+        makers: make the pages, by their names.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Page]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Page] = {}
+        self.names = tuple(makers)
+        self.titles = tuple(name.capitalize() for name in makers)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.names)
+
+    def __getitem__(self, position: int) -> Page:  # type: ignore[override]  # no slices
+        """Return a page by its position."""
+        return self.named(self.names[position])
+
+    def index(self, value: Page, *_: object) -> int:
+        """Return the position of a page."""
+        return self.names.index(value.name)
+
+    def named(self, name: str) -> Page:
+        """Return a page by its name."""
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
 
 
 class ListPage(Page):

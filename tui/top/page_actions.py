@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding, BindingsMap
 
 from neurontools.tui.names import AUTO, THEME_NAMES
-from neurontools.tui.top.help import HelpScreen, help_lines
 from neurontools.tui.top.layout import MIN_HEIGHT
-from neurontools.tui.top.pages.machines import choice_at, format_machine_bar
+from neurontools.tui.top.screen import CLASSIC_PANES
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
-from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
 from neurontools.tui.widgets.terminal_driver import QUESTION, AdaptiveApp, may_be_asked
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 from neurontools.tui.widgets.themed_app import ThemedApp, next_theme
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
     from rich.style import Style
 
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Page
-    from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
-    from neurontools.tui.top.playback import PlaybackController
+    from neurontools.tui.top.page import Page, Pages
+    from neurontools.tui.top.pages.machines import MachinesPage
+    from neurontools.tui.top.playback import MonitoredMachine, PlaybackController
     from neurontools.tui.top.settings import TopSettings
     from neurontools.tui.widgets.lines import Line, Role
     from neurontools.tui.widgets.requests import Request
@@ -80,7 +78,7 @@ class PageActions(AdaptiveApp, ThemedApp):
     """Actions of pages; `paint` shows the changed model."""
 
     model: TopModel
-    pages: tuple[Page, ...]
+    pages: Pages
     page: Page
     settings: TopSettings
     theme_name = AUTO
@@ -98,13 +96,15 @@ class PageActions(AdaptiveApp, ThemedApp):
         """Whether the theme depends on the terminal's background."""
         return self.look is not MONOCHROME and self.theme_name in ADAPTING
 
+    panes: tuple[LinePane, ...] = ()
+    """Title, pages that were shown, and bottom bar."""
     shows_classic = False
     """Whether the overview is the real tool's screen."""
 
     @property
     def is_overview(self) -> bool:
         """Whether the page is the overview."""
-        return self.page is self.pages[0]
+        return self.page.name == self.pages.names[0]
 
     @property
     def is_classic(self) -> bool:
@@ -125,11 +125,22 @@ class PageActions(AdaptiveApp, ThemedApp):
         self.page = page
         screen = self.screen_stack[0]
         screen.set_focus(None)
+        if missing := self.missing_panes():
+            screen.mount(*missing, before="#bottom")
         for pane in screen.query(PagePane):
             pane.display = pane.page is page and not self.is_classic
             if pane.page is page and not self.is_overview:
                 screen.set_focus(pane)
+        self.panes = tuple(screen.query(LinePane))
         self.paint()
+
+    def missing_panes(self) -> tuple[LinePane, ...]:
+        """Return new panes for the page if it was never shown."""
+        known = {pane.id for pane in self.screen_stack[0].query(LinePane)}
+        if not self.is_classic:
+            pane = PagePane(self.page, self.look.styles)
+            return () if pane.id in known else (pane,)
+        return tuple(LinePane(self.look.styles, id=name) for name in CLASSIC_PANES if name not in known)
 
     def carry_out(self, request: Request | None) -> None:
         """Carry out the request of a page."""
@@ -140,8 +151,12 @@ class PageActions(AdaptiveApp, ThemedApp):
             case Copy():
                 self._copy(request)
             case Prompt():
+                from neurontools.tui.widgets.screens import PromptScreen
+
                 self.push_screen(PromptScreen(request, self.look, self.paint))
             case Choose():
+                from neurontools.tui.widgets.screens import ChooseScreen
+
                 self.push_screen(
                     ChooseScreen(request, self.look),
                     lambda at: None if at is None else self._take(request.on_choice(at)),
@@ -149,7 +164,7 @@ class PageActions(AdaptiveApp, ThemedApp):
 
     def action_page(self, name: str) -> None:
         """Switch to a page by name."""
-        self.turn_to(next(page for page in self.pages if page.name == name))
+        self.turn_to(self.pages.named(name))
 
     def action_page_key(self, name: str) -> None:
         """Run a key of the page, unless the page has changed since it was pressed."""
@@ -191,6 +206,8 @@ class PageActions(AdaptiveApp, ThemedApp):
 
     def action_help(self) -> None:
         """Show the keys."""
+        from neurontools.tui.top.help import HelpScreen, help_lines
+
         active = [found.binding for found in self.screen_stack[0].active_bindings.values()]
         name = self.page.name
 
@@ -238,7 +255,7 @@ class MachineActions(PageActions):
         self.machine = index
         self.model, self.playback = self.machines[index].model, self.machines[index].playback
         self.machines_page.select(index)
-        if self.page is self.machines_page:
+        if self.lists_machines:
             self.turn_to(self.pages[0])
         self.paint()
 
@@ -246,10 +263,14 @@ class MachineActions(PageActions):
         """Return the machine bar; nothing for one machine, or in a terminal without a spare line."""
         if not self.machines or height <= MIN_HEIGHT:
             return ()
+        from neurontools.tui.top.pages.machines import format_machine_bar
+
         return (format_machine_bar(self.machines, self._shown_machine, width),)
 
     def click_strip(self, x: int) -> None:
         """Switch to the machine, or the list of all, at a column of the bar."""
+        from neurontools.tui.top.pages.machines import choice_at
+
         match choice_at(self.machines, self._shown_machine, self.size.width, x):
             case (None,):
                 self.turn_to(self.machines_page)
@@ -258,7 +279,12 @@ class MachineActions(PageActions):
 
     @property
     def _shown_machine(self) -> int | None:
-        return None if self.page is self.machines_page else self.machine
+        return None if self.lists_machines else self.machine
+
+    @property
+    def lists_machines(self) -> bool:
+        """Whether the page is the list of all machines."""
+        return bool(self.machines) and self.page.name == self.pages.names[-1]
 
     @property
     def machines_page(self) -> MachinesPage:

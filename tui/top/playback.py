@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from neurontools.dashboard.snapshot_history import TimedSnapshot
+from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.source import SourceProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from neurontools.dashboard.snapshot_history import SnapshotHistory
-    from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.source import Update
 
 SHORTEST_TAPED_NS = 900_000_000
@@ -29,6 +31,15 @@ _BEFORE_SEEK = 60  # snapshots played at once after a jump, to fill the last min
 
 REPLAY_BYTES = 4 << 30
 """Size limit of the history of a recording; the oldest snapshots of a longer recording are dropped."""
+
+
+class MonitoredMachine(Struct):
+    """A machine on the screen, or one of several: its name, its model and its position in time."""
+
+    name: str
+    model: TopModel
+    playback: PlaybackController
+    last_update_s: float = field(default_factory=time.monotonic)
 
 
 class PlaybackController:

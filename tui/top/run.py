@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.machine.memory_tree import NodeKind
@@ -14,15 +15,22 @@ from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import FollowedSource, RecordedSource, SourceProblem, timed_snapshot
+from neurontools.tui.top.source import (
+    FollowedSource,
+    MachineAddress,
+    RecordedSource,
+    SourceProblem,
+    timed_snapshot,
+)
 from neurontools.tui.widgets.lines import printed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.dashboard.alert_command import AlertCommand
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.tui.top.source import MachineAddress, SeveralSource, UpdateSource
+    from neurontools.tui.top.source import SeveralSource, UpdateSource
 
 # Periods without data from a live source before a warning.
 _SILENT_PERIODS = 3
@@ -31,8 +39,7 @@ _NARROWEST = 200
 _UPDATES = 3  # the first two of a simulated machine are close together
 
 
-@dataclass(frozen=True, slots=True)
-class TopOptions:
+class TopOptions(Struct, frozen=True):
     """The options of a command line and the configuration.
 
     `source` is as `neurontools.sources.open_source` takes it; `machine` is the simulated machine's name, None for the
@@ -43,7 +50,7 @@ class TopOptions:
 
     source: str = "sim"
     machine: str | None = None
-    settings: TopSettings = field(default_factory=TopSettings)
+    settings: TopSettings = TopSettings()
     readonly: bool = False
     filter: str = ""
     alert_command: tuple[str, ...] | None = None
@@ -124,8 +131,6 @@ def run_live(
         NeuronToolsError: the source can't be opened.
     """
     gc.disable()  # while much is imported that stays: no collection needs to look at it, now or later
-    from neurontools.dashboard.alert_command import AlertCommand
-
     interval_s = options.settings.interval_s
     opened = open_source_for(options, on_notice)
     from neurontools.tui.top.app import TopApp
@@ -136,7 +141,11 @@ def run_live(
     def show_failure(text: str) -> None:
         app.call_later(app.notify, text, severity="error", markup=False)
 
-    command = AlertCommand(options.alert_command, show_failure) if options.alert_command else None
+    command: AlertCommand | None = None
+    if options.alert_command:
+        from neurontools.dashboard.alert_command import AlertCommand
+
+        command = AlertCommand(options.alert_command, show_failure)
     app = TopApp(
         opened.source,
         colour=colour,
@@ -183,7 +192,7 @@ def one_page(
     if options.places:
         return machines_page(options, width, as_json=as_json), ()
     pages = make_pages(settings.columns, readonly=True, process_filter=options.filter)
-    page = next(page for page in pages if page.name == settings.page)
+    page = pages.named(settings.page)
     with open_source(
         options.replay or options.source, machine=options.machine, on_notice=on_notice
     ) as opened:
@@ -193,7 +202,7 @@ def one_page(
             model.update(timed_snapshot(snapshot))
         if as_json:
             return json.dumps(page_data(page, model)), opened.notices
-        if page is pages[0]:
+        if page.name == pages.names[0]:
             model.tree.expand_kinds(NodeKind.DEVICE, NodeKind.CORE)
             return text_screen(model, width), opened.notices
         return page_text(page, model, width), opened.notices
@@ -213,8 +222,8 @@ def _until_rates(snapshots: Iterator[Snapshot], interval_s: float) -> Iterator[S
 def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> str:
     """Return the list, with rates over one interval, as soon as every machine has sent data or failed."""
     from neurontools.dashboard.snapshot_history import SnapshotHistory
-    from neurontools.tui.top.pages.machines import MachinesPage, MonitoredMachine
-    from neurontools.tui.top.playback import PlaybackController
+    from neurontools.tui.top.pages.machines import MachinesPage
+    from neurontools.tui.top.playback import MonitoredMachine, PlaybackController
     from neurontools.tui.top.source import SeveralSource
 
     source = SeveralSource(options.places, options.settings.interval_s)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.tui.top.model import TopModel
-    from neurontools.tui.top.page import Page
+    from neurontools.tui.top.page import Page, Pages
     from neurontools.tui.widgets.chrome import ChromeLine
 
 Frame = dict[str, "Sequence[Line]"]
@@ -61,9 +61,8 @@ _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 _CHROME_LINES = 3  # title, and the two lines of the bottom bar
 
 
-def page_names(pages: Sequence[Page], current: Page, model: TopModel, width: int) -> ChromeLine:
+def page_names(pages: Pages, current: Page, model: TopModel, width: int) -> ChromeLine:
     """Return the first line of a page: the tabs of all pages, the machine, its problems."""
-    names = [page.title for page in pages]
     state, badge = current.state, None
     if not state and (snapshot := model.shown.snapshot):
         state = "  ".join(
@@ -72,7 +71,7 @@ def page_names(pages: Sequence[Page], current: Page, model: TopModel, width: int
         if width < _LONG_STATE:
             state = printable(snapshot.instance_type)
     if current.state:
-        return head_line("neuron-top", names, pages.index(current), width, state=state)
+        return head_line("neuron-top", pages.titles, pages.index(current), width, state=state)
     if model.trouble:
         badge = (printable(", ".join(filter(None, (model.position, model.trouble)))), Role.BADGE_BAD)
     elif model.position:
@@ -81,13 +80,13 @@ def page_names(pages: Sequence[Page], current: Page, model: TopModel, width: int
         is_short = len(alerts) > 1 or width < _LONG_STATE
         text = plural(len(alerts), "alert") if is_short else printable(alerts[0].text)
         badge = (f"! {text}", Role.BADGE_WARNING)
-    return head_line("neuron-top", names, pages.index(current), width, state=state, badge=badge)
+    return head_line("neuron-top", pages.titles, pages.index(current), width, state=state, badge=badge)
 
 
-def page_keys(pages: Sequence[Page], current: Page, keys: Mapping[str, str], width: int) -> ChromeLine:
+def page_keys(pages: Pages, current: Page, keys: Mapping[str, str], width: int) -> ChromeLine:
     """Return the last line of a page: the function keys of the pages, and the keys that work everywhere."""
     own = keys.get("help", "question_mark"), keys.get("quit", "q")
-    return _page_keys(tuple([page.title for page in pages]), pages.index(current), *own, width)
+    return _page_keys(pages.titles, pages.index(current), *own, width)
 
 
 @lru_cache(maxsize=16)
@@ -174,7 +173,7 @@ def text_lines(model: TopModel) -> int:
 
 
 def page_frame(
-    pages: Sequence[Page],
+    pages: Pages,
     page: Page,
     model: TopModel,
     size: tuple[int, int],
@@ -200,12 +199,10 @@ def page_frame(
 
 def small_frame(width: int, height: int) -> Frame:
     """Return the screen of a terminal that is too small."""
-    text = (
-        "neuron-top",
-        f"needs {MIN_WIDTH}x{MIN_HEIGHT},",
-        f"has {width}x{height}",
-        "(q: quit)",
-    )
+    needed = f"{MIN_WIDTH}x{MIN_HEIGHT}"
+    text: tuple[str, ...] = ("neuron-top", f"needs {needed},", f"has {width}x{height}", "(q: quit)")
+    if width < max(map(len, text)):
+        text = ("needs", needed, "q: quit")
     lines = tuple(fit(((line.center(width), Role.PLAIN),), width) for line in text)
     above = max(0, (height - len(lines)) // 2)
     return {"title": (*((fit((), width),) * above), *lines)[:height]}

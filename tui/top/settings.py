@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from neurontools import env
 from neurontools.base.text import did_you_mean
@@ -16,8 +19,6 @@ from neurontools.tui.names import PAGE_NAMES, TEXTUAL_THEMES, THEME_NAMES, key_p
 from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from neurontools.config.reader import Value
 
 SECTION = "top"
@@ -34,15 +35,14 @@ _THRESHOLD = types.number(expected="a number of at least 0, or false to switch i
 _SECONDS = types.number(expected="a number of seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class TopSettings:
+class TopSettings(Struct, frozen=True):
     """What neuron-top looks like. `keys` are Textual's names of keys by the name of what they do."""
 
     theme: str = THEME_NAMES[0]
     page: str = PAGE_NAMES[0]
     interval_s: float = 1.0
     columns: tuple[Column, ...] = DEFAULT_COLUMNS
-    keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = {}
     rules: tuple[Rule, ...] = DEFAULT_RULES
     ascii: bool = False
     """Draw with ASCII alone."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.containers import Vertical, VerticalScroll
+from textual.errors import NoWidget
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -193,3 +195,14 @@ class TextScreen(ModalScreen[None]):
     def action_dismiss_box(self) -> None:
         """Close it."""
         self.dismiss(None)
+
+
+class Palette(CommandPalette):
+    """Textual's palette, but robust against clicks outside a terminal that has shrunk."""
+
+    def on_click(self, event: events.Click) -> None:
+        """Ignore a click outside the screen."""
+        try:
+            self.get_widget_at(int(event.screen_x), int(event.screen_y))
+        except NoWidget:
+            event.prevent_default()

@@ -43,6 +43,9 @@ _CHANNEL = re.compile(r"[0-9a-fA-F]{1,4}")
 _HALF = 0.5
 _LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
 
+_ESCAPE = "\x1b"
+_PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
+
 # State that is independent of the current sequence.
 _LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "last_y")
 
@@ -126,6 +129,8 @@ def may_be_asked(environment: Mapping[str, str]) -> bool:
 class TerminalInput:
     """Textual's input parser, made robust: invalid sequences and empty input do not end the program.
 
+    Escape characters inside of a paste are dropped: Textual would type what follows them, as keys that do something.
+
     Args:
         debug: keep Textual's log of keys.
     """
@@ -133,10 +138,13 @@ class TerminalInput:
     def __init__(self, *, debug: bool = False) -> None:
         self._debug = debug
         self._parser = XTermParser(debug)
+        self._is_paste = False
+        self._last = ""
+        """The last characters: before a paste those that may begin it, in a paste those that may end it."""
 
     def feed(self, text: str) -> Iterator[Message]:
         """Yield the messages of some input; invalid sequences are skipped."""
-        for character in text:
+        for character in self._without_escapes(text):
             try:
                 yield from self._parser.feed(character)
             except Exception:  # noqa: BLE001  ValueError, OverflowError, ...: whatever a strange number leads to
@@ -148,6 +156,21 @@ class TerminalInput:
             yield from self._parser.tick()
         except Exception:  # noqa: BLE001  as above
             self._begin_again()
+
+    def _without_escapes(self, text: str) -> Iterator[str]:
+        for character in text:
+            last, self._last = self._last, self._last + character
+            if not self._is_paste:
+                self._is_paste = self._last.endswith(_PASTE_BEGINS)
+                self._last = "" if self._is_paste else self._last[-len(_PASTE_BEGINS) :]
+                yield character
+            elif self._last == _PASTE_ENDS:
+                self._is_paste, self._last = False, ""
+                yield from _PASTE_ENDS
+            elif not _PASTE_ENDS.startswith(self._last):
+                self._last = character if character == _ESCAPE else ""
+                yield from last[1:]
+                yield from "" if self._last else character
 
     def _begin_again(self) -> None:
         before, self._parser = self._parser, XTermParser(self._debug)

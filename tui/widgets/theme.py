@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from rich.style import Style
 from textual.color import Color
 
 from neurontools.tui.names import AUTO, COLORBLIND, SIXTEEN, TEXTUAL_THEMES
 from neurontools.tui.widgets.lines import HEAT, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BOLD_UNDERLINE = Style(bold=True, underline=True)
 
@@ -141,8 +138,7 @@ ADAPTING = frozenset({AUTO, COLORBLIND})
 """Names of the themes that have a dark and a light variant."""
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(Struct, frozen=True, dict=True):
     """A background and colours by name; `colours` is empty for the theme without any.
 
     `textual` is the theme of Textual's own widgets, such as the command palette.

@@ -36,6 +36,13 @@ class ThemedApp(App[int]):
         yield from key_commands(self, self.BINDINGS)
         yield from theme_commands(self.use_theme)
 
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from neurontools.tui.widgets.screens import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
     def use_theme(self, name: str) -> None:
         """Switch to a theme by name."""
         if self.look is not MONOCHROME:

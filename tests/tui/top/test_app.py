@@ -284,6 +284,9 @@ async def test_a_terminal_that_is_too_small_says_what_is_needed(opened: Open, tr
     async with opened(*training, size=(40, 10)) as (app, pilot):
         assert "needs 60x16," in "".join(lines(app, "title"))
         await pilot.press("down", "x", "2", "f")
+        await pilot.resize_terminal(10, 3)
+        await pilot.pause()
+        assert [line.strip() for line in lines(app, "title")] == ["needs", "60x16", "q: quit"]
         await pilot.resize_terminal(120, 40)
         await pilot.pause()
         assert "needs" not in "".join(lines(app, "title"))

@@ -77,6 +77,24 @@ def test_no_input_ends_it(inputs: list[str]) -> None:
     assert keys_of(typed.feed("p"))[-1:] == ["p"]
 
 
+@pytest.mark.parametrize(
+    ("pasted", "text"),
+    [
+        ("tag~a\rK", "tag~a\rK"),
+        ("ab\x1b[31mKy", "ab[31mKy"),
+        ("\x1b\x1b[2\x1b[20", "[2[20"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("cut", [1, 9, 200])
+def test_a_paste_types_no_keys_whatever_is_in_it(pasted: str, text: str, cut: int) -> None:
+    typed = TerminalInput()
+    sent = f"\x1b[200~{pasted}\x1b[201~q"
+    found = [message for part in (sent[:cut], sent[cut:]) for message in typed.feed(part)]
+    assert [one.text for one in found if isinstance(one, events.Paste)] == [text]
+    assert keys_of(found) == ["q"]
+
+
 def test_the_mouse_position_outlives_invalid_input() -> None:
     typed = TerminalInput()
     list(typed.feed("\x1b[<0;10;5M\x1b[:1u"))

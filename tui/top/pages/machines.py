@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from neurontools.base.text import plural, printable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.pages.rows import PlacedTab
-    from neurontools.tui.top.playback import PlaybackController
+    from neurontools.tui.top.playback import MonitoredMachine
 
 T = TypeVar("T")
 _NAME_WIDTH = 18
@@ -30,16 +29,6 @@ _ROLES = {Role.BAR: Role.TAB, Role.BAR_DIM: Role.DIM, Role.BAR_CURRENT: Role.TAB
 _NOTHING = frozenset({"-", "0", "0%", "0.0B", "  0%"})
 
 _COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
-
-
-@dataclass(slots=True)
-class MonitoredMachine:
-    """One of several machines: its name, its model and its position in time."""
-
-    name: str
-    model: TopModel
-    playback: PlaybackController
-    last_update_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)

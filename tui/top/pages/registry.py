@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from neurontools.tui.names import PAGE_NAMES
 from neurontools.tui.top.layout import MIN_WIDTH
-from neurontools.tui.top.pages.devices import DevicesPage
-from neurontools.tui.top.pages.events import EventsPage
-from neurontools.tui.top.pages.history import HistoryPage
-from neurontools.tui.top.pages.overview import OverviewPage
-from neurontools.tui.top.pages.processes import ProcessesPage
+from neurontools.tui.top.page import Pages
 from neurontools.tui.top.pages.rows import title_line
 from neurontools.tui.widgets.lines import fit, printed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from neurontools.dashboard.process_table import Column
     from neurontools.tui.top.model import TopModel
@@ -22,18 +20,50 @@ if TYPE_CHECKING:
 
 
 def make_pages(
-    columns: Sequence[Column], *, readonly: bool = False, process_filter: str = ""
-) -> tuple[Page, ...]:
+    columns: Sequence[Column],
+    *,
+    readonly: bool = False,
+    process_filter: str = "",
+    others: Mapping[str, Callable[[], Page]] | None = None,
+) -> Pages:
     """Return new pages.
 
     Args:
         columns: of the process table.
         readonly: offer no signals.
         process_filter: initial filter of the process page.
+        others: make further pages, by their names.
     """
-    processes = ProcessesPage(columns, readonly=readonly)
-    processes.filter_by(process_filter)
-    return (OverviewPage(), HistoryPage(), processes, DevicesPage(), EventsPage())
+
+    def processes() -> Page:
+        from neurontools.tui.top.pages.processes import ProcessesPage
+
+        page = ProcessesPage(columns, readonly=readonly)
+        page.filter_by(process_filter)
+        return page
+
+    own = {name: processes if name == "processes" else partial(_make, name) for name in PAGE_NAMES}
+    return Pages({**own, **(others or {})})
+
+
+def _make(name: str) -> Page:
+    match name:
+        case "overview":
+            from neurontools.tui.top.pages.overview import OverviewPage
+
+            return OverviewPage()
+        case "history":
+            from neurontools.tui.top.pages.history import HistoryPage
+
+            return HistoryPage()
+        case "devices":
+            from neurontools.tui.top.pages.devices import DevicesPage
+
+            return DevicesPage()
+        case _:
+            from neurontools.tui.top.pages.events import EventsPage
+
+            return EventsPage()
 
 
 def page_text(page: Page, model: TopModel, width: int) -> str:
