@@ -71,6 +71,8 @@ def main(seconds: float = SECONDS) -> list[BenchmarkRow]:
         _set_btop(environ)
         with terminal(_neuron_top("1"), environ) as compiling:  # as an installer does
             compiling.first_paint_s(b"neuron-top")
+        with terminal(_neuron_top("1"), environ) as started:
+            values_s = started.first_paint_s(b"ND15")
         every_second = cost(_neuron_top("1"), environ, b"neuron-top", seconds)
         ten_a_second = cost(_neuron_top("0.1"), environ, b"neuron-top", seconds)
         peers = [row for peer in PEERS for row in _peer(peer, environ, library_dir, seconds)]
@@ -96,7 +98,8 @@ def main(seconds: float = SECONDS) -> list[BenchmarkRow]:
         BenchmarkRow.at_most(f"{what}, memory (PSS)", every_second.memory_mib, "MiB", 45),
         BenchmarkRow.info(f"{what}, 1 Hz, CPU", 100 * every_second.cpu_share, "%"),
         BenchmarkRow.info(f"{what}, 10 Hz, CPU", 100 * ten_a_second.cpu_share, "%"),
-        BenchmarkRow.info(f"{what}, first paint", paint_ms, "ms"),
+        BenchmarkRow.info(f"{what}, first paint", paint_ms, "ms", "the first frame, often without values"),
+        BenchmarkRow.info(f"{what}, first values", 1e3 * values_s, "ms", "a frame with the devices"),
         *peers,
         *_info("rich Live, 3 tables of 16 rows, 4 Hz", live, ""),
         BenchmarkRow.info(f"{still}, CPU", 100 * idle.cpu_share, "%"),

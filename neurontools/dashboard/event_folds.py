@@ -40,7 +40,12 @@ class FoldedEvents(Struct, frozen=True):
             pids = sorted(event.pid for event in self.events if event.pid is not None)
             span = f", pids {pids[0]} to {pids[-1]}" if pids else ""
             return f"{rest or subject} x{len(self.events)} {newest.kind}{span}"
-        return f"{newest.text} (x{len(self.events)})"
+        count = sum(event.count for event in self.events)
+        return (
+            f"{newest.what} +{count}"
+            if newest.kind is MachineEventKind.ECC
+            else f"{newest.what} ({count} times)"
+        )
 
 
 def fold(events: Iterable[MachineEvent]) -> tuple[FoldedEvents, ...]:

@@ -172,7 +172,7 @@ async def take_top(directory: Path, theme: str, only: str) -> None:
 EXTRAS = {
     "overview": (("c", "classic", "c"), ("question_mark", "help", "escape"), ("ctrl+p", "palette", "escape")),
     "history": (("U down", "latency", "up u"),),
-    "processes": (("enter", "details", "enter"),),
+    "processes": (("enter j enter", "details", "enter k enter"),),
     "devices": (("t", "links", "t"), ("enter", "one", "enter")),
     "events": (("j j j", "selected", "k k k"),),
 }

@@ -11,7 +11,7 @@ from neurontools.cache.entry_facts import EntrySummary
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import format_elapsed
 from neurontools.tui.widgets.bars import bar
-from neurontools.tui.widgets.chrome import keys_line
+from neurontools.tui.widgets.chrome import keys_line, small_screen
 from neurontools.tui.widgets.frames import framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
@@ -96,7 +96,7 @@ def screen_lines(
     """
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
-        return _small_lines(width, height)
+        return small_screen("neuron-cache", SMALLEST, (width, height))
     boxed = is_boxed(width, height)
     inner = inner_width(width, boxed=boxed)
     rows = rows_shown(width, height)
@@ -210,11 +210,6 @@ def _facts_width(width: int) -> int:
     figures = len(_figures("", "", "", "", "", width))
     room = width - figures - _bar_width(width) - _LEAST_ENTRY
     return 0 if room < _LEAST_FACTS else min(_MOST_FACTS, room)
-
-
-def _small_lines(width: int, height: int) -> tuple[Line, ...]:
-    text = f"{width}x{height} is too small: {SMALLEST[0]}x{SMALLEST[1]} at least"
-    return (fit(((text, Role.ALERT),), width), *([fit((), width)] * (height - 1)))
 
 
 def _figures(state: str, size: str, share: str, used: str, hits: str, width: int) -> str:

@@ -15,20 +15,15 @@ from textual.geometry import Size
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_problems
-from neurontools.tui.top.layout import too_small
+from neurontools.tui.top.layout import MIN_HEIGHT, MIN_WIDTH, too_small
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import MachineActions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, MonitoredMachine, PlaybackController
-from neurontools.tui.top.screen import (
-    classic_frame,
-    page_frame,
-    page_keys,
-    page_names,
-    small_frame,
-)
+from neurontools.tui.top.screen import classic_frame, page_frame, page_keys, page_names
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem
+from neurontools.tui.widgets.chrome import small_screen
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane, write_rows
 from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
@@ -164,8 +159,8 @@ class TopApp(MachineActions, KeyQueue):
         """Draw the empty dashboard, start reading the source."""
         # Panes paint only changes, but after ctrl+z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-        self.turn_to(self.page)
         self.apply_theme(self.look)
+        self.turn_to(self.page)
         if notices := (*self._notices, *key_problems(self.settings.keys, several=bool(self.machines))):
             notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
@@ -217,7 +212,7 @@ class TopApp(MachineActions, KeyQueue):
     def _frame(self) -> Frame:
         width, height = self.size
         if too_small(width, height):
-            return small_frame(width, height)
+            return {"title": small_screen(self.TITLE, (MIN_WIDTH, MIN_HEIGHT), (width, height))}
         strip = self.strip(width, height)
         height -= len(strip)
         if self.is_classic:

@@ -10,7 +10,6 @@ from neurontools.base.text import plural, printable
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.layout import (
     FLOPS_WIDTHS,
-    MIN_HEIGHT,
     MIN_WIDTH,
     PERCENT_WIDTHS,
     ScreenLayout,
@@ -195,14 +194,3 @@ def page_frame(
         f"page-{page.name}": filled(page.live_lines(model, width, room), width, room),
         "bottom": (keys_bar(page, keys, width), page_keys(pages, page, keys, width).line),
     }
-
-
-def small_frame(width: int, height: int) -> Frame:
-    """Return the screen of a terminal that is too small."""
-    needed = f"{MIN_WIDTH}x{MIN_HEIGHT}"
-    text: tuple[str, ...] = ("neuron-top", f"needs {needed},", f"has {width}x{height}", "(q: quit)")
-    if width < max(map(len, text)):
-        text = ("needs", needed, "q: quit")
-    lines = tuple(fit(((line.center(width), Role.PLAIN),), width) for line in text)
-    above = max(0, (height - len(lines)) // 2)
-    return {"title": (*((fit((), width),) * above), *lines)[:height]}

@@ -134,3 +134,23 @@ def pages_line(
     used = sum(width_of(text) for text, _ in shown)
     line = (*fit(spans, width - used), *shown)
     return ChromeLine(line, tuple(placed))
+
+
+def small_screen(program: str, least: tuple[int, int], size: tuple[int, int]) -> tuple[Line, ...]:
+    """Return the lines of a terminal that is too small, as many as it has.
+
+    Args:
+        program: its name.
+        least: cells across and down that it needs.
+        size: those of the terminal.
+    """
+    width, height = size
+    needed = f"{least[0]}x{least[1]}"
+    text: tuple[str, ...] = (program, f"needs {needed},", f"has {width}x{height}", "(q: quit)")
+    if width < max(map(len, text)):
+        text = ("needs", needed, "q: quit")
+    lines = [fit(((line.center(width), Role.PLAIN),), width) for line in text]
+    blank = fit((), width)
+    above = max(0, (height - len(lines)) // 2)
+    drawn = [*[blank] * above, *lines][:height]
+    return (*drawn, *[blank] * (height - len(drawn)))

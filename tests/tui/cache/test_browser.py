@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from textual import events
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
@@ -284,12 +285,36 @@ def test_every_line_is_as_wide_as_the_screen(some: Tree, size: tuple[int, int]) 
 
 def test_a_screen_that_is_too_small_says_so_and_comes_back(some: Tree) -> None:
     async def body(pilot: Pilot[int], app: CacheApp) -> None:
-        assert screen(app)[0] == "30x6 is too small: 40x8 at lea"
+        assert [line.strip() for line in screen(app)[1:5]] == [
+            "neuron-cache",
+            "needs 40x8,",
+            "has 30x6",
+            "(q: quit)",
+        ]
+        await pilot.resize_terminal(10, 3)
+        await rest(pilot)
+        assert [line.strip() for line in screen(app)] == ["needs", "40x8", "q: quit"]
         await pilot.resize_terminal(80, 24)
         await rest(pilot)
         assert "neuron-cache" in screen(app)[0]
 
     run(some, body, (30, 6))
+
+
+def test_a_click_outside_of_a_shrunken_terminal_ends_nothing(some: Tree) -> None:
+    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+        await pilot.press("ctrl+p")
+        over = app.screen
+        assert over is not app.screen_stack[0]
+        over.post_message(
+            events.Click(
+                over, 196, 43, 0, 0, 1, shift=False, meta=False, ctrl=False, screen_x=196, screen_y=43
+            )
+        )
+        await pilot.pause()
+        assert app.screen is over
+
+    run(some, body)
 
 
 def test_thousands_of_entries_have_no_widget_each(tree: Tree) -> None:

@@ -32,6 +32,9 @@ Ticks = tuple[TimedSnapshot, TimedSnapshot]
 Open = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[int]]]]
 SECOND_NS = 1_000_000_000
 
+SHORT = (120, 33)
+"""Too short for details that nobody asked for."""
+
 
 @pytest.fixture
 def opened() -> Open:
@@ -228,7 +231,7 @@ async def test_the_second_sort_key_is_the_column_before(
 
 
 async def test_a_click_on_a_head_sorts_and_on_a_row_selects(opened: Open, training: Ticks) -> None:
-    async with opened("processes", *training) as (app, pilot):
+    async with opened("processes", *training, size=SHORT) as (app, pilot):
         await pilot.click(offset=(shown(app)[1].index("UTIL") + 2, 2))
         assert app.pages[2].sorting.column == "utilization"
         await pilot.click(offset=(10, 5))
@@ -248,7 +251,7 @@ async def test_the_selection_stays_on_its_process_when_rows_move(opened: Open, t
 
 
 async def test_the_filter_works_while_it_is_typed(opened: Open, training: Ticks) -> None:
-    async with opened("processes", *training) as (app, pilot):
+    async with opened("processes", *training, size=SHORT) as (app, pilot):
         await pilot.press("slash", *"bert")
         assert isinstance(app.screen, PromptScreen)
         assert [line.split()[0] for line in shown(app)[2:-1] if line] == ["4021"]
@@ -264,10 +267,21 @@ async def test_the_filter_works_while_it_is_typed(opened: Open, training: Ticks)
         assert "Processes (3)" in shown(app)[0]
 
 
-async def test_escape_closes_the_details_and_then_takes_the_filter_away(
+async def test_details_are_shown_by_themselves_where_few_processes_leave_room(
     opened: Open, training: Ticks
 ) -> None:
     async with opened("processes", *training) as (app, pilot):
+        assert any("Process 4021" in line for line in shown(app))
+        await pilot.press("down")
+        assert any("Process 5117" in line for line in shown(app))
+        await pilot.press("escape")
+        assert not any("Process 5117" in line for line in shown(app))
+
+
+async def test_escape_closes_the_details_and_then_takes_the_filter_away(
+    opened: Open, training: Ticks
+) -> None:
+    async with opened("processes", *training, size=SHORT) as (app, pilot):
         await pilot.press("slash", *"tag~bert", "enter", "enter")
         assert any(line.startswith(" Process 4021") for line in shown(app))
         await pilot.press("escape")
@@ -336,7 +350,7 @@ async def test_details_tell_of_custom_operators_where_there_are_any(opened: Open
         return replace(tick, snapshot=replace(tick.snapshot, processes=(process, *others)))
 
     before, after = with_gpsimd(training[0], 10_000_000), with_gpsimd(training[1], 22_500_000)
-    async with opened("processes", before, after, size=(120, 40)) as (app, pilot):
+    async with opened("processes", before, after, size=SHORT) as (app, pilot):
         await pilot.press("enter")
         (line,) = (line for line in shown(app) if "custom ops" in line)
         assert "12.5ms of GPSIMD time in this interval, 22.5ms in all (modelled)" in line

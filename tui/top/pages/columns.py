@@ -166,7 +166,12 @@ def job_line(shown: ProcessColumns, job: ProcessJob, width: int, state: RowState
     }
     text = f"{printable(job.name)} x{len(job.rows)}"
     if job.slowest:
-        text += f", slowest rank {job.slowest[0]} ({job.slowest[1]:.1f}x the median latency)"
+        slowest = f"slowest rank {job.slowest[0]}"
+        text = f"{text}, {slowest} ({job.slowest[1]:.1f}x the median latency)"
+        others = [column for column in shown.columns if column is not Column.COMMAND]
+        room = width - _MARK_WIDTH - sum(shown.width_of(column) + 1 for column in others)
+        if width_of(state.indent + text) > room:
+            text = slowest  # tag and number of ranks have columns of their own
     found[Column.COMMAND] = text
     texts = {column: found.get(column, "") for column in shown.columns}
     return _table_line(shown, texts, width, state, trend, first.process.uid)

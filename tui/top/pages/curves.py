@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from neurontools.dashboard.history import HistorySlot, summary
+from neurontools.dashboard.machine_history import MACHINE
 from neurontools.tui.top.numbers import short_latency, short_rate
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.charts import wide_chart
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SPANS = ("last minute", "last hour")
 _VALUES_WIDTH = 15
+_FEWEST_MINUTES = 5
 _BETWEEN = 2
 _NARROW_GRAPH = 30
 _LEAST_GRAPH = 10
@@ -84,7 +86,12 @@ class Columns(Struct, frozen=True):
     hours: tuple[bool, ...]
 
 
-def columns_for(width: int, label: int, *, hour: bool, has_hour: bool = True) -> Columns:
+def has_long_history(model: TopModel) -> bool:
+    """Return whether enough minutes are known for the last hour to be worth a column."""
+    return sum(slot is not None for slot in model.history.hour(MACHINE)) >= _FEWEST_MINUTES
+
+
+def columns_for(width: int, label: int, *, hour: bool, has_hour: bool) -> Columns:
     """Return the columns for a width, which they fill.
 
     Args:

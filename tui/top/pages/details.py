@@ -12,7 +12,7 @@ from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import percent, size
 from neurontools.tui.top.pages.columns import latency
-from neurontools.tui.top.pages.curves import columns_for, curve_spans, head_text
+from neurontools.tui.top.pages.curves import columns_for, curve_spans, has_long_history, head_text
 from neurontools.tui.top.pages.history import process_curve
 from neurontools.tui.top.pages.job_details import SubjectCharts, job_lines, memory_lines
 from neurontools.tui.widgets.bars import bar
@@ -129,7 +129,7 @@ class Details:
         yield from self._environment(row, width)
 
     def _curves(self, model: TopModel, row: ProcessRow, width: int) -> Iterator[Line]:
-        columns = columns_for(width, _LABEL_WIDTH, hour=self.hour)
+        columns = columns_for(width, _LABEL_WIDTH, hour=self.hour, has_hour=has_long_history(model))
         yield fit(((f" {'over time':<{columns.label - 1}}{head_text(columns)}", Role.HEAD),), width)
         key = process_key(row.process)
         for measure in Measure:

@@ -29,7 +29,7 @@ _DRAWING = 66
 _LEAST_DEVICE = 12
 _LEAST_BESIDE = 150
 _LEAST_CHART = 7
-_LEAST_LINKS = 8
+_LEAST_LINKS, _LEAST_SHORT_LINKS = 8, 6
 _DEVICE_PERCENT = 54
 _FOOT = "⏎ one device  t heat map/links"
 _LEGEND = ("idle", "to 20%", "to 40%", "to 60%", "to 80%", "to 100%")
@@ -206,10 +206,11 @@ class DevicesPage(ListPage):
             first = max(0, min(selected_line - room // 2, len(drawing) - room))
         body = drawing[first : first + room]
         free = room - len(body) - 1
-        if has_list and width < _LEAST_BESIDE and free >= _LEAST_LINKS:
+        left = _DRAWING if has_list else inner
+        if width < _LEAST_BESIDE and free >= (_LEAST_LINKS if boxed else _LEAST_SHORT_LINKS):
             from neurontools.tui.top.pages.link_details import link_pane
 
-            body += [fit((), _DRAWING), *link_pane(model, selected, (_DRAWING, free), boxed=False)]
+            body += [fit((), left), *link_pane(model, selected, (left, free), boxed=False)]
         if has_list:
             rest = inner - _DRAWING
             listed = list(drawn.link_rows(rest, room))

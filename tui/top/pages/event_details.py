@@ -32,10 +32,6 @@ _CHART_LINES = 6
 _MINUTES = 60
 _MOST_RELATED = 8
 _LEAST_CURVE = 9
-_NOTHING = (
-    "Processes that start and end, failed executions, memory errors, lost devices, broken links and alerts appear here, "
-    "with what they mean and what to do."
-)
 
 
 def event_panes(model: TopModel, folded: FoldedEvents | None, width: int, height: int) -> list[Line]:
@@ -45,7 +41,7 @@ def event_panes(model: TopModel, folded: FoldedEvents | None, width: int, height
         "Last Hour", _minute_chart(model, inner), (width, _CHART_LINES + 2), note="problems per minute"
     )
     if folded is None:
-        text = [fit((), inner), *fact_lines("", _NOTHING, inner, 1, Role.DIM)]
+        text = [fit(((" no event is selected", Role.DIM),), inner)]
     else:
         text = list(_details(model, folded, inner))
     upper = height - len(chart)

@@ -10,7 +10,7 @@ from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import PROBLEMS, MachineEventKind
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed, row
-from neurontools.tui.widgets.lines import Line, Role, dotted, fit, fixed
+from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed
 from neurontools.tui.widgets.requests import Copy, Notice
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.requests import Request
 
 _KIND_WIDTH = 12
+_NOTHING = (
+    "Processes that start and end, failed executions, memory errors, lost devices, broken links and alerts appear here, "
+    "with what they mean and what to do."
+)
 _LEAST_FOR_DETAILS = 150
 _LIST_PERCENT = 54
 _GOOD = frozenset(
@@ -81,7 +85,8 @@ class EventsPage(ListPage):
         self._top = len(drawn) + 1
         room = height - len(drawn)
         if not found:
-            body = [fit(((" no events since neuron-top started", Role.DIM),), inner)]
+            body = [fit(((" no events since neuron-top started", Role.DIM),), inner), fit((), inner)]
+            body += fact_lines("", _NOTHING, inner, 1, Role.DIM)
             return drawn + framed("Events", body, (width, room), note="0", boxed=boxed)
         # Newer events push the selected one down; at the top it is the newest that is looked at.
         if self._cursor.row and self._selected is not None:
@@ -189,6 +194,6 @@ def _line(folded: FoldedEvents, width: int, *, selected: bool) -> Line:
     spans = (
         (f"{'!' if is_problem else ' '} {when}  ", role if is_problem else Role.DIM),
         (f"{event.kind:<{_KIND_WIDTH}}", role),
-        (fixed(text, max(8, width - 14 - _KIND_WIDTH)).rstrip(), role if is_problem else Role.PLAIN),
+        (fixed(text, max(8, width - 14 - _KIND_WIDTH)).rstrip(), Role.PLAIN),
     )
     return row(spans, width, selected=selected)

@@ -16,6 +16,7 @@ from neurontools.tui.top.pages.curves import (
     chart_pane,
     columns_for,
     curve_spans,
+    has_long_history,
     head_text,
     share_curve,
     values_of,
@@ -52,7 +53,6 @@ _LEAST_FOR_CHART = 16
 _LEAST_FOR_HIGH_CHART = 30
 _LEAST_FOR_LABELS = 76
 _SHORT_LABEL = 14
-_FEWEST_MINUTES = 5
 
 
 class HistoryRow(NamedTuple):
@@ -160,7 +160,7 @@ VIEWS = (
     HistoryView("Utilization", _CORES_LABEL, _utilization),
     HistoryView("Memory used", _CORES_LABEL, _memory),
     HistoryView("Executions/s", _PROCESSES_LABEL, _executions),
-    HistoryView("Latency p99", _PROCESSES_LABEL, _latency),
+    HistoryView("Latency", _PROCESSES_LABEL, _latency),
 )
 """What the page can show, in the order in which its key goes through them."""
 
@@ -218,7 +218,7 @@ class HistoryPage(ListPage):
             body.append(_nothing(model, inner))
         note = f"{shown.start + 1}-{shown.stop} of {len(rows)}" if len(shown) < len(rows) else ""
         return drawn + framed(
-            "Latency" if any(one.percentiles for one in rows) else self._view.title,
+            self._view.title,
             body,
             (width, left),
             note=note,
@@ -254,10 +254,8 @@ class HistoryPage(ListPage):
         return body
 
     def _columns(self, model: TopModel, width: int, view: HistoryView | None = None) -> Columns:
-        known = sum(slot is not None for slot in model.history.hour(MACHINE))
-        return columns_for(
-            width, _label_width(view or self._view, width), hour=self._hour, has_hour=known >= _FEWEST_MINUTES
-        )
+        label = _label_width(view or self._view, width)
+        return columns_for(width, label, hour=self._hour, has_hour=has_long_history(model))
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
         """Return the chart of all cores, and all views with every row open."""

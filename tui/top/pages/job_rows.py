@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.jobs import ProcessJob, find_jobs
+from neurontools.dashboard.jobs import ProcessJob, find_jobs, rank_of
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size
@@ -57,17 +57,22 @@ def job_rows(model: TopModel, trends: Trends, width: int, room: int) -> Iterator
             slowest_first = sorted(one.rows, key=lambda row: -(row.latency_s(50) or 0.0))
             shown += slowest_first[:spare]
             spare -= len(one.rows)
-    ranks = {id(row) for one in found if isinstance(one, ProcessJob) for row in one.rows}
+    ranks = {
+        id(row): rank_of(row, at)
+        for one in found
+        if isinstance(one, ProcessJob)
+        for at, row in enumerate(one.rows)
+    }
     for one in shown[:room]:
         rows = _rows(one)
         slowest = one.slowest if isinstance(one, ProcessJob) else None
         values = trends.of_job(one) if isinstance(one, ProcessJob) else trends.of(one)
         has_alert = any(row.process.pid in alerts for row in rows)
-        indent = "  " if id(one) in ranks else ""
-        name = fixed(f"{indent}{'!' if has_alert else ''}{_label(one)}", _name_cells(width))
+        mark = "!" if has_alert else ""
+        label = f"  {mark}rank {ranks[id(one)]}" if id(one) in ranks else mark + _label(one)
         share = one.utilization
         spans: list[Span] = [
-            (f"{name} ", Role.ALERT if has_alert else Role.PLAIN),
+            (f"{fixed(label, _name_cells(width))} ", Role.ALERT if has_alert else Role.PLAIN),
             (trend_text(values, TREND), Role.GRAPH),
             (f" {100 * share:5.1f}%", Role.VALUE if share else Role.DIM),
             (f" {size(one.device_bytes):>8}", Role.PLAIN if one.device_bytes else Role.DIM),

@@ -38,11 +38,13 @@ def link_pane(model: TopModel, device: int, size: tuple[int, int], *, boxed: boo
     width, height = inner_width(size[0], boxed=boxed), size[1] - chrome_lines(boxed=boxed)
     body: list[Line] = []
     found = _links_of(model, device)
-    loaded = sum(link.load is not None for link in found)
-    spare = height - _LINES_BESIDE_CHART * len(found)
-    high = min(_MOST_CHART_LINES, max(1, spare // max(1, loaded)))
+    loaded = max(1, sum(link.load is not None for link in found))
+    has_gaps = height >= _LINES_BESIDE_CHART * len(found) + loaded
+    spare = height - (_LINES_BESIDE_CHART if has_gaps else 1) * len(found)
+    high = min(_MOST_CHART_LINES, spare // loaded)
     for link in found:
-        body += [*_link_lines(model, link, width, high), fit((), width)]
+        body += _link_lines(model, link, width, high)
+        body += [fit((), width)] * has_gaps
     if not found:
         body = [fit(((" no links", Role.DIM),), width)]
     return framed(f"Links of ND{device}", body, size, note="last minute, load is modelled", boxed=boxed)
@@ -73,7 +75,7 @@ def _link_lines(model: TopModel, link: DeviceLink, width: int, lines: int) -> It
     if breaks:
         spans.append((f"  broke {len(breaks)}x", Role.ALERT))
     yield fit(spans, width)
-    if link.load is None:
+    if link.load is None or lines < 1:
         return
     drawn = wide_chart(values_of(_load(model, link)), max(1, width - _AXIS - 1), lines)
     for number, spans_of_line in enumerate(drawn):

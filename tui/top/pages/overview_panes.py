@@ -167,7 +167,7 @@ def event_rows(model: TopModel, width: int, room: int) -> Iterator[Line]:
         yield dotted(
             (
                 (f" {'!' if is_problem else '·'} {when} ", Role.ALERT if is_problem else Role.DIM),
-                (printable(one.text), Role.ALERT if is_problem else Role.PLAIN),
+                (printable(one.text), Role.PLAIN),
             ),
             width,
         )

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 
-_LEAST_DETAILS = 6
-_LEAST_FOR_BOTH = 40
+_LEAST_DETAILS, _MOST_DETAILS = 6, 85  # lines, percent
+_LEAST_FOR_BOTH = 30
 _LEAST_FREE = 14
 _HEADS = 4
 _FOOT = "⏎ details  / filter  s sort  g group  t tree"
@@ -163,7 +163,7 @@ class ProcessesPage(ListPage):
         has_details = self._shows_details = has_details and subject is not None
         below = max(_LEAST_DETAILS, height // 2) if has_details and height >= 2 * _LEAST_DETAILS else 0
         if below and free >= _LEAST_FREE:
-            below = min(free + 1, 2 * height // 3)
+            below = min(free + 1, _MOST_DETAILS * height // 100)
         boxed = is_boxed(width, height) if boxed is None else boxed
         inner = inner_width(width, boxed=boxed)
         self._left = (width - inner) // 2
@@ -282,7 +282,7 @@ class ProcessesPage(ListPage):
         # A job has details where they have room beside its ranks, which enter opens and closes.
         line = shown[self._cursor.row] if self._cursor.row < len(shown) else None
         if isinstance(line, JobLine):
-            return line.job if width >= LEAST_FOR_CHARTS else None
+            return line.job if width >= LEAST_FOR_CHARTS or not line.is_open else None
         return line.row if line else None
 
     def _current(self, model: TopModel) -> ProcessRow | None:
