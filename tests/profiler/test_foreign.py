@@ -289,3 +289,68 @@ def test_groups_of_another_program_are_labelled_measured(
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "By operator, own time on the device, measured by torch.profiler"
     assert printed[2].split()[:3] == ["gemm", "1", "20.12"]
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**6), 10**6)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['}, {"ph":"X"', "]}", "\\"]
+)
+times = st.integers(0, 10**12)
+
+
+@st.composite
+def chrome_event(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a complete event whose members are in any order and whose numbers may be texts."""
+    inner = {"ph": "X", "name": "not an event", "ts": 1, "dur": 1}
+    wrapped = draw(st.sampled_from([lambda value: value, lambda value: [{"deep": value}, inner, inner]]))
+    number = draw(st.sampled_from([float, str]))
+    event = {
+        "ph": "X",
+        "name": draw(names),
+        "ts": number(draw(times) / 1000),
+        "dur": number(draw(times) / 1000),
+        "pid": draw(st.integers(0, 3)),
+        "tid": draw(st.integers(0, 3) | names),
+        "args": wrapped(draw(values)),
+        "else": draw(values),
+    }
+    return {name: event[name] for name in draw(st.permutations(list(event)))}
+
+
+@given(
+    st.lists(chrome_event(), min_size=1, max_size=12),
+    st.sampled_from([None, 1, 4]),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " : ")]),
+    st.booleans(),
+    st.sampled_from([8, 100, 1 << 18]),
+)
+def test_any_valid_json_reads_as_pythons_json_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    written_events: list[dict[str, Any]],
+    indent: int | None,
+    separators: tuple[str, str],
+    ascii_only: bool,
+    piece: int,
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "t.json"
+    document = kineto(traceEvents=written_events)
+    text = json.dumps(document, indent=indent, separators=separators, ensure_ascii=ascii_only)
+    path.write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chrome_text, "_PIECE", piece)
+        trace = open_trace(str(path))
+    starts = [round(float(event["ts"]) * 1000) for event in written_events]
+    expected = [
+        (event["name"], start - min(starts), round(float(event["dur"]) * 1000))
+        for event, start in zip(json.loads(text)["traceEvents"], starts, strict=True)
+    ]
+    assert sorted(each[1:] for each in events(trace)) == sorted(expected)
+    assert trace.problems == ()

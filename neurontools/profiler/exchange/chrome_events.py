@@ -9,17 +9,18 @@ import msgspec
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_text import EXACT, ChromeText
+from neurontools.profiler.exchange.chrome_text import ChromeText, details
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from neurontools.profiler.exchange.chrome_text import ChromeEvent, ChromeHeader, ExactTimes
+    from neurontools.profiler.exchange.chrome_text import ChromeEvent, ChromeHeader, EventDetails
     from neurontools.profiler.trace.intervals import Codes, Floats, Int64s
 
 Id: TypeAlias = int | float | str | None
 ASYNC = "async"
-_PAIRS = frozenset("BEbe")
+_COMPLETE, _METADATA = "X", "M"
+_ASYNC_PAIRS = frozenset("be")
+_PAIRS = frozenset("BE") | _ASYNC_PAIRS
+_DETAILED = _ASYNC_PAIRS | {_METADATA}
 _LONGEST_US = 2.0**62 / 1000
 _FRACTIONS_US = 2.0**43  # from here on a double no longer tells nanoseconds apart
 _NANOSECONDS_DIGITS = 3
@@ -101,7 +102,7 @@ class _Columns:
         self._names = _Numbers()
         self._tracks = _Numbers()
         self._parts: list[tuple[Int64s, Int64s, Codes, Codes]] = []
-        self._pairs: list[tuple[int, ChromeEvent]] = []
+        self._pairs: list[tuple[int, ChromeEvent, object]] = []
         self._processes: dict[Id, str] = {}
         self._labels: dict[Id, str] = {}
         self._threads: dict[tuple[Id, Id], str] = {}
@@ -109,51 +110,30 @@ class _Columns:
 
     def add(self, events: list[ChromeEvent], source: bytes) -> None:
         """Add events; `source` is their text."""
-        exact = self._exact(events, source)
-        complete = [event.ph == "X" for event in events]
-        if all(complete):
-            self._add_complete(events, exact)
-            return
-        chosen = np.array(complete, dtype=bool)
-        self._add_complete(
-            [event for event in events if event.ph == "X"],
-            None if exact is None else [one for one, wanted in zip(exact, complete, strict=True) if wanted],
-        )
-        others = np.flatnonzero(~chosen).tolist()
-        pairs = [number for number in others if events[number].ph in _PAIRS]
-        start = _nanoseconds([events[number].ts for number in pairs])
-        for number, at in zip(pairs, start.tolist(), strict=True):
-            if exact is not None:
-                at = _exact_ns(exact[number].ts)  # noqa: PLW2901
-            self._pairs.append((at, events[number]))
-        for number in others:
-            if events[number].ph == "M":
-                self._add_metadata(events[number])
-
-    def _exact(self, events: list[ChromeEvent], source: bytes) -> list[ExactTimes] | None:
-        """Return the times as text where floats would round them."""
-        if not any(event.ts >= _FRACTIONS_US and event.ts % 1 for event in events):
-            return None
-        try:
-            found = EXACT.decode(source)
-        except msgspec.MsgspecError:
-            return None
-        return found if len(found) == len(events) else None
-
-    def _add_complete(self, events: list[ChromeEvent], exact: list[ExactTimes] | None) -> None:
-        if not events:
-            return
+        phases = [event.ph for event in events]
+        kinds = set(phases)
+        microseconds: Floats = np.array([event.ts for event in events], dtype=np.float64)
+        is_rounded = bool(((microseconds >= _FRACTIONS_US) & (microseconds % 1 != 0)).any())
+        more = details(source) if is_rounded or not kinds.isdisjoint(_DETAILED) else []
+        start = _nanoseconds(microseconds)
+        if is_rounded:
+            start = np.array([_exact_ns(each.ts) for each in more], dtype=np.int64)
+        if kinds != {_COMPLETE}:
+            for number, phase in enumerate(phases):
+                if phase in _PAIRS:
+                    key = _pair_key(events[number], more[number] if phase in _ASYNC_PAIRS else None)
+                    self._pairs.append((int(start[number]), events[number], key))
+                elif phase == _METADATA:
+                    self._add_metadata(events[number], more[number].args)
+            start = start[np.array([phase == _COMPLETE for phase in phases], dtype=bool)]
+            events = [event for event in events if event.ph == _COMPLETE]
         names, tracks = self._names, self._tracks
-        start = _nanoseconds([event.ts for event in events])
-        if exact is not None:
-            start = np.array([_exact_ns(each.ts) for each in exact], dtype=np.int64)
-        part = (
+        self._keep((
             start,
-            _nanoseconds([event.dur for event in events]),
+            _nanoseconds(np.array([event.dur for event in events], dtype=np.float64)),
             np.array([names[event.name, event.cat] for event in events], dtype=np.uint32),
             np.array([tracks[event.pid, event.tid] for event in events], dtype=np.uint32),
-        )
-        self._keep(part)
+        ))  # fmt: skip
 
     def _keep(self, part: tuple[Int64s, Int64s, Codes, Codes]) -> None:
         possible = (part[1] >= 0) & (part[0] != _IMPOSSIBLE) & (part[1] != _IMPOSSIBLE)
@@ -163,9 +143,9 @@ class _Columns:
             part = start[possible], duration[possible], name[possible], track[possible]
         self._parts.append(part)
 
-    def _add_metadata(self, event: ChromeEvent) -> None:
+    def _add_metadata(self, event: ChromeEvent, text: msgspec.Raw) -> None:
         try:
-            arguments = msgspec.json.decode(event.args, type=_NameArguments)
+            arguments = msgspec.json.decode(text, type=_NameArguments)
         except msgspec.MsgspecError:
             return
         match event.name:
@@ -181,14 +161,13 @@ class _Columns:
         opened = _Open()
         found: list[tuple[int, int, int, int]] = []
         self._pairs.sort(key=lambda pair: pair[0])
-        for at, event in self._pairs:
+        for at, event, key in self._pairs:
             if at == _IMPOSSIBLE:
                 self._impossible += 1
                 continue
-            is_async = event.ph in "be"
-            key: object = _async_key(event) if is_async else (event.pid, event.tid)
             stack = opened.stacks.setdefault(key, [])
             if event.ph in "Bb":
+                is_async = event.ph in _ASYNC_PAIRS
                 track = (event.pid, (ASYNC, event.cat or "")) if is_async else (event.pid, event.tid)
                 stack.append((at, self._names[event.name, event.cat], self._tracks[track]))
             elif stack:
@@ -239,20 +218,21 @@ class _Columns:
         return start, duration, name, track
 
 
-def _async_key(event: ChromeEvent) -> object:
-    return event.pid, event.cat, event.id, bytes(event.id2), event.name
+def _pair_key(event: ChromeEvent, more: EventDetails | None) -> object:
+    """Return what the begin and the end of an event have in common."""
+    if more is None:
+        return event.pid, event.tid
+    return event.pid, event.cat, bytes(more.id), bytes(more.id2), event.name
 
 
 _IMPOSSIBLE = np.iinfo(np.int64).min
 """Stands for a time that no clock shows."""
 
 
-def _nanoseconds(microseconds: Sequence[float]) -> Int64s:
-    """Return times in nanoseconds; _IMPOSSIBLE where they are out of range."""
-    times: Floats = np.array(microseconds, dtype=np.float64)
+def _nanoseconds(times: Floats) -> Int64s:
+    """Return microseconds as nanoseconds; _IMPOSSIBLE where they are out of range."""
     wild = ~(np.abs(times) < _LONGEST_US)
-    if wild.any():
-        times[wild] = 0.0
+    times = np.where(wild, 0.0, times)
     whole = np.floor(times)
     found: Int64s = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
     found[wild] = _IMPOSSIBLE
@@ -265,4 +245,4 @@ def _exact_ns(raw: msgspec.Raw) -> int:
     if whole.removeprefix("-").isdecimal() and (not fraction or fraction.isdecimal()):
         found = int(whole) * 1000 + int(fraction[:_NANOSECONDS_DIGITS].ljust(_NANOSECONDS_DIGITS, "0"))
         return found if abs(found) < 1 << 62 else int(_IMPOSSIBLE)
-    return int(_nanoseconds([float(whole + "." + fraction)])[0])
+    return int(_nanoseconds(np.array([float(whole + "." + fraction)]))[0])

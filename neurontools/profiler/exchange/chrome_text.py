@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Iterator
 
-_PIECE = 4 << 20
+_PIECE = 1 << 18  # with its events in the cache of a core
 _LONGEST_HEADER = 64 << 20
 _LONGEST_TRAILER = 16 << 20
 _GZIP = b"\x1f\x8b"
@@ -31,7 +31,7 @@ _GZIP_ALLOWANCE = 64 << 20
 _WINDOW = 1 << 16
 _MOST_TRIES = 8
 _MOST_ENDS = 64
-_LONGEST_RETRY = 4 * _PIECE
+_LONGEST_RETRY = 16 << 20
 _BLANKS = b" \t\r\n,"
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
@@ -51,16 +51,15 @@ class ChromeEvent(msgspec.Struct, gc=False):
     dur: float = 0.0
     pid: int | float | str | None = 0
     tid: int | float | str | None = 0
-    id: int | float | str | None = None
-    id2: msgspec.Raw = msgspec.Raw(b"")
-    args: msgspec.Raw = msgspec.Raw(b"")
 
 
-class ExactTimes(msgspec.Struct, gc=False):
-    """The times of an event as text, for those that a float would round."""
+class EventDetails(msgspec.Struct, gc=False):
+    """What few events need besides: a time as text, which a float would round, and the members of names and pairs."""
 
     ts: msgspec.Raw = msgspec.Raw(b"0")
-    dur: msgspec.Raw = msgspec.Raw(b"0")
+    id: msgspec.Raw = msgspec.Raw(b"")
+    id2: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = msgspec.Raw(b"")
 
 
 class ChromeHeader(msgspec.Struct):
@@ -75,7 +74,7 @@ class ChromeHeader(msgspec.Struct):
 _EVENTS = msgspec.json.Decoder(list[ChromeEvent], strict=False)
 _EVENT = msgspec.json.Decoder(ChromeEvent, strict=False)
 _HEADER = msgspec.json.Decoder(ChromeHeader, strict=False)
-EXACT = msgspec.json.Decoder(list[ExactTimes])
+_DETAILS = msgspec.json.Decoder(list[EventDetails])
 
 
 class ChromeText:
@@ -253,6 +252,11 @@ class ChromeText:
         self._note(b"{" + trailer.lstrip(_BLANKS))
         self._ended = True
         return (events, text) if events else None
+
+
+def details(text: bytes) -> list[EventDetails]:
+    """Return the details of the events of a list that `ChromeText` has read."""
+    return _DETAILS.decode(text)
 
 
 def _decoded(text: bytes) -> list[ChromeEvent] | None:
