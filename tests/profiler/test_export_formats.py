@@ -7,8 +7,10 @@ import io
 import json
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,6 +137,33 @@ def test_tensorboard_finds_planes_with_the_same_times(trace: Trace, home: Path) 
             found += times
     del found["mlp"]
     assert {name: total // 1000 for name, total in found.items()} == modelled_totals(trace)
+
+
+XPROF = """
+import sys
+from xprof.convert.raw_to_tool_data import xspace_to_tool_data
+sys.stdout.write(xspace_to_tool_data(sys.argv[1:], "trace_viewer", {})[0])
+"""
+
+
+@pytest.mark.skipif(
+    find_spec("xprof") is None, reason="xprof, TensorBoard's profile plugin, is not installed"
+)
+def test_the_profile_plugin_shows_every_event_with_its_time(trace: Trace, home: Path) -> None:
+    export(trace, TraceFormat.TENSORBOARD, str(home / "logs"))
+    (path,) = (home / "logs" / "plugins" / "profile").glob("*/*.xplane.pb")
+    command = [sys.executable, "-c", XPROF, str(path)]
+    done = subprocess.run(command, capture_output=True, timeout=240, check=True)
+    found: Counter[tuple[str, int]] = Counter()
+    for event in json.loads(done.stdout)["traceEvents"]:
+        if event.get("ph") == "X":
+            found[event["name"], round(event["dur"] * 1000)] += 1
+    expected: Counter[tuple[str, int]] = Counter()
+    for row in trace.rows:
+        block = row.events.block(0, row.events.count)
+        for action, duration in zip(block.action.tolist(), block.duration.tolist(), strict=True):
+            expected[trace.actions[action].name, duration] += 1
+    assert found == expected
 
 
 class Page(HTMLParser):

@@ -145,6 +145,13 @@ def test_times_keep_their_nanoseconds(home: Path, base: int) -> None:
     assert block.duration.tolist() == list(range(1, 1000))
 
 
+def test_times_in_scientific_notation_are_read_beside_exact_ones(home: Path) -> None:
+    times = ("1759000000000000.501", "1.75900000000000001e15", "1759e12")
+    text = ",".join(f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{at},"dur":1}}' for at in times)
+    (row,) = written(home / "t.json", f"[{text}]").rows
+    assert row.events.block(0, 3).start.tolist() == [0, 0, 501]
+
+
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import Track
+from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
@@ -112,9 +115,9 @@ def test_a_training_run_tells_its_chosen_steps_and_a_block_profiles_itself(
 ) -> None:
     whole, block = str(home / "whole"), str(home / "block")
     script = str(Path(__file__).parent / "training_script.py")
-    chrome = home / "chrome.json"
+    chrome, of_host = home / "chrome.json", home / "host.json.gz"
     options = ("--instance", "trn1.2xlarge", "--profile", whole, "--steps", "2-3")
-    done = tool("neuron-run", *options, "--", torch_python, script, block, str(chrome))
+    done = tool("neuron-run", *options, "--", torch_python, script, block, str(chrome), str(of_host))
     assert done.returncode == 0, done.stderr
     kinds = host_events(whole)
     assert [number for kind, _, number in kinds if kind == "STEP"] == [2, 3]
@@ -129,6 +132,30 @@ def test_a_training_run_tells_its_chosen_steps_and_a_block_profiles_itself(
     assert "aten.mm.default in MLP.layers.2 (backward)" in memory
     assert "live: ends of steps that the program marked, aten." in done.stdout
     check_torch_profile(done.stdout, json.loads(chrome.read_text()))
+    check_opens_with_its_totals(chrome, {Track.HOST, Track.DEVICE})
+    check_opens_with_its_totals(of_host, {Track.HOST})
+
+
+def check_opens_with_its_totals(path: Path, tracks: set[Track]) -> None:
+    """Check that a trace of torch.profiler has the times here that it has in the file."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path) as file:
+        in_file = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    expected: Counter[str] = Counter()
+    for event in in_file:
+        expected[event["name"]] += round(event.get("dur", 0) * 1000)
+    trace = open_trace(str(path))
+    found: Counter[str] = Counter()
+    for row in trace.rows:
+        block = row.events.block(0, row.events.count)
+        for action, duration in zip(block.action.tolist(), block.duration.tolist(), strict=True):
+            found[trace.actions[action].name] += duration
+    assert trace.measured_by == "torch.profiler"
+    assert trace.problems == ()
+    assert trace.event_count == len(in_file)
+    assert {row.track for row in trace.rows} == tracks
+    assert "aten::linear" in found
+    assert found == expected
 
 
 def check_torch_profile(table: str, trace: dict[str, Any]) -> None:

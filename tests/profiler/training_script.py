@@ -53,6 +53,9 @@ def main() -> None:
     with torch.profiler.profile(activities=activities) as profiled:
         train(model, optimizer)
     profiled.export_chrome_trace(sys.argv[2])
+    with torch.profiler.profile(activities=activities[:1], record_shapes=True) as of_host:
+        MLP()(torch.randn(8, 16)).sum().backward()
+    of_host.export_chrome_trace(sys.argv[3])
     sys.stdout.write(profiled.key_averages().table(sort_by="self_device_time_total", row_limit=5))
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_text import ChromeText, details
+from neurontools.profiler.exchange.chrome_text import UNREADABLE, ChromeText, details
 
 if TYPE_CHECKING:
     from neurontools.profiler.exchange.chrome_text import ChromeEvent, ChromeHeader, EventDetails
@@ -145,8 +145,8 @@ class _Columns:
 
     def _add_metadata(self, event: ChromeEvent, text: msgspec.Raw) -> None:
         try:
-            arguments = msgspec.json.decode(text, type=_NameArguments)
-        except msgspec.MsgspecError:
+            arguments = msgspec.json.decode(bytes(text).decode("utf-8", "replace"), type=_NameArguments)
+        except UNREADABLE:
             return
         match event.name:
             case "process_name":
@@ -241,8 +241,9 @@ def _nanoseconds(times: Floats) -> Int64s:
 
 def _exact_ns(raw: msgspec.Raw) -> int:
     """Return a time as nanoseconds without rounding it to a float."""
-    whole, _, fraction = bytes(raw).decode().strip('"').partition(".")
+    text = bytes(raw).decode().strip('"')
+    whole, _, fraction = text.partition(".")
     if whole.removeprefix("-").isdecimal() and (not fraction or fraction.isdecimal()):
         found = int(whole) * 1000 + int(fraction[:_NANOSECONDS_DIGITS].ljust(_NANOSECONDS_DIGITS, "0"))
         return found if abs(found) < 1 << 62 else int(_IMPOSSIBLE)
-    return int(_nanoseconds(np.array([float(whole + "." + fraction)]))[0])
+    return int(_nanoseconds(np.array([float(text)]))[0])

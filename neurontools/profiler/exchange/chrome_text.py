@@ -75,6 +75,8 @@ _EVENTS = msgspec.json.Decoder(list[ChromeEvent], strict=False)
 _EVENT = msgspec.json.Decoder(ChromeEvent, strict=False)
 _HEADER = msgspec.json.Decoder(ChromeHeader, strict=False)
 _DETAILS = msgspec.json.Decoder(list[EventDetails])
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading raises where a text is not JSON, or is nested too deeply."""
 
 
 class ChromeText:
@@ -143,7 +145,7 @@ class ChromeText:
     def _note(self, text: bytes) -> None:
         try:
             self.headers.append(_HEADER.decode(_repaired(text)))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
 
     def _next(self, source: _Source) -> tuple[list[ChromeEvent], bytes] | None:
@@ -223,7 +225,7 @@ class ChromeText:
             try:
                 events.append(_EVENT.decode(text))
                 texts.append(text)
-            except msgspec.MsgspecError:
+            except UNREADABLE:
                 if at_end and end == len(data):
                     self._last(text, events, texts)
                 else:
@@ -239,7 +241,7 @@ class ChromeText:
         try:
             events.append(_EVENT.decode(event))
             texts.append(event)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self.truncated = True
         if end:
             self._note(b"{" + text[end.end() :].lstrip(_BLANKS))
@@ -262,7 +264,7 @@ def details(text: bytes) -> list[EventDetails]:
 def _decoded(text: bytes) -> list[ChromeEvent] | None:
     try:
         return _EVENTS.decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

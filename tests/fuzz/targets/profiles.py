@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.fuzz.mutation import Format
 from tests.fuzz.target import Target, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FORMS = (
     ("summary",),
@@ -77,16 +82,46 @@ def _chrome_traces() -> list[bytes]:
     return [json.dumps(whole).encode(), json.dumps(_EVENTS).encode(), json.dumps(whole, indent=1).encode()]
 
 
-def _check_chrome(data: bytes) -> None:
+def _packed_traces() -> list[bytes]:
+    return [gzip.compress(trace, mtime=0) for trace in _chrome_traces()]
+
+
+def _tables() -> Iterator[bytes]:
+    """Yield tables of instructions as Neuron Explorer writes them."""
+    import duckdb
+
+    rows = "SELECT i * 10 AS start_ts, 9 AS duration_ns, 'mm' AS hlo_name, 'MATMUL' AS opcode, 0 AS pcore_idx"
+    path = Path("seed.parquet")
+    for compression in ("zstd", "uncompressed"):
+        options = f"(FORMAT parquet, COMPRESSION {compression})"
+        duckdb.sql(f"COPY ({rows}, 'Tensor' AS engine FROM range(20) t(i)) TO '{path}' {options}")
+        yield path.read_bytes()
+    path.unlink()
+
+
+def _check_table(data: bytes) -> None:
+    directory = Path("tables")
+    directory.mkdir(exist_ok=True)
+    (directory / "Instruction.parquet").write_bytes(data)
+    _check_foreign(directory)
+
+
+def _check_file(name: str, data: bytes) -> None:
+    path = Path(name)
+    path.write_bytes(data)
+    try:
+        _check_foreign(path)
+    finally:
+        path.unlink()
+
+
+def _check_foreign(path: Path) -> None:
     from neurontools.commands import profile
 
-    path = Path("foreign.json")
-    path.write_bytes(data)
     try:
         for form in (*_FORMS, ("view", "--output-format", "folded", "--output-file", "out.txt")):
             run(profile.main, form[0], str(path), *form[1:], is_json="--json" in form)
     finally:
-        path.unlink()
         for made in Path().glob("out.*"):
             made.unlink()
 
@@ -103,7 +138,22 @@ def _draw_timeline() -> None:
 
 
 TARGETS = (
-    Target("profiles/chrome", Format.JSON, _chrome_traces, _check_chrome),
+    Target("profiles/chrome", Format.JSON, _chrome_traces, lambda data: _check_file("foreign.json", data)),
+    Target(
+        "profiles/chrome-packed",
+        Format.BINARY,
+        _packed_traces,
+        lambda data: _check_file("foreign.json.gz", data),
+        share=0.5,
+    ),
+    Target("profiles/tables", Format.BINARY, lambda: list(_tables()), _check_table, share=0.3),
+    Target(
+        "profiles/hardware",
+        Format.BINARY,
+        lambda: [b"NTFF" + bytes(60)],
+        lambda data: _check_file("profile.ntff", data),
+        share=0.1,
+    ),
     Target(
         "profiles/meta",
         Format.JSON,
