@@ -33,6 +33,7 @@ BENCHMARKS = (
     "advice",
     "neff",
     "profiles",
+    "foreign_traces",
 )
 
 

