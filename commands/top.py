@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -127,11 +128,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.list_keys:
         return _list_keys()
     _check_time(arguments)
+    is_live = not arguments.once and console.has_screen()
+    if is_live:
+        gc.disable()  # while much is imported that stays; `run_live` enables it
     options, problems = _options(arguments)
+    if is_live:
+        return _run_live(options, problems)
     from neurontools.tui.top import run
 
-    if not arguments.once and console.has_screen():
-        return _run_live(options, problems)
     if not arguments.once:
         console.warn(
             "not a terminal: printing one screen (as with --once); run it in a terminal for the live view"

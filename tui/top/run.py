@@ -130,12 +130,11 @@ def run_live(
     Raises:
         NeuronToolsError: the source can't be opened.
     """
-    gc.disable()  # while much is imported that stays: no collection needs to look at it, now or later
     interval_s = options.settings.interval_s
     opened = open_source_for(options, on_notice)
     from neurontools.tui.top.app import TopApp
 
-    gc.freeze()
+    gc.freeze()  # modules stay, so no collection needs to look at them; the command has paused collections
     gc.enable()
 
     def show_failure(text: str) -> None:

@@ -6,8 +6,9 @@ of its troubleshooting guide where it has them; the driver's log words and count
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from neurontools.machine.snapshot import HardwareCounter
 
@@ -70,8 +71,7 @@ class Recovery(StrEnum):
     CLEAR = "clear"
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """What the victim logs: component and function of the real runtime, or of ours where `documented` is not set.
 
     The text has places for `nd` (device), `nc` (core inside of it), `model` (id of the loaded model) and `timeout_ms`.
@@ -83,8 +83,7 @@ class LogLine:
     documented: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KindFacts:
+class KindFacts(Struct, frozen=True):
     """A kind: what it is about, the NRT status of an execution that it hits, what is logged, how it ends.
 
     `kernel_word` is what follows `NEURON_HW_ERR=` in the kernel log; `runs` tells whether the work is done all the
@@ -100,8 +99,7 @@ class KindFacts:
     recovery: Recovery = Recovery.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class EccFacts:
+class EccFacts(Struct, frozen=True):
     """A type of memory errors: its counter, and if it breaks cores, the status and the kernel's word."""
 
     counter: HardwareCounter
