@@ -23,6 +23,7 @@ from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
+from neurontools.runtime.host_activity import add_observer, report_allocation
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
@@ -77,13 +78,19 @@ def _capture(directory: str) -> Capture:
 def _capture_cost(directory: str, model: _Model) -> list[BenchmarkRow]:
     capture = _capture(os.path.join(directory, "cost"))
     capture.on_load(model, 10**9, 10**9 + 1)  # type: ignore[arg-type]
+    add_observer(capture.host)
+    buffers = [object() for _ in range(_EXECUTIONS)]
     record = struct.Struct("<qqqIIIHBB")
-    own, bare = [], []
+    own, memory, bare = [], [], []
     for _ in range(_ROUNDS):
         begun = time.thread_time_ns()
         for number in range(_EXECUTIONS):
             capture.on_execute(model, number, 10**9 + number * 30_000, 10**9 + number * 30_000 + 9, 0)  # type: ignore[arg-type]
         own.append((time.thread_time_ns() - begun) / _EXECUTIONS)
+        begun = time.thread_time_ns()
+        for taken in buffers:
+            report_allocation(0, taken, 4096, "float32[32,32]", "train.py:12")
+        memory.append((time.thread_time_ns() - begun) / _EXECUTIONS)
         buffer = bytearray()
         begun = time.thread_time_ns()
         for number in range(_EXECUTIONS):
@@ -91,7 +98,11 @@ def _capture_cost(directory: str, model: _Model) -> list[BenchmarkRow]:
         bare.append((time.thread_time_ns() - begun) / _EXECUTIONS)
     capture.on_close()
     note = f"{min(own) / min(bare):.1f} times a loop that packs the record into a bytearray"
-    return [BenchmarkRow.at_most("record an execution", min(own) / 1e3, "us", 1.0, note)]
+    ratio = f"{min(memory) / min(own):.1f} times an execution"
+    return [
+        BenchmarkRow.at_most("record an execution", min(own) / 1e3, "us", 1.0, note),
+        BenchmarkRow.at_most("record an allocation", min(memory) / 1e3, "us", 1.0, ratio),
+    ]
 
 
 def _write(path: str, model: _Model, executions: int) -> None:

@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FIRST-LAST",
         help="profile only these training steps, such as 10-20; the first is 1",
     )
+    parser.add_argument("--stacks", action="store_true", help="with --profile: also record call stacks")
     option = parser.add_argument(
         "--cache-dir", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)"
     )
@@ -56,9 +57,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from neurontools.compat import launch
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    for flag in ("steps", "stacks"):
+        if getattr(arguments, flag) and not arguments.profile:
+            raise UsageError(f"--{flag} is for a profile", "add --profile DIR")
     if arguments.steps is not None:
-        if not arguments.profile:
-            raise UsageError("--steps is for a profile", "add --profile DIR")
         from neurontools.profiler.capture.settings import parse_steps
 
         parse_steps(arguments.steps, "--steps")
@@ -71,6 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
             machine=arguments.machine,
             profile=arguments.profile,
             steps=arguments.steps,
+            stacks=arguments.stacks,
             cache=arguments.cache_dir,
             explain=arguments.explain,
             force=arguments.force,

@@ -38,8 +38,11 @@ EXPLAIN = "NEURONTOOLS_EXPLAIN"
 EXTRACTION_LOG = "NEURONTOOLS_EXTRACTION_LOG"
 PROFILE_SESSION = "NEURONTOOLS_PROFILE_SESSION"
 PROFILE_STEPS = "NEURONTOOLS_PROFILE_STEPS"
+PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
-FOR_CHILDREN = frozenset({DEVICE, RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STEPS})
+FOR_CHILDREN = frozenset(
+    {DEVICE, RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS}
+)
 """Variables of a single program, which our programs set for those they start; not settings."""
 
 DEFAULT_MACHINE = "default"
@@ -117,6 +120,11 @@ DOCUMENTED = (
         "set by neuron-run --profile: the run that the profiles of its processes belong to",
     ),
     (PROFILE_STEPS, "", "set by neuron-run --steps: the training steps to profile, such as 10-20"),
+    (
+        PROFILE_STACKS,
+        "0",
+        "1, or neuron-run --stacks: profiles hold the program's call stack of what the host did",
+    ),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

@@ -32,6 +32,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--steps", metavar="FIRST-LAST", help="profile only these training steps, such as 10-20"
     )
+    parser.add_argument("--stacks", action="store_true", help="also record the program's call stacks")
     for name in ("--capture-system-profiles", "--capture-device-profiles"):
         parser.add_argument(name, action="store_true", help="accepted; both are captured")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
@@ -54,6 +55,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
             tuple(command),
             profile=arguments.output_dir,
             steps=arguments.steps,
+            stacks=arguments.stacks,
             max_events=arguments.num_trace_events,
         )
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _ONCE_S = 10.0
-_EXAMPLES = """The process profiles itself while it is watched, into memory-sized files that keep the newest records, and stops when
+_EXAMPLES = """The process profiles itself while it is watched, into files that keep only the newest records, and stops when
 this command ends. It must belong to you. Times of steps are measured, those of engines and operators modelled.
 
 examples:

@@ -35,6 +35,7 @@ class RunOptions:
         machine: name of the shared machine; None for the default machine.
         profile: directory that gets a profile of the run, None for no profile.
         steps: the training steps to profile, such as `10-20`; None for all.
+        stacks: whether the profile has the program's call stacks.
         max_events: number of events per NeuronCore that the profile keeps; None for the default.
         cache: compile cache root; None for the default root.
         explain: whether each compile is explained when it happens.
@@ -50,6 +51,7 @@ class RunOptions:
         "machine",
         "max_events",
         "profile",
+        "stacks",
         "steps",
     )
 
@@ -61,6 +63,7 @@ class RunOptions:
         machine: str | None = None,
         profile: str | None = None,
         steps: str | None = None,
+        stacks: bool = False,
         max_events: int | None = None,
         cache: str | None = None,
         explain: bool = False,
@@ -71,6 +74,7 @@ class RunOptions:
         self.machine = machine
         self.profile = profile
         self.steps = steps
+        self.stacks = stacks
         self.max_events = max_events
         self.cache = cache
         self.explain = explain
@@ -102,6 +106,8 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
         values["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(options.profile)
         if options.steps:
             values[env.PROFILE_STEPS] = options.steps
+        if options.stacks:
+            values[env.PROFILE_STACKS] = "1"
         if options.max_events:
             values["NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC"] = str(options.max_events)
         values[env.PROFILE_SESSION] = f"{time.time_ns()}-{os.getpid()}"

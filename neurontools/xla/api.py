@@ -17,7 +17,7 @@ from neurontools.runtime.host_activity import HostEvent, observers, report, repo
 from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
-from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.debugging.compile_log import event_source
 from neurontools.xla.device_name import XLA, device_name, explain_other_name
 from neurontools.xla.device_name import choose as choose_device_name
 
@@ -106,7 +106,7 @@ def mark_step(wait: bool = False) -> None:
     start_ns = time.monotonic_ns()
     engine().sync()
     if observers:
-        report_step(start_ns, "mark_step", current_source())
+        report_step(start_ns, "mark_step", event_source())
     if debug_analysis.shows_compilations():
         debug_analysis.show_metrics()
     metrics.append_to_file()
@@ -129,7 +129,7 @@ def wait_device_ops() -> None:
     """Return when the device has nothing left to do: at once, as graphs run synchronously."""
     if observers:
         now_ns = time.monotonic_ns()
-        report(HostEvent.WAIT, now_ns, now_ns, name="wait_device_ops", source=current_source())
+        report(HostEvent.WAIT, now_ns, now_ns, name="wait_device_ops", source=event_source())
 
 
 def add_step_closure(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:

@@ -21,7 +21,7 @@ from neurontools.runtime.host_activity import (
     report_allocation,
 )
 from neurontools.xla.call_sites import moved_parameter
-from neurontools.xla.debugging.compile_log import current_source, refined
+from neurontools.xla.debugging.compile_log import event_source, record_stacks, refined
 from neurontools.xla.geometry import layout_geometry
 from neurontools.xla.program import EAGER
 
@@ -57,7 +57,7 @@ class Observed:
         self._nc = nc
         self._nbytes = nbytes
         self._number = number
-        self._source = current_source()
+        self._source = event_source()
         self._start_ns = time.monotonic_ns()
 
     def __enter__(self) -> None:
@@ -100,6 +100,8 @@ def attach(capture: Capture, runtime: Runtime) -> None:
     runtime.add_observer(capture)
     held = [runtime.memory_use(nc) for nc in range(len(runtime.cores))]
     capture.host.hold([use.tensors + use.model_code + use.constants for use in held])
+    if capture.wants_stacks:
+        record_stacks()
     observe(capture.host)
 
 
@@ -131,7 +133,7 @@ def report_copy(kind: HostEvent, start_ns: int, nbytes: int, nc: int) -> None:
     """Report a copy that ends now, without the cut before it."""
     end_ns = time.monotonic_ns()
     start_ns = after_cut(start_ns, end_ns)
-    report(kind, start_ns, end_ns, nc=nc, source=current_source(), nbytes=nbytes)
+    report(kind, start_ns, end_ns, nc=nc, source=event_source(), nbytes=nbytes)
 
 
 def report_buffer(nc: int, buffer: _Buffer) -> None:
@@ -140,7 +142,7 @@ def report_buffer(nc: int, buffer: _Buffer) -> None:
     if not name:
         dtype, shape, _, _ = layout_geometry(buffer.layout_id)
         name = f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
-    report_allocation(nc, buffer, buffer.nbytes, name, current_source())
+    report_allocation(nc, buffer, buffer.nbytes, name, event_source())
 
 
 def report_results(

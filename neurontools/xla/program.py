@@ -13,7 +13,7 @@ from neurontools.runtime.host_activity import HostEvent, observers, report
 from neurontools.xla.accelerator import Program
 from neurontools.xla.custom_op_graph import libraries_of, native_inputs
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.compile_log import current_source, refined
+from neurontools.xla.debugging.compile_log import current_source, event_source, refined
 from neurontools.xla.debugging.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, overload_of
 from neurontools.xla.geometry import layout_bytes
@@ -102,7 +102,7 @@ class ProgramStore:
         metrics.sample("CompileTime", end_ns - start_ns)
         if observers:
             kind = HostEvent.CACHE_HIT if loaded.hit else HostEvent.COMPILE
-            source = current_source()
+            source = event_source()
             count = len(graph.nodes)
             report(
                 kind, start_ns, end_ns, nc=self._index, name=network_name(graph), source=source, number=count

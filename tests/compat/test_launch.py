@@ -69,6 +69,7 @@ def test_a_profile_without_a_place_is_refused_before_the_program_starts(tool, ho
     ("options", "problem"),
     [
         (("--steps", "1-2"), "--steps is for a profile"),
+        (("--stacks",), "--stacks is for a profile"),
         (("--profile", "p", "--steps", "0-2"), "--steps 0-2 is not a range of steps"),
         (("--profile", "p", "--steps", "3-2"), "--steps 3-2 is not a range of steps"),
         (("--profile", "p", "--steps", "last"), "--steps last is not a range of steps"),

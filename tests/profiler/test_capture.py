@@ -26,6 +26,7 @@ from neurontools.profiler.capture.settings import (
 )
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from conftest import Maker
@@ -272,6 +273,43 @@ def test_capture_is_off_by_default_and_goes_to_output_when_on() -> None:
     assert output_directory({INSPECT + "ENABLE": "0", INSPECT + "OUTPUT_DIR": "x"}) is None
     assert output_directory({INSPECT + "ENABLE": "1"}) == "./output"
     assert output_directory({INSPECT + "ENABLE": "1", INSPECT + "OUTPUT_DIR": "x"}) == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "system", "host"),
+    [
+        ("", {0, 1, 2}, set(HostEvent)),
+        ("hardware", {2}, set()),
+        ("software", {0, 1}, set(HostEvent)),
+        ("software,^model_load,^upload", {1}, set(HostEvent) - {HostEvent.UPLOAD}),
+        ("model_load,nrt_execute,runtime_execute", {0, 1}, set()),
+        ("hardware,tensor_read,tensor_write", {2}, {HostEvent.UPLOAD, HostEvent.DOWNLOAD}),
+        ("hardware,^cc_exec", {2}, set()),
+        ("compile, step", set(), {HostEvent.COMPILE, HostEvent.STEP}),
+        ("^nrt_load", {1, 2}, set(HostEvent)),
+    ],
+)
+def test_events_are_filtered_by_group_and_name(text: str, system: set[int], host: set[HostEvent]) -> None:
+    options = options_from_environ({INSPECT + "EVENT_FILTER_TYPE": text})
+    assert (options.system_events, options.host_events) == (system, host)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_profile_on_failure_is_kept_if_an_execution_fails(fails: bool, home: Path, maker: Maker) -> None:
+    environ = {INSPECT + "ON_FAIL": "1"}
+    assert output_directory(environ) == "./output"
+    assert not options_from_environ({INSPECT + "ENABLE": "1", **environ}).only_failures
+    said: list[str] = []
+    capture = maker.capture(home / "p", options_from_environ(environ), on_warning=said.append)
+    maker.train(capture, steps=2)
+    capture.on_execute(maker.model(), 3, maker.start_ns * 2, maker.start_ns * 2 + 9, 1200 if fails else 0)
+    capture.on_close()
+    assert len(list((home / "p").iterdir())) == fails
+    assert [text.split(";")[0] for text in said] == ["an execution of mlp failed"] * fails
+    if fails:
+        trace = load(str(home / "p"))
+        assert summarise(trace).models[0].failures == 1
+        assert trace.rows_of(Track.TENSOR)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.capture.format import NO_CORE, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile, options_from_environ
+from neurontools.profiler.exchange.stacks import write_folded
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Maker
 
     from neurontools.profiler.capture.observer import Capture
@@ -182,3 +184,28 @@ def test_memory_from_before_the_capture_is_one_buffer(home: Path, maker: Maker) 
     capture.host.hold([4096, 0])
     capture.on_close()
     assert told(home, Track.MEMORY) == [("ALLOCATION", "before the profile", "", 4096, 0)]
+
+
+def test_call_stacks_are_stored_once_and_become_a_flame_graph_of_measured_time(
+    home: Path, maker: Maker
+) -> None:
+    capture = maker.capture(home / "p")
+    start_ns = open_captures(str(home / "p"))[0].meta.started_ns
+    stack = "t.py:2\nMLP.forward t.py:2\nmain my dir/t.py:9"
+    for number in range(3):
+        at_ns = start_ns + number * SECOND
+        tell(capture, HostEvent.UPLOAD, at_ns, at_ns + 500, source=stack, nbytes=8)
+    tell(capture, HostEvent.MARK, start_ns, start_ns, name="epoch")
+    tell(capture, HostEvent.STEP, start_ns, start_ns + 3 * SECOND, name="mark_step", source=stack)
+    capture.on_close()
+    strings = (Path(capture.directory) / "strings.jsonl").read_text().splitlines()
+    assert len([line for line in strings if "forward" in line]) == 1
+    trace = load(str(home / "p"))
+    (upload,) = [action for action in trace.actions if action.opcode == "UPLOAD"]
+    assert (upload.source, upload.stack) == ("t.py:2", ("MLP.forward t.py:2", "main my dir/t.py:9"))
+    written = io.StringIO()
+    write_folded(trace, written)
+    assert written.getvalue() == (f"pid {os.getpid()} Host (measured);main;MLP.forward;upload 1500\n")
+    (row,) = trace.rows_of(Track.HOST)
+    details = event_details(trace, row.first)
+    assert [text for name, text in details if name == "called in"] == list(upload.stack)

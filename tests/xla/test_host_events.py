@@ -15,6 +15,7 @@ import neurontools
 from neurontools.runtime import host_activity
 from neurontools.runtime.host_activity import HostEvent, remove_observer
 from neurontools.xla import api
+from neurontools.xla.debugging import compile_log
 from neurontools.xla.distributed import collectives, communicator
 from neurontools.xla.host_events import observe, timed_batches
 
@@ -92,6 +93,25 @@ def test_a_cut_tells_what_read_the_value(cause: str, observer: Observer) -> None
     cut = observer.of(HostEvent.CUT)[0]
     assert cut.name == cause
     assert cut.source.startswith(HERE)
+
+
+def test_events_have_the_call_stack_of_the_program_if_a_profile_wants_it(
+    observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_log, "_with_stacks", False)
+    compile_log.record_stacks()
+
+    def read(depth: int) -> float:
+        return read(depth - 1) if depth else torch.ones(1).to("xla").item()
+
+    read(2)
+    source, *frames = observer.only(HostEvent.DOWNLOAD).source.split("\n")
+    assert source.startswith(HERE)
+    name = f"{test_events_have_the_call_stack_of_the_program_if_a_profile_wants_it.__name__}.<locals>.read"
+    assert [frame.split(" ")[0] for frame in frames[:4]] == [name, name, name, name.partition(".")[0]]
+    assert frames[0] == f"{name} {source}"
+    read(100)
+    assert observer.of(HostEvent.DOWNLOAD)[-1].source.count("\n") == 32
 
 
 def test_the_first_use_of_a_graph_is_a_compile_and_the_next_one_neither(observer: Observer) -> None:

@@ -65,11 +65,11 @@ class NeuronConfig(torch._C._profiler._ExperimentalConfig):  # type: ignore[misc
         super().__init__()
         self.modes = list(modes)
         self.profile_output_dir = profile_output_dir
+        on_wall_clock = ProfileMode.RUNTIME in self.modes
         self._options = CaptureOptions(
             device=DeviceProfile.SESSION if ProfileMode.DEVICE in self.modes else DeviceProfile.OFF,
-            system_events=CaptureOptions().system_events
-            if ProfileMode.RUNTIME in self.modes
-            else frozenset(),
+            system_events=CaptureOptions().system_events if on_wall_clock else frozenset(),
+            host_events=CaptureOptions().host_events if on_wall_clock else frozenset(),
             ncs=parse_numbers(capture_enabled_for_nc, "capture_enabled_for_nc")
             if capture_enabled_for_nc
             else None,

@@ -223,6 +223,7 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("queue", action.queue_name),
         ("shape", action.shape),
         ("source", action.source),
+        *(("called in", frame) for frame in action.stack),
         ("flops", _rate(action.flops, seconds, "flop/s")),
         ("read", f"{action.read_bytes} B" if action.read_bytes else ""),
         ("written", f"{action.write_bytes} B" if action.write_bytes else ""),

@@ -4,7 +4,8 @@ A record of the row Host or Memory has, beside its times,
 
     status      its kind, see `HostEvent`
     name        number of a string: what was done, or the cause
-    link        number of a string: the user's `file:line`, or an empty one
+    link        number of a string: the user's `file:line`, or an empty one; with call stacks, a line `function file:line`
+                for each frame of the program follows, the innermost first
     value       bytes that were copied, exchanged, allocated or released
     execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
 
@@ -27,18 +28,17 @@ if TYPE_CHECKING:
     from threading import Lock
 
     from neurontools.profiler.capture.files import CaptureFiles
+    from neurontools.profiler.capture.settings import StepWindow
     from neurontools.runtime.host_activity import HostRecord
 
-__all__ = ["HostEvent", "HostRecorder", "StepWindow"]
-
-StepWindow = tuple[int, int]
-"""The first and the last step to record, from 1."""
+__all__ = ["HostEvent", "HostRecorder"]
 
 _PACK = RECORD.pack
 _HOST, _MEMORY = int(Track.HOST), int(Track.MEMORY)
 _STEP, _ALLOCATION, _RELEASE = HostEvent.STEP, HostEvent.ALLOCATION, HostEvent.RELEASE
 _TRACKS = tuple(_MEMORY if kind in {_ALLOCATION, _RELEASE} else _HOST for kind in HostEvent)
 _LABELS = tuple(kind.name.lower() for kind in HostEvent)
+_ALL_KINDS = frozenset(HostEvent)
 _WRITE_EVENTS = 256
 _WRITE_NS = 200_000_000
 _LARGEST = 0xFFFFFFFF
@@ -52,7 +52,7 @@ class HostRecorder:
         lock: of the files.
         ncs: process-local NeuronCores whose memory is recorded; None for all.
         steps: the steps to record; None for all.
-        wanted: whether events are recorded at all, not only steps counted.
+        kinds: what is recorded; steps are always counted.
         started_ns: when the capture, and so its first step, began.
         on_last_step: called at the end of the last step.
     """
@@ -64,7 +64,7 @@ class HostRecorder:
         *,
         ncs: frozenset[int] | None = None,
         steps: StepWindow | None = None,
-        wanted: bool = True,
+        kinds: frozenset[HostEvent] = _ALL_KINDS,
         started_ns: int = 0,
         on_last_step: Callable[[], None] | None = None,
     ) -> None:
@@ -72,8 +72,8 @@ class HostRecorder:
         self._lock = lock
         self._ncs = ncs
         self._steps = steps
-        self._wanted = wanted
-        self._takes_all = wanted and ncs is None
+        self._kinds = kinds
+        self._takes_all = kinds == _ALL_KINDS and ncs is None
         self._on_last_step = on_last_step
         self._pid = os.getpid()
         self._queue: deque[HostRecord] = deque()
@@ -160,7 +160,7 @@ class HostRecorder:
         """Queue an event; before the first recorded step, remember only which buffers are alive."""
         kind, number = event[0], event[-1]
         if self.records:
-            if self._wanted and (self._ncs is None or event[3] in self._ncs or _TRACKS[kind] == _HOST):
+            if kind in self._kinds and (self._ncs is None or event[3] in self._ncs or _TRACKS[kind] == _HOST):
                 self._queue.append(event)
         elif kind is _ALLOCATION:
             self._held[number] = event

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -129,18 +130,24 @@ class Capture:
             self._lock,
             ncs=self._options.ncs,
             steps=self._options.steps,
-            wanted=not self._options.system_events.isdisjoint({NRT_LOAD, NRT_EXECUTE}),
+            kinds=self._options.host_events,
             started_ns=meta.started_ns,
             on_last_step=self.on_close,
         )
         self._known: set[bytes] = set()
         self._loaded: dict[int, tuple[int, int]] = {}
         self._models = 0
+        self._failed = False
         self._records_executions = (
             self._options.device is not DeviceProfile.OFF
             or not self._options.system_events.isdisjoint({NRT_EXECUTE, NC_EXEC_RUNNING})
         )
         atexit.register(self.on_close)
+
+    @property
+    def wants_stacks(self) -> bool:
+        """Whether events of the host should have the program's call stack."""
+        return self._options.stacks
 
     @property
     def stored_bytes(self) -> int:
@@ -174,6 +181,8 @@ class Capture:
     def on_execute(self, model: Model, execution: int, start_ns: int, end_ns: int, status: int) -> None:
         """Append the record of an execution."""
         loaded = self._loaded.get(model.model_id)
+        if status and not self._failed:
+            self._keep(model.name)
         if loaded is None or not self._records_executions or not self.host.records:
             return
         number, nc = loaded
@@ -201,15 +210,24 @@ class Capture:
                     f"the profile kept the newest records and dropped {self._files.dropped} "
                     "(NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC sets the limit)"
                 )
+            if self._options.only_failures and not self._failed:
+                shutil.rmtree(self.directory, ignore_errors=True)
+                return
             self._meta = replace(self._meta, ended_ns=time.monotonic_ns())
             try:
                 self._meta.write(self.directory)
             except OSError as error:
                 self._warn(f"cannot write the profile's description in {self.directory}: {error.strerror}")
 
+    def _keep(self, model: str) -> None:
+        """Note that an execution failed."""
+        self._failed = True
+        if self._options.only_failures:
+            self._warn(f"an execution of {printable(model)} failed; its profile is in {self.directory}")
+
 
 def capture_from_environ(runtime: Runtime) -> Capture | None:
-    """Return a capture of this process when NEURON_RT_INSPECT_ENABLE=1 asks for one, else None.
+    """Return a capture of this process when NEURON_RT_INSPECT_ENABLE=1 or ON_FAIL=1 asks for one, else None.
 
     The caller adds it to `runtime.observers`.
 
@@ -222,6 +240,8 @@ def capture_from_environ(runtime: Runtime) -> Capture | None:
         return None
     options = options_from_environ(os.environ)
     capture = Capture(directory, describe_run(runtime, options), options)
+    if options.only_failures:
+        return capture
     if env.flag(env.RUN) and os.environ.get("RANK", "0") == "0" and sys.stderr.isatty():
         atexit.register(_report_profile, directory, os.getpid())
     return capture

@@ -11,11 +11,13 @@ from neurontools import env
 from neurontools.errors import UsageError
 from neurontools.machine.machine_names import parse_indices
 from neurontools.profiler.capture.format import NC_EXEC_RUNNING, SYSTEM_EVENTS
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from neurontools.profiler.capture.host_events import StepWindow
+StepWindow = tuple[int, int]
+"""The first and the last step to record, from 1."""
 
 PREFIX = "NEURON_RT_INSPECT_"
 DEFAULT_OUTPUT_DIR = "./output"
@@ -23,6 +25,17 @@ DEFAULT_MAX_EVENTS = 1_000_000
 _MAX_NC = 255
 _STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _POSITIVE = re.compile("0*[1-9][0-9]{0,17}")
+_HARDWARE = frozenset({SYSTEM_EVENTS[NC_EXEC_RUNNING]})
+_ALL = frozenset({*SYSTEM_EVENTS, *(kind.name.lower() for kind in HostEvent)})
+# Names of the real runtime for what has another name here; of its other events there are none.
+_SAME = {
+    "model_load": "nrt_load",
+    "runtime_execute": "nrt_execute",
+    "tensor_write": "upload",
+    "nrt_tensor_write": "upload",
+    "tensor_read": "download",
+    "nrt_tensor_read": "download",
+}
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 
@@ -41,21 +54,27 @@ class CaptureOptions:
     Args:
         device: which executions get modelled instruction records.
         system_events: numbers of the system events to record, see `SYSTEM_EVENTS`.
+        host_events: kinds of events of the host and of memory to record.
         ncs: process-local NeuronCores to record; None for all.
         steps: the first and the last training step to record, from 1; None for the whole run.
         max_events_per_nc: maximum number of system events, and of device records, per NeuronCore.
+        stacks: whether events of the host have the program's call stack instead of its line alone.
+        only_failures: keep the profile only if an execution fails.
     """
 
     device: DeviceProfile = DeviceProfile.OFF
     system_events: frozenset[int] = frozenset(range(len(SYSTEM_EVENTS)))
+    host_events: frozenset[HostEvent] = frozenset(HostEvent)
     ncs: frozenset[int] | None = None
     max_events_per_nc: int = DEFAULT_MAX_EVENTS
     steps: StepWindow | None = None
+    stacks: bool = False
+    only_failures: bool = False
 
 
 def output_directory(environ: Mapping[str, str]) -> str | None:
-    """Return where captures go, or None when NEURON_RT_INSPECT_ENABLE is off."""
-    if not _flag(environ, "ENABLE", default=False):
+    """Return where captures go, or None when NEURON_RT_INSPECT_ENABLE and NEURON_RT_INSPECT_ON_FAIL are off."""
+    if not _flag(environ, "ENABLE", default=False) and not _flag(environ, "ON_FAIL", default=False):
         return None
     return environ.get(PREFIX + "OUTPUT_DIR") or DEFAULT_OUTPUT_DIR
 
@@ -66,17 +85,23 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
     Raises:
         UsageError: a variable is invalid.
     """
-    system = _system_events(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
+    only_failures = not _flag(environ, "ENABLE", default=False) and _flag(environ, "ON_FAIL", default=False)
+    events: frozenset[str] = frozenset()
+    if _flag(environ, "SYSTEM_PROFILE", default=True):
+        events = _event_names(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
     filter_nc = PREFIX + "EVENT_FILTER_NC"
     ncs = environ.get(filter_nc, "")
     return CaptureOptions(
-        device=_device(environ),
-        system_events=system if _flag(environ, "SYSTEM_PROFILE", default=True) else frozenset(),
+        device=_device(environ, "session" if only_failures else "0"),
+        system_events=frozenset(number for number, name in enumerate(SYSTEM_EVENTS) if name in events),
+        host_events=frozenset(kind for kind in HostEvent if kind.name.lower() in events),
         ncs=parse_numbers(ncs, filter_nc) if ncs.strip() else None,
         max_events_per_nc=_max_events(environ),
         steps=parse_steps(environ[env.PROFILE_STEPS], env.PROFILE_STEPS)
         if environ.get(env.PROFILE_STEPS)
         else None,
+        stacks=env.flag(env.PROFILE_STACKS, environ),
+        only_failures=only_failures,
     )
 
 
@@ -91,8 +116,8 @@ def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
     raise UsageError(f"{PREFIX}{name}={text} is neither 0 nor 1", f"set {PREFIX}{name} to 0 or 1")
 
 
-def _device(environ: Mapping[str, str]) -> DeviceProfile:
-    text = environ.get(PREFIX + "DEVICE_PROFILE", "0").lower()
+def _device(environ: Mapping[str, str], default: str) -> DeviceProfile:
+    text = environ.get(PREFIX + "DEVICE_PROFILE", default).lower()
     words = dict.fromkeys(_TRUE, DeviceProfile.SESSION) | dict.fromkeys(_FALSE, DeviceProfile.OFF)
     found = {"model": DeviceProfile.MODEL, "session": DeviceProfile.SESSION, **words}.get(text)
     if found is not None:
@@ -141,19 +166,14 @@ def parse_steps(text: str, name: str) -> StepWindow:
     return first, last
 
 
-def _system_events(text: str) -> frozenset[int]:
+def _event_names(text: str) -> frozenset[str]:
     """Return the events of a filter: `hardware`, `software` and names add, `^` before one of them removes."""
-    groups = {
-        "hardware": {NC_EXEC_RUNNING},
-        "software": set(range(len(SYSTEM_EVENTS))) - {NC_EXEC_RUNNING},
-        **{name: {number} for number, name in enumerate(SYSTEM_EVENTS)},
-    }
+    groups = {"hardware": _HARDWARE, "software": _ALL - _HARDWARE}
     words = [word.strip() for word in text.split(",") if word.strip()]
-    added = [word for word in words if not word.startswith("^")]
-    chosen = (
-        set().union(*(groups.get(word, set()) for word in added)) if added else set(range(len(SYSTEM_EVENTS)))
-    )
-    for word in words:
-        if word.startswith("^"):
-            chosen -= groups.get(word[1:], set())
-    return frozenset(chosen)
+
+    def events(word: str) -> frozenset[str]:
+        return groups.get(word, _ALL & {_SAME.get(word, word)})
+
+    added = [events(word) for word in words if not word.startswith("^")]
+    removed = [events(word[1:]) for word in words if word.startswith("^")]
+    return (frozenset().union(*added) if added else _ALL) - frozenset().union(*removed)

@@ -175,7 +175,8 @@ def _event(
 def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
     if row.track.measured:
         group = row.process_label if row.nc == NO_CORE else f"nrt-nc-{row.nc:03d}"
-        return {"id": number, "name": action.name, "trace_event_source": row.name, "group": group}
+        stack = {"source": action.source, "stack": list(action.stack)} if action.stack else {}
+        return {"id": number, "name": action.name, "trace_event_source": row.name, "group": group, **stack}
     return {
         "label": row.track.label,
         "hlo_name": action.name,

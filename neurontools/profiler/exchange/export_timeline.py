@@ -157,6 +157,7 @@ def _static(action: TraceAction, place: str) -> tuple[str, str]:
         "active_time_ns": action.busy_ns,
         "shape": action.shape,
         "source": action.source,
+        "stack": list(action.stack),
     }
     return head, "".join(
         f",{dump_compact(name)}:{dump_compact(value)}" for name, value in fields.items() if value

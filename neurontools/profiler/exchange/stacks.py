@@ -1,7 +1,8 @@
 """Time by stack, for flame graphs: speedscope's file format and folded stacks.
 
 A stack of a capture is module, inner modules, source line, operator, engine; its weight is the modelled time in which the
-engine works. A stack of another program's trace is a thread and the events that hold each other; its weight is their own
+engine works. With call stacks in the capture, what the host did has stacks of their frames, weighted by measured time, as
+a profile of its own. A stack of another program's trace is a thread and the events that hold each other; its weight is their own
 time, measured.
 """
 
@@ -18,6 +19,7 @@ from neurontools.base.text import printable
 from neurontools.profiler.analysis.tree import TreeKind, path_of
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
 from neurontools.profiler.trace.nesting import nest
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Int64s
@@ -53,7 +55,34 @@ def stacks(trace: Trace) -> dict[str, dict[Stack, int]]:
             if action not in known:
                 known[action] = _stack(trace.actions[action])
             core[known[action]] = core.get(known[action], 0) + worked
+    if any(action.stack for action in trace.actions):
+        for row in trace.rows_of(Track.HOST):
+            by_core[f"{row.process_label} {row.label} (measured)"] = _called(trace, row)
     return by_core
+
+
+def _called(trace: Trace, row: TraceRow) -> dict[Stack, int]:
+    """Return the own time of what the host did by the program's frames; steps hold everything, so they are left out."""
+    found: dict[Stack, int] = {}
+    events = row.events.block(0, row.events.count)
+    kinds = [action.opcode for action in trace.actions]
+    events = events.take(
+        np.array([kinds[action] != HostEvent.STEP.name for action in events.action], dtype=bool)
+    )
+    own_ns = nest(events.start, events.duration).own_ns
+    for number, ns in zip(events.action.tolist(), own_ns.tolist(), strict=True):
+        if ns:
+            action = trace.actions[number]
+            frames = (_frame_of(*frame.partition(" ")[::2]) for frame in reversed(action.stack))
+            kind = action.opcode.lower()
+            stack = (*frames, StackFrame(kind if action.name == kind else f"{kind} {action.name}"))
+            found[stack] = found.get(stack, 0) + ns
+    return found
+
+
+def _frame_of(name: str, place: str) -> StackFrame:
+    file, _, line = place.rpartition(":")
+    return StackFrame(name, file, int(line) if line.isdecimal() else 0)
 
 
 def _unique(name: str, known: dict[str, dict[Stack, int]]) -> str:
@@ -76,8 +105,7 @@ def _sums(trace: Trace, row: TraceRow) -> list[tuple[int, int]]:
 def _stack(action: TraceAction) -> Stack:
     path = [StackFrame(name) for name in path_of(action, TreeKind.LAYER)] if action.layer else []
     if action.source:
-        file, _, line = action.source.rpartition(":")
-        path.append(StackFrame(action.source, file, int(line) if line.isdecimal() else 0))
+        path.append(_frame_of(action.source, action.source))
     return (*path, StackFrame(action.name), StackFrame(f"{action.opcode} ({action.track.label})"))
 
 

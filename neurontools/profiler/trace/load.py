@@ -109,7 +109,8 @@ class _Tables:
         key = name, kind, source
         if key not in self._hosts:
             self._hosts[key] = len(self.actions)
-            self.actions.append(TraceAction(name, kind.name, track, source=source))
+            line, *stack = source.split("\n")
+            self.actions.append(TraceAction(name, kind.name, track, source=line, stack=tuple(stack)))
         return self._hosts[key]
 
     def _templates(self, program: NeffProgram) -> dict[Track, Template]:

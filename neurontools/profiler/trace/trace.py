@@ -28,7 +28,7 @@ class TraceAction:
 
     An engine works for `busy_ns` of the event, 0 if for all of it, on `tiles` instructions. `layer` is the path of the
     module that called the operator, such as `GPT.blocks.3.attn`; `place` the position in the program's schedule, -1
-    for what is in none.
+    for what is in none. `stack` holds `function file:line` of the program's frames, the innermost first.
     """
 
     name: str
@@ -43,6 +43,7 @@ class TraceAction:
     tiles: int = 1
     layer: str = ""
     place: int = -1
+    stack: tuple[str, ...] = ()
 
     @property
     def queue(self) -> DmaQueue | None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # In every program, the first step and the second one, in which the optimizer has its state, are new graphs.
 _USUAL_COMPILES = 2
 
+_MOST_FRAMES = 32
+_with_stacks = False
+
 COPY = "copy to the CPU"
 PRINT = "print of a tensor"
 
@@ -75,6 +78,31 @@ def current_source() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def record_stacks() -> None:
+    """Let events have call stacks from now on."""
+    global _with_stacks  # noqa: PLW0603 # of this process
+    _with_stacks = True
+
+
+def event_source() -> str:
+    """Return the program's line for an event of a profile.
+
+    With stacks, a line `function file:line` for each of the program's frames follows, the innermost first.
+    """
+    if not _with_stacks:
+        return current_source()
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) <= _MOST_FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(NOT_USERS):
+            place = f"{code.co_filename}:{frame.f_lineno}"
+            found += [place] if not found else []
+            found.append(f"{code.co_qualname} {place}")
+        frame = frame.f_back
+    return "\n".join(found)
 
 
 def refined(cause: str) -> str:
