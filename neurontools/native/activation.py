@@ -18,6 +18,7 @@ from neurontools.native.selection import NEURON
 from neurontools.runtime.host_activity import observers, report_step
 from neurontools.xla import api
 from neurontools.xla.debugging.compile_log import current_source
+from neurontools.xla.device_name import device_name
 from neurontools.xla.distributed import process_group, workers
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
 
 def is_active() -> bool:
     """Return whether torch knows the device `neuron` in this process."""
-    return api.is_active() and bool(torch._C._get_privateuse1_backend_name() == NEURON)  # noqa: SLF001
+    return api.is_active() and device_name() == NEURON
 
 
 def _open_accelerator() -> Accelerator:

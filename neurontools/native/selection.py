@@ -69,7 +69,12 @@ def chosen_device(
 def started_program(arguments: Sequence[str], original_arguments: Sequence[str]) -> StartedProgram | None:
     """Return the code that the interpreter runs, None if it is not Python source."""
     if arguments[:1] == ["-c"]:
-        return StartedProgram(original_arguments[original_arguments.index("-c") + 1], "")
+        flag = next(
+            (i for i, text in enumerate(original_arguments) if text.startswith("-") and text.endswith("c")),
+            -1,
+        )
+        following = original_arguments[flag + 1 : flag + 2] if flag > 0 else ()
+        return StartedProgram(following[0], "") if following else None
     path = arguments[0] if arguments else ""
     source = _read(path)
     return None if source is None else StartedProgram(source, path)

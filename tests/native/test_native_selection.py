@@ -88,6 +88,8 @@ def test_what_the_interpreter_was_started_with_is_read(tmp_path: Path) -> None:
     script.write_text("pass")
     assert started_program([str(script)], []) == StartedProgram("pass", str(script))
     assert started_program(["-c"], ["python", "-u", "-c", "x = 1"]) == StartedProgram("x = 1", "")
+    assert started_program(["-c"], ["python", "-Ic", "x = 1"]) == StartedProgram("x = 1", "")
+    assert started_program(["-c"], ["python", "-cx = 1"]) is None
     assert started_program(["-m"], ["python", "-m", "train"]) is None
     assert started_program([], []) is None
     assert started_program([str(tmp_path)], []) is None

@@ -8,6 +8,7 @@ All workers must run their collectives in the same order, so a collective on CPU
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import XLA, device_name
-from neurontools.xla.distributed import collectives, communicator
+from neurontools.xla.distributed import collectives, communicator, workers
 from neurontools.xla.distributed.communicator import Communicator
 from neurontools.xla.distributed.worker_group import REDUCTIONS
 from neurontools.xla.host_events import Observed
@@ -49,6 +50,7 @@ def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
     timeout = options.timeout
     ranks = tuple(options.global_ranks_in_group)
     if not ranks:
+        workers.assign_core(os.environ)  # of a worker whose rank was not known when it started
         ranks = tuple(range(options.group_size))
         if communicator.default_timeout() != dist.default_pg_timeout:
             timeout = communicator.default_timeout()
