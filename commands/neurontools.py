@@ -38,7 +38,7 @@ COMMANDS = {
         "compile a program's graphs ahead of time, in parallel",
     ),
     "packager": ("packager", "neuron-packager", "inspect and unpack NEFF files"),
-    "profile": ("profile", "neuron-profile", "view profiles of runs"),
+    "profile": ("profile", "neuron-profile", "capture and view profiles of runs"),
     "nccom-test": ("nccom_test", "nccom-test", "time collective operations between NeuronCores"),
     "neurond": ("neurond", "neurond", "start, stop and list simulated machines"),
     "fault": ("fault", "", "inject faults into the simulated machine"),

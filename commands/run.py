@@ -12,7 +12,7 @@ EXAMPLES = """examples:
   neuron-run -- python train.py
   neuron-run --profile prof -- python train.py && neuron-profile view prof
   neuron-run --profile prof --steps 10-20 -- python train.py
-  neuron-run --explain -- python train.py                  say why each graph is compiled
+  neuron-run --explain -- python train.py                  print why each graph is compiled
   neuron-run --instance trn1.32xlarge -- python train.py   a private machine for this program
 
 exit codes: that of the program; 126, 127 the program cannot be started, 1 failed, 2 usage error, 3 no machine,
@@ -44,10 +44,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_old_spelling(parser, option, "--cache")
     parser.add_argument(
-        "--explain", action="store_true", help="say of each compile, when it happens, why it was needed"
+        "--explain", action="store_true", help="print the reason for each compile as it happens"
     )
     parser.add_argument(
-        "--force", action="store_true", help="allow the device 'neuron' on other machines than trn2 and trn3"
+        "--force", action="store_true", help="allow the device 'neuron' on machines other than trn2 and trn3"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARG ...]")
     return parser

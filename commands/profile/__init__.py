@@ -17,20 +17,20 @@ EXAMPLES = """examples:
   neuron-profile top prof --by layer --steps 3-7     also by shape, source, engine, rank, opcode
   neuron-profile gaps prof                           what the host did between executions
   neuron-profile roofline prof                       what bounds each operator
-  neuron-profile critical-path prof                  the work that decides the time of a program
+  neuron-profile critical-path prof                  the work that determines the time of a graph
   neuron-profile ranks prof                          stragglers among workers
   neuron-profile diff before after                   what became slower or faster
   neuron-profile check prof --fail-if 'step_time>120ms'
   neuron-profile sql 'SELECT * FROM OpcodeSummary' prof
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile live                                the last seconds of a running process
-  neuron-profile inspect -o out python train.py      as neuron-run --profile
+  neuron-profile inspect -o out python train.py      like neuron-run --profile
   neuron-profile capture -n model.neff -s out --num-exec 3
   neuron-profile what-if prof --dtype bf16 --batch 8=16
   neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
-exit codes: 0 success, 1 no profile there, or the file is not writable, 2 usage error, 130 interrupted; inspect: the
-exit code of the program; diff and check: 3 inconclusive
+exit codes: 0 success, 1 no profile, or the file is not writable, 2 usage error, 130 interrupted; inspect: the exit code
+of the program; diff and check: 3 inconclusive
 """
 
 
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="neuron-profile",
-        description="View profiles of runs on the simulated device. Wall times are measured, device times modelled.",
+        description="Capture and view profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from neurontools.commands.parsing import Verbs
 
-_PURPOSE = "say what to change in the program so that a step takes less time"
+_PURPOSE = "suggest changes to the program that make a step faster"
 
 
 def add(verbs: Verbs) -> None:

@@ -41,7 +41,7 @@ def add(verbs: Verbs) -> None:
     add("--num-exec", type=positive, default=1, metavar="N", help="number of executions (default: 1)")
     add("--profile-nth-exec", type=int, metavar="N", help="profile only this execution; 0 profiles none")
     add("--disable-profile", action="store_true", help="execute only")
-    add("--ignore-exec-errors", action="store_true", help="go on after an execution that fails")
+    add("--ignore-exec-errors", action="store_true", help="continue after an execution that fails")
     add(
         "--check-output-determinism",
         action="store_true",

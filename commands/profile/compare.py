@@ -1,4 +1,4 @@
-"""neuron-profile diff and check: two profiles held against each other, and limits for continuous integration."""
+"""neuron-profile diff and check: comparisons of two profiles, and limits for continuous integration."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _LIMIT = 10
 _INCONCLUSIVE = 3
-_DIFF = """Only typical steps count, without first executions. Modelled time has no noise: over 1 % is a change. For
+_DIFF = """Only typical steps count, without first executions. Modelled time has no noise: a difference above 1 % counts. For
 measured steps a Mann-Whitney test says whether they differ by more than chance (p below 0.01, 5 steps or more).
 
 examples:
   neuron-profile diff before after
   neuron-profile diff before after --markdown >> "$GITHUB_STEP_SUMMARY"
 
-exit codes: 0 compared, 1 no profile there, 2 usage error, 3 inconclusive
+exit codes: 0 compared, 1 no profile, 2 usage error, 3 inconclusive
 """
 _CHECK = """Metrics are those of 'neuron-profile summary --json', step_time (the median step, measured) and step_device_time
-(modelled). A bound with + or - and % is relative to the baseline. --tolerance limits both times of a step.
+(modelled). A bound with + or - and % is relative to the baseline. --tolerance limits both step times.
 
 examples:
   neuron-profile check prof --fail-if 'step_time>120ms' --fail-if 'mfu_estimated_percent<30'
@@ -64,7 +64,11 @@ def add(verbs: Verbs) -> None:
         help="e.g. 'step_time>120ms'; may be repeated",
     )
     check.add_argument("--baseline", metavar="DIR", help="profile that relative limits refer to")
-    check.add_argument("--tolerance", metavar="PERCENT", help="slower steps than the baseline's, e.g. 5%%")
+    check.add_argument(
+        "--tolerance",
+        metavar="PERCENT",
+        help="fail if steps are slower than the baseline's by more than this, e.g. 5%%",
+    )
     check.add_argument("--junit", metavar="FILE", help="also write the results as JUnit XML")
     check.add_argument("--markdown", metavar="FILE", help="also write the results as Markdown")
     add_json(check, "print JSON (base units)")

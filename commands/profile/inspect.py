@@ -34,7 +34,7 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--stacks", action="store_true", help="also record the program's call stacks")
     for name in ("--capture-system-profiles", "--capture-device-profiles"):
-        parser.add_argument(name, action="store_true", help="accepted; both are captured")
+        parser.add_argument(name, action="store_true", help="accepted; both are always captured")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM [ARG ...]")
 
 

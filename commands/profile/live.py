@@ -32,7 +32,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Add the verb."""
-    parser = add_verb(verbs, "live", "watch a running process, without a restart", _live)
+    parser = add_verb(verbs, "live", "watch a running process, without restarting it", _live)
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -44,7 +44,7 @@ def add(verbs: Verbs) -> None:
     )
     add_duration(parser, "--interval", "time between updates, 0.1s to 1h (default: 1s)", 1.0)
     parser.add_argument("--once", action="store_true", help="print the numbers once and exit")
-    add_json(parser, "print an object a line (base units)")
+    add_json(parser, "print one JSON object per line (base units)")
     add_machine(parser)
 
 

@@ -52,14 +52,14 @@ speed, above it the Tensor engine. The gap is the time that the operator would s
 examples:
   neuron-profile roofline prof
   neuron-profile roofline prof --by layer --json""",
-    "gaps": """A gap is the time between two executions on a NeuronCore, measured on this computer. 'python' is what the
-profile has no record of: the program's own work.
+    "gaps": """A gap is the time between two executions on a NeuronCore, measured on this computer. 'python' is time
+without a record in the profile: the program's own work.
 
 examples:
   neuron-profile gaps prof --limit 5
   neuron-profile gaps prof --min 1ms --steps 3-7""",
-    "critical-path": """The path is the chain of work that decides the time of an execution; slack is how much later other work of
-the operator could end without effect. All times are modelled.
+    "critical-path": """The path is the chain of work that determines the time of an execution; slack is how much later other work
+of the operator could end without delaying it. All times are modelled.
 
 examples:
   neuron-profile critical-path prof
@@ -74,7 +74,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Add the verbs."""
-    _add(verbs, "steps", "list the steps and what is typical of them", _steps)
+    _add(verbs, "steps", "list the training steps and their typical times", _steps)
     top = _add(verbs, "top", "print the operators that take the most device time", _top)
     top.add_argument("--by", choices=_GROUPS, metavar="WHAT", help=f"group by {', '.join(_GROUPS)}")
     old = add_limit(
@@ -82,7 +82,7 @@ def add(verbs: Verbs) -> None:
     )  # -n is the NEFF, as in the real tool
     add_old_spelling(top, old, "-k")
     roofline = _add(
-        verbs, "roofline", "print what bounds each operator, and how far it is from that", _roofline
+        verbs, "roofline", "print what bounds each operator, and how far it is from that bound", _roofline
     )
     roofline.add_argument(
         "--by", choices=_POINTS, default="operator", metavar="WHAT", help=f"group by {', '.join(_POINTS)}"
@@ -92,9 +92,12 @@ def add(verbs: Verbs) -> None:
     gaps.add_argument("--min", dest="shortest", metavar="TIME", help="leave out shorter gaps, e.g. 1ms")
     add_limit(gaps, f"number of gaps (default: {_LIMIT})", short=False)
     path = _add(
-        verbs, "critical-path", "print the work that decides the time of each program", _critical_path
+        verbs,
+        "critical-path",
+        "print the chain of work that determines the time of each graph",
+        _critical_path,
     )
-    add_limit(path, f"number of operators of each program (default: {_LIMIT})", short=False)
+    add_limit(path, f"number of operators of each graph (default: {_LIMIT})", short=False)
     _add(verbs, "ranks", "compare the workers: skew, stragglers, waits", _ranks)
 
 

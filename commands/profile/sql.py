@@ -33,7 +33,7 @@ examples:
 
 def add(verbs: Verbs) -> None:
     """Add the verb."""
-    parser = add_reading_verb(verbs, "sql", "answer an SQL query over the tables of a profile", _sql)
+    parser = add_reading_verb(verbs, "sql", "run an SQL query on the tables of a profile", _sql)
     parser.epilog = _EXAMPLES
     parser.add_argument("-q", "--query", metavar="SQL", help="the query; also as the first or only argument")
     parser.add_argument("query_or_directory", nargs="?", metavar="SQL", help="the query, without -q")

@@ -1,4 +1,4 @@
-"""neuron-profile what-if: the engine model held against a change, without running the program."""
+"""neuron-profile what-if: the modelled step time after a change, without running the program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from neurontools.compiler.neff import Neff
     from neurontools.compiler.what_if import Change, Forecast
 
-_PURPOSE = "modelled step time after a change, without running the program"
-_EXAMPLES = """The program does not run: the graph of a NEFF is changed as the program would record it, and the engine
-model estimates its time. All times are modelled.
+_PURPOSE = "print the modelled step time after a change, without running the program"
+_EXAMPLES = """The program does not run: the graph of a NEFF is changed to what the changed program would record, and the
+engine model estimates its time. All times are modelled.
 
 examples:
   neuron-profile what-if prof --dtype bf16           a captured run, with bfloat16
@@ -29,7 +29,7 @@ examples:
   neuron-profile what-if MODULE_123 --attention fused --json
   neuron-profile what-if prof --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
-A price list has lines such as 'trn1.2xlarge: 1.34': prices of an hour in any currency.
+A price list has lines such as 'trn1.2xlarge: 1.34': the price per hour, in any currency.
 """
 
 
@@ -47,26 +47,33 @@ def add(verbs: Verbs) -> None:
         metavar="TYPE",
         help="data type of all floating-point tensors: bf16, fp16, fp32",
     )
-    add_argument("--batch", type=_batch, metavar="OLD=NEW", help="another batch, or a factor such as x2")
+    add_argument(
+        "--batch",
+        type=_batch,
+        metavar="OLD=NEW",
+        help="change the batch size, or scale it by a factor such as x2",
+    )
     add_argument(
         "--shape",
         type=_sizes,
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="another size of all dimensions of a size, and of what follows from them; may be repeated",
+        help="change all dimensions of size OLD, and the sizes that follow from them; may be repeated",
     )
     add_argument(
-        "--attention", choices=("fused", "written-out"), default="", help="the other form of attention"
+        "--attention", choices=("fused", "written-out"), default="", help="write attention in this form"
     )
     instances = add_argument(
-        "--instance", type=_names, default=(), metavar="LIST", help="instance types, by commas; or all"
+        "--instance",
+        type=_names,
+        default=(),
+        metavar="LIST",
+        help="instance types, separated by commas, or all",
     )
     add_old_spelling(parser, instances, "--instance-type")
     add_argument("--lnc", type=int, metavar="N", help="physical cores of a logical core: 1 or 2")
-    add_argument(
-        "--prices", metavar="FILE", help="price list: what an hour of each instance costs (YAML or JSON)"
-    )
+    add_argument("--prices", metavar="FILE", help="price list: cost per hour of each instance (YAML or JSON)")
     add_json(parser, "print JSON (base units)")
 
 
