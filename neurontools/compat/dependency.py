@@ -15,7 +15,8 @@ except ModuleNotFoundError:
 __all__ = ["torch"]
 
 _found = find_spec("torch_xla")
-if _found is not None and _found.origin and not _found.origin.startswith(os.path.dirname(__file__)):
+_ours = os.path.dirname(os.path.realpath(__file__))  # an environment may be a link
+if _found is not None and _found.origin and not os.path.realpath(_found.origin).startswith(_ours):
     raise ImportError(
         f"torch_xla is installed in {os.path.dirname(_found.origin)}, and the simulated torch_neuronx does not work "
         "with it: pip uninstall torch_xla, or run the program without neuron-run",
