@@ -28,14 +28,14 @@ class FormatUse(NamedTuple):
 
 
 FORMAT_USES = {
-    TraceFormat.JSON: FormatUse("ntff.json", "one JSON document: events, summary, metadata"),
+    TraceFormat.JSON: FormatUse("ntff.json", "one JSON document: summary, instruction, system_profile"),
     TraceFormat.CHROME: FormatUse("ntff.trace.json", "open it in chrome://tracing or ui.perfetto.dev"),
     TraceFormat.PERFETTO: FormatUse("ntff.pftrace", "open it in ui.perfetto.dev"),
     TraceFormat.SPEEDSCOPE: FormatUse("ntff.speedscope.json", "open it in speedscope.app"),
     TraceFormat.FOLDED: FormatUse(
         "ntff.collapsedstack.txt", "open it in speedscope.app, inferno or flamelens"
     ),
-    TraceFormat.CSV: FormatUse("ntff.csv", "one line an operator"),
+    TraceFormat.CSV: FormatUse("ntff.csv", "one line for each operator"),
     TraceFormat.PARQUET: FormatUse("ntff_parquet", "one file a table: DuckDB, pandas, Polars"),
     TraceFormat.TENSORBOARD: FormatUse(
         "ntff_tensorboard", "pip install tensorboard xprof; tensorboard --logdir with this directory"
