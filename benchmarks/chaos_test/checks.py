@@ -147,12 +147,15 @@ def _is_aside(name: str, daemon_pid: int) -> bool:
 
 
 def find_tracebacks(log: str) -> list[str]:
-    """Return the beginnings of the tracebacks in the daemon's log."""
+    """Return the tracebacks in the daemon's log, each with the line before it and its exception."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
-    return [
-        " / ".join(lines[max(0, at - 1) : at + 12]) for at, line in enumerate(lines) if "Traceback" in line
-    ]
+    found = []
+    for at, line in enumerate(lines):
+        if "Traceback" in line:
+            end = next((i for i in range(at + 1, len(lines)) if not lines[i].startswith(" ")), len(lines) - 1)
+            found.append(" / ".join(part.strip() for part in lines[max(0, at - 1) : end + 1]))
+    return found
 
 
 def descriptors(pid: int) -> list[str]:

@@ -18,11 +18,12 @@ from neurontools.machine import processes
 from neurontools.machine.daemon import daemon as daemon_module
 from neurontools.machine.daemon import fault_service, methods, server, telemetry
 from neurontools.machine.daemon.exit_watcher import ExitWatcher
+from neurontools.machine.daemon.rpc import RpcHandler
 from neurontools.machine.daemon.server import Connection, Server
 from neurontools.machine.daemon.service import MachineService
 from neurontools.machine.daemon.sessions import Sessions, Watching
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, ErrorCode, RpcCall, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +139,22 @@ def test_a_closed_connection_speaks_for_no_process() -> None:
     assert sessions.owners == {second: other}
     assert sessions.close(one) == ()
     assert len(sessions) == 1
+
+
+def test_a_process_that_exits_while_it_is_answered_is_no_failure_of_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was alive when its request was checked; its exit is detected when it is to be watched."""
+    handler = RpcHandler.__new__(RpcHandler)
+
+    def register(*_: object) -> None:
+        raise ProcessLookupError(7)
+
+    monkeypatch.setattr(handler, "_call", register)
+    with pytest.raises(RpcError, match="process 7 that made this connection is gone") as caught:
+        handler._answer(cast("Connection", Peer(1)), RpcCall(3, "register", {}))
+    assert (caught.value.body.code, caught.value.request_id) == (ErrorCode.PEER_REFUSED, 3)
+    assert not caplog.records
 
 
 def test_what_a_full_socket_does_not_take_is_sent_later() -> None:

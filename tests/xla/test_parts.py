@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -539,6 +540,30 @@ def test_the_inputs_that_custom_operators_read_are_known(monkeypatch: pytest.Mon
     assert custom_op_graph.native_inputs(replace(graph, libraries=())) == ()
 
 
+@pytest.mark.slow
+def test_a_worker_that_connects_does_not_keep_its_other_threads_from_the_store() -> None:
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    stores = [dist.TCPStore("127.0.0.1", server.port) for _ in range(2)]
+    groups = [
+        WorkerGroup(WorkerRoster(store, rank, 2, timedelta(seconds=1)), (0, 1))
+        for rank, store in enumerate(stores)
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        server.set("group/0-1/gloo/1", b"1")
+        keys = server.num_keys()
+        first = pool.submit(groups[0]._over_gloo)
+        while (
+            server.num_keys() < keys + 2
+        ):  # its own name, and the address at which gloo waits for the other one
+            assert not first.done(), first.result()
+        try:
+            # Often: gloo publishes its address a little before it waits.
+            checks = pool.submit(lambda: [stores[0].check(["missing"]) for _ in range(2000)])
+            assert not any(checks.result(timeout=30))
+        finally:
+            assert groups[1]._over_gloo().size() == first.result().size() == 2
+
+
 class Gloo:
     """Stands for torch's process group: keeps its options instead of a connection."""
 
@@ -564,7 +589,8 @@ def test_gloo_needs_no_host_name_where_all_workers_are_on_one_machine(
     monkeypatch.setattr(
         worker_group, "dist", SimpleNamespace(ProcessGroupGloo=Gloo, PrefixStore=lambda *_: None)
     )
-    roster = SimpleNamespace(rank=0, size=2, timeout=timedelta(seconds=1), store=None)
+    store = SimpleNamespace(clone=lambda: None)
+    roster = SimpleNamespace(rank=0, size=2, timeout=timedelta(seconds=1), store=store)
     group = WorkerGroup(roster, (0, 1))  # type: ignore[arg-type]
     monkeypatch.setattr(group, "_join", lambda *_: [])
     assert group._connect_gloo().options._devices == [device]

@@ -144,6 +144,12 @@ class RpcHandler:
             raise RpcError(
                 ErrorCode.REFUSED, failure.message, failure.remedy, request_id=call.request_id
             ) from failure
+        except ProcessLookupError as gone:
+            raise RpcError(
+                ErrorCode.PEER_REFUSED,
+                f"process {connection.peer.pid} that made this connection is gone",
+                request_id=call.request_id,
+            ) from gone
         except Exception as failure:
             log.exception("method %r failed", call.method)
             raise RpcError(

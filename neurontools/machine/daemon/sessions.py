@@ -124,15 +124,9 @@ class Sessions:
         """Identify the process at the other end.
 
         Raises:
-            RpcError: the process is gone.
+            ProcessLookupError: the process is gone.
         """
-        try:
-            key = connection.process.key()
-        except ProcessLookupError as error:
-            raise RpcError(
-                ErrorCode.PEER_REFUSED, f"process {connection.peer.pid} that made this connection is gone"
-            ) from error
-        self._greeted[connection] = key
+        self._greeted[connection] = key = connection.process.key()
         return key
 
     def has_greeted(self, connection: Connection) -> bool:

@@ -183,7 +183,9 @@ class WorkerGroup:
         else:
             options._devices = [dist.ProcessGroupGloo.create_default_device()]  # noqa: SLF001
         options._timeout = self._roster.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
-        store = dist.PrefixStore(self._name, self._roster.store)
+        # Gloo waits in its store for the others, and while a store waits no other thread can use it: the outbox and
+        # the receiver of a ring would keep each other from connecting.
+        store = dist.PrefixStore(self._name, self._roster.store.clone())
         return dist.ProcessGroupGloo(store, self.position, self.size, options)
 
     def _join(self, way: str, own: bytes) -> list[bytes]:
