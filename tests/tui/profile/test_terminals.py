@@ -136,8 +136,15 @@ def test_a_terminal_without_utf8_gets_ascii(opened: Callable[..., Terminal]) -> 
     assert shown_there.output.isascii()
 
 
-def test_dumb_terminals_and_no_colour_draw_too(opened: Callable[..., Terminal]) -> None:
-    shown_there = opened(NO_COLOR="1", TERM="dumb", size=(10, 3))
+def test_a_tiny_terminal_without_colours_shows_the_tabs(opened: Callable[..., Terminal]) -> None:
+    shown_there = opened(NO_COLOR="1", TERM="xterm", size=(10, 3))
     shown_there.read_until("Tim")
     shown_there.press("q")
     assert shown_there.exit_code() == 0
+
+
+def test_a_dumb_terminal_gets_the_summary(opened: Callable[..., Terminal]) -> None:
+    shown_there = opened(TERM="dumb")
+    shown_there.read_until("Operators by modelled time")
+    assert shown_there.exit_code() == 0
+    assert b"\x1b" not in shown_there.output
