@@ -10,14 +10,13 @@ ends with the last of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-
-from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import TensorStore
 
 if TYPE_CHECKING:
+    import torch
+
     from neurontools.compiler.graph import Node
     from neurontools.xla.call_sites import CallSites
 
@@ -96,10 +95,3 @@ def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:
 def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
     """Attach a buffer to the storage of a new device tensor."""
     handle.untyped_storage()._neuron_buffer = buffer
-
-
-def maybe_buffer(value: Any) -> DeviceBuffer | None:
-    """Return the buffer behind a value, None if it is not a tensor of the lazy device."""
-    if isinstance(value, torch.Tensor) and value.device.type == device_name():
-        return buffer_of(value)
-    return None

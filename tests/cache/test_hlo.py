@@ -49,6 +49,17 @@ def test_a_module_is_read_with_shapes_sources_constants_and_aliases() -> None:
     assert facts.unread == ()
 
 
+@pytest.mark.parametrize(("entry", "first"), [(0, "multiply"), (1, "add"), (2, "multiply"), (9, "multiply")])
+def test_the_computation_that_runs_is_found_by_its_number_or_else_by_its_name(entry: int, first: str) -> None:
+    one, other, last = (
+        computation(name, identity, 2, [Op(1, "parameter", shape("f32")), Op(2, kind, shape("f32"), (1,))])
+        for identity, (name, kind) in enumerate(
+            [("sum", "add"), ("main", "multiply"), ("rest", "negate")], start=1
+        )
+    )
+    assert read_graph(module(one, other, last, entry=entry)).names[-1] == first
+
+
 def test_instruction_ids_take_no_part() -> None:
     assert read_graph(hlo_modules.mlp(first=1)) != read_graph(hlo_modules.mlp(rows=9))
     one, other = (read_graph(hlo_modules.mlp(first=first)).operations for first in (1, 5000))

@@ -18,7 +18,7 @@ from neurontools.cache import events
 from neurontools.cache.entry_io import read_provenance
 from neurontools.cache.events import Events, LookupEventKind
 from neurontools.cache.log_counts import LogCounts, count_lines, format_counts, read_lines
-from neurontools.cache.stats import group_runs, sum_events
+from neurontools.cache.stats import RunStats, format_runs, group_runs, sum_events
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.trees import CACHES
@@ -85,6 +85,15 @@ def test_runs_are_distinguished(
     assert "2 runs recorded" in capsys.readouterr().out
     assert main(["stats", "--runs", "--json"]) == 0
     assert [run["run"] for run in json.loads(capsys.readouterr().out)] == ["a", "b"]
+
+
+def test_a_narrow_table_of_runs_leaves_out_its_columns_one_by_one() -> None:
+    run = RunStats("train", 1.7e9, 1.7e9 + 9, 1, 2, 3, 4, 5)
+    heads = [format_runs([run], width).splitlines()[0].split() for width in range(140, 20, -1)]
+    gone = [name for number, name in enumerate(heads[0]) if name not in heads[-1]]
+    order = sorted(gone, key=lambda name: sum(name in head for head in heads))
+    assert order == ["WAITED", "REPLAYED", "FAILED", "WAITS", "COMPILED", "SAVED", "STARTED"]
+    assert heads[-1] == ["RUN", "HITS", "MISSES"]
 
 
 def test_damaged_lines_and_a_full_file_are_no_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

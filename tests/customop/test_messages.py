@@ -63,6 +63,20 @@ def test_either_tool_for_addresses_is_enough(
 
 
 @pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["/usr/include/c++/12/vector:3", "/lib/helper.h:7", "/src/kernel.cpp:12"], "/src/kernel.cpp:12"),
+        (["??:0", "/lib/helper.h:7", "/lib/other.h:8"], "/lib/helper.h:7"),
+        (["/src/kernel.cpp:?", "/usr/lib/x.cpp:3"], ""),
+    ],
+)
+def test_the_place_is_the_user_s_own_line_or_else_the_first_of_another_library(
+    lines: list[str], found: str
+) -> None:
+    assert backtrace._first_user_line(lines, {"/src/kernel.cpp"}) == found
+
+
+@pytest.mark.parametrize(
     ("printed", "shown"),
     [
         ("warning: x\nerror: broken", "error: broken"),

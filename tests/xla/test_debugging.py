@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from neurontools.cache.graph_facts import TensorType
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
-from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging import graph_dump, metrics
 from neurontools.xla.debugging.compile_log import Frame
 from neurontools.xla.debugging.debug_analysis import cause_text, debug_level, metric_findings
 from neurontools.xla.debugging.live_explanation import CompileExplainer
@@ -297,3 +298,21 @@ def test_what_is_not_stored_is_not_compared(home: Path, capsys: Capture, monkeyp
     )
     said = capsys.readouterr().err
     assert said.startswith("rank 1: 1. compiled, but not stored")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        *(("float16", "f16"), ("float32", "f32"), ("float64", "f64"), ("bfloat16", "bf16"), ("bool", "pred")),
+        *(("int8", "s8"), ("int16", "s16"), ("int32", "s32"), ("int64", "s64"), ("uint8", "u8")),
+        *(
+            ("uint16", "u16"),
+            ("uint32", "u32"),
+            ("uint64", "u64"),
+            ("complex64", "c64"),
+            ("complex128", "c128"),
+        ),
+    ],
+)
+def test_types_are_named_as_xla_names_them(dtype: str, name: str) -> None:
+    assert graph_dump._shape(TensorType(dtype, (2, 3))) == f"{name}[2,3]{{1,0}}"

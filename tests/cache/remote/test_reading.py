@@ -14,13 +14,14 @@ import pytest
 
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
+from neurontools.cache.remote import tree
+from neurontools.cache.remote.bucket import StoredObject
 from neurontools.cache.remote.tree import BucketItem, BucketTree
 from neurontools.compiler.neff_header import write_header
 from tests.cache.remote.conftest import connect, fill, modules, put
 from tests.cache.trees import lay_out
 
 if TYPE_CHECKING:
-    from neurontools.cache.remote.bucket import StoredObject
     from tests.cache.remote.conftest import Run, Server
 
 ENTRY = "neuronxcc-2.16.372.0+4a9b2326/MODULE_9219523464496887986+e30acd3a"
@@ -311,3 +312,11 @@ def test_of_a_long_text_start_and_end_are_read(
     monkeypatch.setattr(tree, "read_start", lambda _path, most_bytes: data[:most_bytes])
     monkeypatch.setattr(tree, "stored", lambda _path: SimpleNamespace(size_bytes=len(data)))
     assert tree.read_ends_text("s3://bucket/cache/log", each_bytes) == text
+
+
+def test_what_a_bucket_says_of_an_object_is_said_as_of_a_file() -> None:
+    found = tree._file_stat(StoredObject("s3://bucket/key", 7, 1_700_000_000.25, ""))
+    assert stat.S_ISREG(found.st_mode)
+    assert (found.st_size, found.st_nlink) == (7, 1)
+    assert found.st_atime == found.st_mtime == found.st_ctime == 1_700_000_000.25
+    assert found.st_mtime_ns == 1_700_000_000_250_000_000
