@@ -81,12 +81,14 @@ def module_names() -> dict[str, set[str]]:
 
 def native_names() -> set[str]:
     """Return the names of `torch.neuron`, supported or not."""
-    tree = ast.parse((Path(neurontools.__path__[0]) / "xla" / "device_module.py").read_text())
+    home = Path(neurontools.__path__[0])
+    own = _names(home / "native" / "device_functions.py") - {"install"}
+    tree = ast.parse((home / "xla" / "device_module.py").read_text())
     functions = next(node for node in tree.body if getattr(node, "name", "") == "DeviceFunctions")
     assert isinstance(functions, ast.ClassDef)
     methods = {node.name for node in functions.body if isinstance(node, ast.FunctionDef)}
     public = {name for name in methods if not name.startswith("_")} - HIDDEN
-    return public | {"Event", "Stream"} | set(ALIASES) | set(INSTEAD)
+    return public | own | {"Event", "Stream"} | set(ALIASES) | set(INSTEAD)
 
 
 def _names(path: Path) -> set[str]:

@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
-from neurontools.native import device_functions
+from neurontools.native import addresses, device_functions, modules, saving
 from neurontools.native.cores import check_instance
 from neurontools.native.fusion import AdaptiveFusion
 from neurontools.native.selection import NEURON
@@ -48,7 +48,9 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()
     register_optimizer_step_post_hook(_end_step)
-    torch.Tensor._reduce_ex_internal = _pickled_by_value(torch.Tensor._reduce_ex_internal)  # noqa: SLF001
+    saving.install()
+    modules.install()
+    addresses.install()
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)
@@ -82,21 +84,6 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         api.engine().sync(parameter.device.index, _OPTIMIZER_STEP)
         if observers:
             report_step(start_ns, _OPTIMIZER_STEP, current_source())
-
-
-def _pickled_by_value(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that pickles device tensors with their values, as torch pickles those of xla.
-
-    torch writes the bytes of a storage for other devices, and storages of this one hold none.
-    """
-
-    def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
-        if tensor.device.type != NEURON:
-            return reduce(tensor, protocol)
-        parts = (tensor.detach().cpu(), tensor.dtype, str(tensor.device), tensor.requires_grad)
-        return torch._utils._rebuild_device_tensor_from_cpu_tensor, parts  # noqa: SLF001
-
-    return reduce_tensor
 
 
 def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:

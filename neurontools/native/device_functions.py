@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
 from neurontools.base.text import suggest
+from neurontools.base.units import format_size
 from neurontools.native.cores import core_count
 from neurontools.native.names import ALIASES, INSTEAD
 
@@ -25,6 +28,8 @@ def install(module: ModuleType) -> None:
     additions = {
         "device_count": device_count,
         "is_available": is_available,
+        "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
+        "memory_summary": memory_summary,
         **{name: getattr(module, other) for name, other in ALIASES.items()},
         "__getattr__": missing,
     }
@@ -40,6 +45,33 @@ def device_count() -> int:
 def is_available() -> bool:
     """Return whether the machine has at least one NeuronCore with the native device."""
     return device_count() > 0
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """Return `memory_stats` with a dictionary for each part of a name between dots."""
+    nested: dict[str, Any] = {}
+    for name, value in torch.neuron.memory_stats(device).items():
+        *groups, last = name.split(".")
+        inner = nested
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    return nested
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """Return a device's memory as text; `abbreviated` leaves out the device's name and size."""
+    used, peak = torch.neuron.memory_allocated(device), torch.neuron.max_memory_allocated(device)
+    free, total = torch.neuron.mem_get_info(device)
+    lines = [f"allocated  {format_size(used)}", f"peak       {format_size(peak)}"]
+    if not abbreviated:
+        index = torch.neuron.Stream(device).device_index
+        lines.insert(
+            0,
+            f"neuron:{index}, {torch.neuron.get_device_name(device)}, {format_size(total)} of device memory",
+        )
+        lines.append(f"free       {format_size(free)}")
+    return "\n".join(lines)
 
 
 def _hint(module: ModuleType, name: str) -> str:

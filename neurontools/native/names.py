@@ -5,18 +5,21 @@ from __future__ import annotations
 from types import MappingProxyType
 
 ALIASES = MappingProxyType(
-    {"max_memory_reserved": "max_memory_allocated", "memory_reserved": "memory_allocated"}
+    {
+        "StreamContext": "stream",
+        "max_memory_reserved": "max_memory_allocated",
+        "memory_reserved": "memory_allocated",
+    }
 )
-"""The device reserves no more memory than tensors take."""
+"""Streams change nothing, and the device reserves no more memory than tensors take."""
 
 INSTEAD = MappingProxyType(
     {
         "NEURONGraph": "torch.compile(backend='neuron')",
-        "get_device_capability": "get_device_properties",
+        "get_device_capability": "torch.accelerator.get_device_capability",
         "graph": "torch.compile(backend='neuron')",
         "memory_snapshot": "memory_stats",
-        "memory_summary": "memory_stats",
-        "reset_peak_memory_stats": "max_memory_allocated",
+        "utilization": "neuron-monitor",
     }
 )
 """Names that programs for other accelerators use, and the nearest supported one."""

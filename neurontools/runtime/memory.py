@@ -130,6 +130,13 @@ class DeviceMemory:
         memory = self._cores[nc]
         return MemoryInfo(memory.total, memory.peak, self._device_bytes)
 
+    def reset_peak(self, nc: int) -> None:
+        """Let the peak of a core start again at what is in use."""
+        with self._lock:
+            self._settle()
+            self._cores[nc].peak = self._cores[nc].total
+        self._settle_if_free()
+
     def use(self, nc: int) -> MemoryUse:
         """Return what is in use on a core by category."""
         self._settle_if_free()

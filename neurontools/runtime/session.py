@@ -134,6 +134,11 @@ class Runtime:
         self._check("nrt_get_vnc_memory_stats", nc)
         return self._memory.info(nc)
 
+    def reset_peak_memory(self, nc: int) -> None:
+        """Let the peak of a core's memory start again at what is in use."""
+        self._check("nrt_get_vnc_memory_stats", nc)
+        self._memory.reset_peak(nc)
+
     def memory_use(self, nc: int) -> MemoryUse:
         """Return the memory in use on a core by category."""
         self._check("nrt_get_vnc_memory_stats", nc)

@@ -17,7 +17,7 @@ import torch
 
 from neurontools.errors import NeuronToolsError
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.device_guard import register_guard
+from neurontools.xla.device_guard import is_registered, register_guard
 from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.rng import Generator
 
@@ -97,7 +97,8 @@ def install(module: ModuleType) -> None:
     """Register hooks and the module `torch.xla`."""
     acc = torch._C._acc
     torch._register_device_module(device_name(), module)
-    acc.register_python_privateuseone_hook(_hooks(acc))
+    if not is_registered():
+        acc.register_python_privateuseone_hook(_hooks(acc))
     torch.Generator = Generator
     torch.accelerator.empty_host_cache = lambda: None  # torch follows a null pointer
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, lambda _: None, _restore)
@@ -112,13 +113,7 @@ def _restore(storage: Any, location: str) -> Any:
     """Upload a storage that torch.load maps to this device, None for another one."""
     if location.partition(":")[0] != device_name():
         return None
-    content = torch.empty(0, dtype=torch.uint8).set_(storage).to(location)
-    if content.device.index:  # a storage of DLPack, which torch.load refuses
-        raise DeviceError(
-            f"torch.load cannot map storages to {content.device}",
-            f"load with map_location='cpu', then .to('{content.device}')",
-        )
-    return content.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8).set_(storage).to(location).untyped_storage()
 
 
 def keep_interrupts(finalizer: object) -> None:

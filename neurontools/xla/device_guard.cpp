@@ -1,14 +1,16 @@
-// What torch asks of the device in C++: its guard, its allocator and its views. They call Python only to synchronize
+// What torch asks of the device in C++: its guard, its allocators and its views. They call Python only to synchronize
 // and to read memory: torch uses the guard in functions that must not throw, also while an exception is on its way.
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device_views.h"
+#include "pinned_memory.h"
 #include "worker_sums.h"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 
@@ -20,19 +22,21 @@ using c10::Stream;
 
 enum Outcome { kDone, kFailed, kInterrupted };
 
-// Runs what is recorded on a device, -1 stands for all; or reads its memory, in bytes, if there is a place for that.
-// On failure it writes the message into `text`.
+// Run what is recorded on a device, -1 stands for all; write the bytes of its memory into `memory`; let their peak start
+// again. On failure the callback writes the message into `text`.
+enum Request { kSync, kReadMemory, kResetPeak };
 struct Memory { int64_t used, peak, limit; };
-using Callback = Outcome (*)(int index, Memory* memory, char* text, size_t size);
+using Callback = Outcome (*)(Request request, int index, Memory* memory, char* text, size_t size);
+using Clock = std::chrono::steady_clock;
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 thread_local DeviceIndex current = 0;
 std::atomic<DeviceIndex> count{1};
 Callback callback;
 
-void call(DeviceIndex index, Memory* memory) {
+void call(Request request, DeviceIndex index, Memory* memory = nullptr) {
   char text[1024] = "";
-  switch (callback(index, memory, text, sizeof text)) {
+  switch (callback(request, index, memory, text, sizeof text)) {
     case kFailed:
       TORCH_CHECK(false, text);
     case kInterrupted:
@@ -51,7 +55,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     setDevice(device);
     return before;
   }
-  void setDevice(Device device) const override { uncheckedSetDevice(device); }
+  void setDevice(Device device) const override {
+    Memory memory{};
+    if (device.index() >= count) call(kReadMemory, device.index(), &memory);  // opens the cores, or fails with the reason
+    uncheckedSetDevice(device);
+  }
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.has_index()) current = device.index();
   }
@@ -67,12 +75,32 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   Stream getStreamFromGlobalPool(Device device, bool) const override { return getStream(device); }
   Stream exchangeStream(Stream stream) const override { return getStream(stream.device()); }
   bool queryStream(const Stream&) const override { return true; }
-  void record(void**, const Stream&, DeviceIndex, c10::EventFlag) const override {}
+  // An event with a time ends the recording, so that the work before it has run; autograd's events have none.
+  void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag flag) const override {
+    if (flag != c10::EventFlag::BACKEND_DEFAULT) return;
+    call(kSync, stream.device_index());
+    if (*event == nullptr) *event = new Clock::time_point;
+    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override { delete static_cast<Clock::time_point*>(event); }
+  double elapsedTime(void* first, void* second, DeviceIndex) const override {
+    const auto time = *static_cast<Clock::time_point*>(second) - *static_cast<Clock::time_point*>(first);
+    return std::chrono::duration<double, std::milli>(time).count();
+  }
   void block(void*, const Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override { call(-1, nullptr); }
-  void synchronizeStream(const Stream& stream) const override { call(stream.device_index(), nullptr); }
-  void synchronizeDevice(DeviceIndex index) const override { call(index, nullptr); }
+  void synchronizeEvent(void*) const override { call(kSync, -1); }
+  void synchronizeStream(const Stream& stream) const override { call(kSync, stream.device_index()); }
+  void synchronizeDevice(DeviceIndex index) const override { call(kSync, index); }
+
+  // The compiler knows no other complex numbers than complex64, and no quantized tensors.
+  c10::DeviceCapability getDeviceCapability(Device) const override {
+    c10::DeviceCapability capability;
+    auto& types = capability.capability_data.supported_scalar_types;
+    types.has_ComplexHalf = types.has_ComplexDouble = 0;
+    types.has_QInt8 = types.has_QUInt8 = types.has_QInt32 = types.has_QUInt4x2 = types.has_QUInt2x4 = 0;
+    return capability;
+  }
 };
 
 // Without an allocator, torch follows a null pointer where a program makes a bare storage.
@@ -86,12 +114,10 @@ struct Allocator final : c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, Stream) override {}
   void resetAccumulatedStats(DeviceIndex) override {}
-  void resetPeakStats(DeviceIndex) override {
-    TORCH_CHECK(false, "the peak of the memory on ", c10::get_privateuse1_backend(), " cannot be reset");
-  }
+  void resetPeakStats(DeviceIndex index) override { call(kResetPeak, index); }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex index) override {
     Memory memory{};
-    call(index, &memory);
+    call(kReadMemory, index, &memory);
     c10::CachingDeviceAllocator::DeviceStats stats;
     auto& bytes = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
     bytes.current = memory.used;
@@ -101,7 +127,7 @@ struct Allocator final : c10::DeviceAllocator {
   }
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex index) override {
     Memory memory{};
-    call(index, &memory);
+    call(kReadMemory, index, &memory);
     return {memory.limit - memory.used, memory.limit};
   }
 };
@@ -114,6 +140,7 @@ EXPORT void register_guard(Callback chosen) {
   callback = chosen;
   c10::impl::registerDeviceGuard(kType, new Guard);
   c10::SetAllocator(kType, new Allocator);
+  at::RegisterPrivateUse1HooksInterface(new pinned::Hooks);
 }
 
 EXPORT bool register_views() {

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 _REMEDY = "set XDG_CACHE_HOME to a directory of this user that allows executables"
 GUARD_REMEDY = "install g++ or clang++; 'neurontools doctor' checks the guard"
 _SOURCE = Path(__file__).with_suffix(".cpp")
-_HEADERS = tuple(map(_SOURCE.with_name, ("device_views.h", "worker_sums.h")))
+_HEADERS = tuple(map(_SOURCE.with_name, ("device_views.h", "pinned_memory.h", "worker_sums.h")))
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
 _VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
 _DONE, _FAILED, _INTERRUPTED = 0, 1, 2
+_SYNC, _READ_MEMORY, _RESET_PEAK = 0, 1, 2
 _CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_int,
     ctypes.c_int,
     ctypes.c_int,
     ctypes.POINTER(ctypes.c_int64),
@@ -55,6 +57,9 @@ class GuardedDevices(Protocol):
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the memory of a device."""
+
+    def reset_peak_memory(self, index: int) -> None:
+        """Let the peak of a device's memory start again at what is in use."""
 
 
 class DeviceGuardError(NeuronToolsError):
@@ -90,6 +95,11 @@ def register_views() -> tuple[str, ...]:
         if library.register_views():
             return _VIEWS
     return ()
+
+
+def is_registered() -> bool:
+    """Return whether torch has the guard in C++, and with it the hooks of `pinned_memory.h`."""
+    return bool(_registered)
 
 
 def find_sum() -> Callable[..., None] | None:
@@ -179,12 +189,14 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
     )
 
 
-def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, Any, Any, int], int]:
-    def answer(index: int, numbers: Any, text: Any, size: int) -> int:
+def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any, Any, int], int]:
+    def answer(request: int, index: int, numbers: Any, text: Any, size: int) -> int:
         try:
-            if numbers:
+            if request == _READ_MEMORY:
                 memory = devices().memory(index)
                 numbers[0], numbers[1], numbers[2] = memory.used_bytes, memory.peak_bytes, memory.limit_bytes
+            elif request == _RESET_PEAK:
+                devices().reset_peak_memory(index)
             else:
                 devices().sync(index if index >= 0 else None)
         except KeyboardInterrupt:

@@ -1,19 +1,17 @@
 """The module `torch.xla`: the functions and classes that torch's own code, and scripts for any device, expect of one.
 
-`torch.utils.checkpoint`, `torch.random.fork_rng` and autocast look here. Graphs run synchronously in one queue per
-device, so streams change nothing, and what waits for them ends the recording.
+`torch.utils.checkpoint`, `torch.random.fork_rng` and autocast look here.
 """
 
-# ruff: noqa: ARG002, SLF001
+# ruff: noqa: SLF001
 # Torch's signatures.
 
 from __future__ import annotations
 
-import time
 import types
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,16 +19,15 @@ from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_name import device_name
 from neurontools.xla.host_events import Observed
+from neurontools.xla.streams import Event, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
 
     from neurontools.xla.engine import CurrentDevice, DeviceEngine
+    from neurontools.xla.streams import Device
 
-    Device: TypeAlias = torch.device | str | int | None
-
-_ALLOCATED = "allocated_bytes.all"
+_MEMORY_KINDS = ("active_bytes", "allocated_bytes", "requested_bytes", "reserved_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,104 +55,6 @@ class DeviceContext:
         self._current.set(self._before)
 
 
-class Stream:
-    """The only queue of a device: everything on the device runs in program order.
-
-    Args:
-        device: the device, the current one by default.
-        priority: ignored, there is one queue.
-    """
-
-    _functions: DeviceFunctions
-
-    def __init__(self, device: Device = None, priority: int = 0) -> None:
-        self.device_index = self._functions.index_of(device)
-        self.device = torch.device(device_name(), self.device_index)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.device_index == self.device_index
-
-    def __hash__(self) -> int:
-        return hash((device_name(), self.device_index))
-
-    def __repr__(self) -> str:
-        return f"torch.{device_name()}.Stream(device={self.device})"
-
-    def synchronize(self) -> None:
-        """End the recording and run it."""
-        self._functions.synchronize(self.device_index)
-
-    def query(self) -> bool:
-        """Return whether nothing is recorded that has not run."""
-        return self._functions.is_idle(self.device_index)
-
-    def record_event(self, event: Event | None = None) -> Event:
-        """Record an event, a new one by default, and return it."""
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
-
-
-class Event:
-    """A point of the program.
-
-    Args:
-        enable_timing: measure host time; recording the event then ends the graph, so that the work before it has run.
-        blocking: ignored, waiting always blocks.
-    """
-
-    _functions: DeviceFunctions
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
-        self._timed = enable_timing
-        self._index = 0
-        self._at_ns = 0
-        self._recording: object = None
-
-    def record(self, stream: Stream | None = None) -> None:
-        """Put the event here, on a stream's device or the current one."""
-        self._index = self._functions.current.index if stream is None else stream.device_index
-        if self._timed:
-            self._functions.synchronize(self._index)
-            self._at_ns = time.perf_counter_ns()
-        self._recording = self._functions.recording(self._index)
-
-    def query(self) -> bool:
-        """Return whether all work before the event has run."""
-        return self._recording is None or self._recording is not self._functions.recording(self._index)
-
-    def synchronize(self) -> None:
-        """Run the work before the event, if it has not run."""
-        if not self.query():
-            self._functions.synchronize(self._index)
-
-    def wait(self, stream: Stream | None = None) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
-
-    def elapsed_time(self, end: Event) -> float:
-        """Return the milliseconds of host time from this event to another.
-
-        Raises:
-            DeviceError: one of them was made without enable_timing=True, or not recorded.
-        """
-        if not (self._at_ns and end._at_ns):
-            raise DeviceError(
-                "an event has no time", "make both events with enable_timing=True, and record both"
-            )
-        return (end._at_ns - self._at_ns) / 1e6
-
-
 class DeviceFunctions:
     """The functions of `torch.xla`. A `device` may be a torch.device, a name or an index; by default the current one."""
 
@@ -164,11 +63,22 @@ class DeviceFunctions:
         self.current = engine.current
 
     def index_of(self, device: Device) -> int:
-        """Return the position of a device in this process."""
-        if isinstance(device, int):
-            return device
-        index = torch.device(device).index if device is not None else None
-        return self.current.index if index is None else index
+        """Return the position of a device in this process.
+
+        Raises:
+            DeviceError: it is of another type, or this process has no such core.
+        """
+        index = device if isinstance(device, int) else None
+        if index is None and device is not None:
+            named = torch.device(device)
+            if named.type != device_name():
+                raise DeviceError(f"{named} is not a {device_name()} device", f"use {device_name()}:INDEX")
+            index = named.index
+        if index is None:
+            return self.current.index
+        if index > 0:  # the first one exists; looking for others opens the cores
+            self._engine.check_device(index)
+        return index
 
     def is_idle(self, index: int) -> bool:
         """Return whether nothing is recorded on a device."""
@@ -192,7 +102,6 @@ class DeviceFunctions:
         """Make a device the current one of this thread; a negative index changes nothing."""
         index = self.index_of(device)
         if index >= 0:
-            self._engine.check_device(index)
             self.current.set(index)
 
     def device(self, device: Device) -> DeviceContext:
@@ -230,9 +139,20 @@ class DeviceFunctions:
         return self._engine.memory(self.index_of(device)).peak_bytes
 
     def memory_stats(self, device: Device = None) -> dict[str, int]:
-        """Return `memory_allocated` and `max_memory_allocated` under torch's names."""
+        """Return `memory_allocated` and `max_memory_allocated` under torch's names.
+
+        The device reserves what tensors take, and all of that is active: the three are equal.
+        """
         memory = self._engine.memory(self.index_of(device))
-        return {f"{_ALLOCATED}.current": memory.used_bytes, f"{_ALLOCATED}.peak": memory.peak_bytes}
+        numbers = {"current": memory.used_bytes, "peak": memory.peak_bytes}
+        return {f"{kind}.all.{name}": value for kind in _MEMORY_KINDS for name, value in numbers.items()}
+
+    def reset_peak_memory_stats(self, device: Device = None) -> None:
+        """Let the peak start again at what is in use."""
+        self._engine.reset_peak_memory(self.index_of(device))
+
+    def reset_accumulated_memory_stats(self, device: Device = None) -> None:
+        """Do nothing: nothing is added up over time."""
 
     def mem_get_info(self, device: Device = None) -> tuple[int, int]:
         """Return free and total device memory, in bytes."""
@@ -295,8 +215,8 @@ class DeviceFunctions:
         """Do nothing: a device has one queue."""
 
     def stream(self, stream: Stream | None) -> Any:
-        """Return a context of a stream; it changes nothing."""
-        return stream or Stream()
+        """Return a context in which a stream's device is the current one; None changes nothing."""
+        return DeviceContext(self.current, None if stream is None else stream.device_index)
 
     # What torch asks
 

@@ -170,6 +170,9 @@ class DeviceEngine(TensorStores, Protocol):
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
 
+    def reset_peak_memory(self, index: int) -> None:
+        """Let the peak of a core's device memory start again at what is in use."""
+
     # Random numbers
 
     def seed(self, seed: int, index: int | None = None) -> None:

@@ -180,6 +180,11 @@ class PythonEngine:
         """Return the device memory of a core."""
         return self.recorder(index).account.read()
 
+    def reset_peak_memory(self, index: int) -> None:
+        """Let the peak of a core's device memory start again at what is in use."""
+        self.recorder(index).account.settle()
+        self.accelerator.reset_peak_memory(index)
+
     def seed(self, seed: int, index: int | None = None) -> None:
         """Seed the random numbers of one device, or of all: those drawn from here on, not those already recorded."""
         if index is None:

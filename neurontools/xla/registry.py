@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from neurontools.xla import device_guard
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import device_name
@@ -89,8 +90,10 @@ class Registry:
             overload = find_overload(qualified)
             if overload is not None:
                 self._register(self._aten, name, self._kernel(overload))
-        self._aten.impl("is_pinned", _is_pinned, "CPU")
-        self._aten.impl("_pin_memory", _pin_memory, "CPU")
+        self._register(self._aten, "record_stream", lambda *_: None)
+        if not device_guard.is_registered():
+            self._aten.impl("is_pinned", _is_pinned, "CPU")
+            self._aten.impl("_pin_memory", _pin_memory, "CPU")
         keep_from_compiler(self._first_sight)
         self._everything.fallback(self._first_sight, _KEY)
         self._everything.fallback(_refuse_quantized, "QuantizedPrivateUse1")

@@ -136,6 +136,12 @@ class XlaGenerator(torch._C.Generator):  # type: ignore[misc]
         """The device."""
         return self._device
 
+    def clone_state(self) -> XlaGenerator:
+        """Return a generator of the same device with the same state."""
+        clone = XlaGenerator(self._device)
+        clone.set_state(self.get_state())
+        return clone
+
 
 class _GeneratorType(type(torch._C.Generator)):  # type: ignore[misc]
     def __call__(cls, device: Any = "cpu") -> torch._C.Generator:

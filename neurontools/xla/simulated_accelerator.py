@@ -91,6 +91,10 @@ class SimulatedAccelerator:
         """Return the device memory of a core."""
         return self.runtime.memory_info(index)
 
+    def reset_peak_memory(self, index: int) -> None:
+        """Let the peak of a core's memory start again at what is in use."""
+        self.runtime.reset_peak_memory(index)
+
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
         device, lnc, libraries = self.runtime.instance.device, self.runtime.lnc, native_parts(graph)

@@ -1,4 +1,4 @@
-"""Storages of the device outside of torch's operators: which are the same, and none can be shared with a process.
+"""Storages of the device outside of torch's operators: which are the same, and none can be shared or exported.
 
 torch would take the address of their memory, or share it, but they hold no bytes.
 """
@@ -25,7 +25,12 @@ def install() -> None:
     """Let torch refuse to share device storages, and tell them apart."""
     torch.UntypedStorage.share_memory_ = _refusing(torch.UntypedStorage.share_memory_)
     torch.UntypedStorage.resize_ = _keeping_contents(torch.UntypedStorage.resize_)
+    torch.UntypedStorage._set_from_file = _reading_on_host(torch.UntypedStorage._set_from_file)
     torch.TypedStorage._data_ptr = _identify(torch.TypedStorage._data_ptr)
+    torch.Tensor.__dlpack__ = _refusing(torch.Tensor.__dlpack__, "exported by DLPack", "export tensor.cpu()")
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refusing(
+        torch.to_dlpack, "exported by DLPack", "export tensor.cpu()"
+    )
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _refusing(reductions.reduce_tensor))
 
@@ -47,6 +52,22 @@ def _keeping_contents(resize: Callable[[Any, int], Any]) -> Callable[[Any, int],
     return resize_or_keep
 
 
+def _reading_on_host(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that fills storages from old checkpoint files, those of the device by way of the host."""
+
+    def read_or_upload(storage: torch.UntypedStorage, *args: Any) -> Any:
+        if storage.device.type != device_name():
+            return read(storage, *args)
+        size = storage._neuron_buffer.nbytes
+        host = torch.empty(size, dtype=torch.uint8)
+        read(host.untyped_storage(), *args)
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        whole.set_(storage, 0, (size,), (1,)).copy_(host)
+        return storage
+
+    return read_or_upload
+
+
 def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
     """Return a function that gives storages of the device a number each: torch.load takes those without as different."""
 
@@ -57,15 +78,16 @@ def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
     return number
 
 
-def _refusing(share: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing(
+    share: Callable[..., Any],
+    what: str = "shared with another process",
+    remedy: str = "send tensor.cpu(), and move it to the device in the other process",
+) -> Callable[..., Any]:
     """Return a function that refuses tensors and storages of the device, and calls `share` for others."""
 
     def share_or_refuse(value: Any, *args: Any, **kwargs: Any) -> Any:
         if value.device.type == device_name():
-            raise DeviceError(
-                f"a tensor on {value.device} cannot be shared with another process",
-                "send tensor.cpu(), and move it to the device in the other process",
-            )
+            raise DeviceError(f"a tensor on {value.device} cannot be {what}", remedy)
         return share(value, *args, **kwargs)
 
     return share_or_refuse

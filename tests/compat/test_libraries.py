@@ -60,6 +60,10 @@ ACCELERATE = """
     accelerator.unwrap_model(model).save_pretrained("saved")
     print(BertForSequenceClassification.from_pretrained("saved").num_labels)
 """
+# A Trainer saves the random numbers of CUDA, XLA and others, but not those of the native device.
+WITHOUT_DROPOUT = """
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+"""
 TRAINER = """
     from transformers import Trainer, TrainingArguments
 
@@ -90,9 +94,14 @@ TRACE = """
 """
 
 
-COMPARE = """
+XLA = """
     import torch_xla
-
+    DEVICE, sync = "xla", torch_xla.sync
+"""
+NEURON = """
+    DEVICE, sync = "neuron", lambda: None
+"""
+COMPARE = """
     def losses(make, loss_of, device):
         torch.manual_seed(0)
         model = make().to(device)
@@ -105,12 +114,12 @@ COMPARE = """
             loss = loss_of(model, data, device)
             loss.backward()
             optimizer.step()
-            torch_xla.sync()
+            sync()
             seen.append(loss.item())
         return seen
 
     def compare(make, loss_of, tolerance=0.0):
-        pairs = zip(losses(make, loss_of, "cpu"), losses(make, loss_of, "xla"), strict=True)
+        pairs = zip(losses(make, loss_of, "cpu"), losses(make, loss_of, DEVICE), strict=True)
         print(all(abs(cpu - device) <= tolerance for cpu, device in pairs))
 
     def image_loss(model, data, device):
@@ -129,7 +138,7 @@ TORCHVISION = """
     compare(lambda: torchvision.models.mobilenet_v3_small(num_classes=4), image_loss)
     prepare = v2.Compose([v2.Resize(32), v2.Normalize([0.5] * 3, [0.5] * 3)])
     images = torch.rand(2, 3, 40, 40)
-    print(torch.equal(prepare(images.to("xla")).cpu(), prepare(images)))
+    print(torch.equal(prepare(images.to(DEVICE)).cpu(), prepare(images)))
 """
 DIFFUSERS = """
     from diffusers import DDPMScheduler, UNet2DModel
@@ -154,7 +163,7 @@ METRICS = """
     rows = {"x": torch.randn(12, 3).tolist(), "label": [i % 3 for i in range(12)]}
     loader = torch.utils.data.DataLoader(datasets.Dataset.from_dict(rows).with_format("torch"), batch_size=4)
     scores = {}
-    for device in ("cpu", "xla"):
+    for device in ("cpu", DEVICE):
         measured = torchmetrics.MetricCollection([
             torchmetrics.Accuracy("multiclass", num_classes=3), torchmetrics.F1Score("multiclass", num_classes=3),
             torchmetrics.AUROC("multiclass", num_classes=3), torchmetrics.ConfusionMatrix("multiclass", num_classes=3),
@@ -163,22 +172,23 @@ METRICS = """
         for batch in loader:
             measured.update(batch["x"].to(device), batch["label"].to(device))
             mean.update(batch["x"].to(device).mean())
-            torch_xla.sync()
+            sync()
         scores[device] = [*measured.compute().values(), mean.compute()]
-    print({score.device.type for score in scores["xla"]})
-    print(all(torch.equal(a, b.cpu()) for a, b in zip(scores["cpu"], scores["xla"], strict=True)))
+    print({score.device.type for score in scores[DEVICE]})
+    print(all(torch.equal(a, b.cpu()) for a, b in zip(scores["cpu"], scores[DEVICE], strict=True)))
 """
 LIGHTNING = """
     import logging
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     import pytorch_lightning as lightning
     from pytorch_lightning.accelerators import Accelerator
-    from pytorch_lightning.strategies import SingleDeviceXLAStrategy
+    from pytorch_lightning.strategies import SingleDeviceStrategy, SingleDeviceXLAStrategy
+    Strategy = SingleDeviceXLAStrategy if DEVICE == "xla" else SingleDeviceStrategy
 
     class Neuron(Accelerator):
         setup_device = teardown = lambda self, *_: None
         parse_devices = staticmethod(lambda devices: devices)
-        get_parallel_devices = staticmethod(lambda devices: [torch.device("xla", 0)])
+        get_parallel_devices = staticmethod(lambda devices: [torch.device(DEVICE, 0)])
         auto_device_count = staticmethod(lambda: 1)
         is_available = staticmethod(lambda: True)
         name = staticmethod(lambda: "neuron")
@@ -207,7 +217,7 @@ LIGHTNING = """
         return net.devices, [loss.item() for loss in net.losses], trainer.checkpoint_callback.best_model_path
 
     def device():
-        return dict(accelerator=Neuron(), strategy=SingleDeviceXLAStrategy(torch.device("xla", 0)), devices=1)
+        return dict(accelerator=Neuron(), strategy=Strategy(torch.device(DEVICE, 0)), devices=1)
 
     on_cpu, cpu, _ = fit(2)
     on_device, whole, _ = fit(2, **device())
@@ -215,6 +225,25 @@ LIGHTNING = """
     _, resumed, _ = fit(2, saved, **device())
     print(on_cpu, on_device, cpu == whole, whole[4:] == resumed)
 """
+SAFETENSORS = """
+    from safetensors.torch import load_file, load_model, save_file, save_model
+    weights = {"a": torch.arange(6.0, device=DEVICE).view(2, 3), "b": torch.ones(2, device=DEVICE).bfloat16()}
+    save_file(weights, "weights.safetensors")
+    loaded = load_file("weights.safetensors")
+    print(all(torch.equal(loaded[name], value.cpu()) for name, value in weights.items()))
+
+    def tied():
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        model[1].weight = model[0].weight
+        return model.to(DEVICE)
+
+    first, second = tied(), tied()
+    save_model(first, "model.safetensors")
+    print(load_model(second, "model.safetensors"), torch.equal(first[1].weight, second[1].weight))
+"""
+LOGGED = ('{"', "{'loss'", "{'train_runtime'")
+"""Beginnings of the lines that a Trainer prints."""
+
 RUNS = {
     "accelerate": (
         ("accelerate", "transformers"),
@@ -223,23 +252,47 @@ RUNS = {
     ),
     "trainer": (("accelerate", "transformers"), BERT + TRAINER, ["xla:0 True"]),
     "trace": (("transformers",), BERT + TRACE, ["True"]),
-    "timm": (("timm",), COMPARE + TIMM, ["True", "True"]),
-    "torchvision": (("torchvision",), COMPARE + TORCHVISION, ["True", "True"]),
-    "diffusers": (("diffusers",), COMPARE + DIFFUSERS, ["True"]),
-    "torchmetrics": (("torchmetrics", "datasets"), COMPARE + METRICS, ["{'xla'}", "True"]),
-    "lightning": (("pytorch_lightning",), COMPARE + LIGHTNING, ["{'cpu'} {'xla'} True True"]),
+    "timm": (("timm",), XLA + COMPARE + TIMM, ["True", "True"]),
+    "torchvision": (("torchvision",), XLA + COMPARE + TORCHVISION, ["True", "True"]),
+    "diffusers": (("diffusers",), XLA + COMPARE + DIFFUSERS, ["True"]),
+    "torchmetrics": (("torchmetrics", "datasets"), XLA + COMPARE + METRICS, ["{'xla'}", "True"]),
+    "lightning": (("pytorch_lightning",), XLA + COMPARE + LIGHTNING, ["{'cpu'} {'xla'} True True"]),
+}
+NATIVE_RUNS = {
+    "accelerate": (
+        ("accelerate", "transformers"),
+        BERT + ACCELERATE,
+        ["neuron DistributedType.NO", "True", "2"],
+    ),
+    "trainer": (("accelerate", "transformers"), BERT + WITHOUT_DROPOUT + TRAINER, ["neuron:0 True"]),
+    "timm": (("timm",), NEURON + COMPARE + TIMM, ["True", "True"]),
+    "torchvision": (("torchvision",), NEURON + COMPARE + TORCHVISION, ["True", "True"]),
+    "diffusers": (("diffusers",), NEURON + COMPARE + DIFFUSERS, ["True"]),
+    "torchmetrics": (("torchmetrics", "datasets"), NEURON + COMPARE + METRICS, ["{'neuron'}", "True"]),
+    "lightning": (("pytorch_lightning",), NEURON + COMPARE + LIGHTNING, ["{'cpu'} {'neuron'} True True"]),
+    "safetensors": (("safetensors",), NEURON + SAFETENSORS, ["True", "(set(), []) True"]),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_library_runs_as_it_is(tool, home, name):
-    needed, program, expected = RUNS[name]
+    check(tool, home, RUNS[name])
+
+
+@pytest.mark.parametrize("name", NATIVE_RUNS)
+def test_a_library_runs_on_the_native_device(tool, home, name, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_DEVICE", "neuron")  # the programs of some name no device
+    check(tool, home, NATIVE_RUNS[name], instance_type="trn2.3xlarge")
+
+
+def check(tool, home, run, instance_type="trn1.2xlarge"):
+    needed, program, expected = run
     missing = [library for library in needed if importlib.util.find_spec(library) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}; pip install 'neurontools[libraries]'")
-    start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
+    start(StartOptions(machine="default", instance_type=instance_type))
     (home / "program.py").write_text(textwrap.dedent(PREPARE + program))
     run = tool("neuron-run", "--", "python", "-W", "ignore", "program.py")
     assert run.returncode == 0, run.stderr
-    printed = [line for line in run.stdout.splitlines() if not line.startswith('{"')]
+    printed = [line for line in run.stdout.splitlines() if not line.startswith(LOGGED)]
     assert printed == expected

@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 
+import native_api_checks
 import torch
 import torch.utils.checkpoint
 from torch import nn
@@ -257,7 +258,7 @@ def module_of_the_device():
         again = torch.rand(2).tolist()
     properties = module.get_device_properties(0)
     try:
-        hint = str(module.memory_summary)
+        hint = str(module.memory_snapshot)
     except AttributeError as error:
         hint = str(error)
     return {
@@ -301,7 +302,7 @@ def sample():
 
 
 results = {}
-for function in CHECKS:
+for function in (*CHECKS, *native_api_checks.CHECKS):
     try:
         results[function.__name__] = function()
     except Exception:  # one check must not hide the others

@@ -112,10 +112,131 @@ def test_the_module_of_the_device(seen):
         "elapsed": True,
         "same": True,
         "name": "NC_v3d",
-        "hint": "module 'torch.neuron' has no attribute 'memory_summary': not simulated; "
+        "hint": "module 'torch.neuron' has no attribute 'memory_snapshot': not simulated; "
         "nearest supported name: memory_stats",
         "current_stream": "neuron:0",
     }
+
+
+def test_torchs_functions_for_any_accelerator(seen):
+    assert seen["accelerator"] == {
+        "inside": [1, "neuron:1"],
+        "after": 0,
+        "no such device": "RuntimeError: device neuron:9 does not exist: this process has 4 NeuronCore(s)",
+        "still": 0,
+        "capability": [True, False],
+        "streams": True,
+    }
+
+
+def test_streams_and_events_are_those_of_torch(seen):
+    assert seen["streams_and_events"] == {
+        "inside": 1,
+        "after": 0,
+        "torch": True,
+        "elapsed": True,
+        "ran": True,
+        "waiting": None,
+        "names": ["torch.neuron.Stream(device=neuron:1)", "torch.neuron.Event(enable_timing=True)"],
+    }
+
+
+def test_the_peak_of_the_memory_starts_again(seen):
+    assert seen["memory"] == {
+        "lowered": True,
+        "equal": True,
+        "nested": True,
+        "summary": ["neuron:0,", "allocated", "peak", "free"],
+        "short": 2,
+    }
+
+
+def test_pinned_memory_says_that_it_is(seen):
+    assert seen["pinned_memory"] == {
+        "pinned": [True, True, True],
+        "loaded": [True, True],
+        "not": False,
+        "moved": [0, 1, 2, 3],
+    }
+
+
+def test_files_hold_storages_as_those_of_any_device(seen):
+    assert seen["saving"] == {
+        "devices": {
+            "cpu": "cpu",
+            "second": "neuron:1",
+            "dictionary": "neuron:2",
+            "function": "cpu",
+            "default": "neuron:0",
+        },
+        "values": True,
+        "strides": [1, 3],
+        "tied": True,
+        "old": "neuron:1",
+        "module": True,
+        "pickled": "neuron:1",
+        "device": "neuron:1",
+    }
+
+
+def test_storages_have_addresses_and_copies(seen):
+    assert seen["storages"] == {
+        "apart": True,
+        "offset": 4,
+        "bytes": 16,
+        "copied": True,
+        "shared": [0, 0, 0],
+        "original": [0, 1, 2, 3],
+    }
+
+
+def test_a_module_that_moves_keeps_its_parameters(seen):
+    assert seen["moving_modules"] == {
+        "kept": True,
+        "moved": True,
+        "trained": True,
+        "back": "cpu",
+        "tied": True,
+        "graph": "neuron:0",
+    }
+
+
+def test_random_numbers_of_generators_and_forks(seen):
+    assert seen["random_numbers"] == {"clone": True, "forked": True}
+
+
+def test_the_device_can_be_torchs_default(seen):
+    assert seen["default_device"] == {
+        "inside": ["neuron:0", "neuron:0"],
+        "printed": "tensor([1.5000, 2.0000], device='neuron:0')",
+        "cpu": "cpu",
+    }
+
+
+def test_what_cannot_be_done_is_one_clear_line(seen):
+    said = seen["refusals"]
+    assert said.pop("double") is True
+    absent = "does not exist: this process has 4 NeuronCore(s)"
+    mixed = "RuntimeError: Expected all tensors to be on the same device, but found at least two devices"
+    to_numpy = "TypeError: can't convert neuron:0 device type tensor to numpy."
+    assert said["complex"].startswith(
+        "CompileError: [NCC_EVRF004] Complex data types are not supported: complex128"
+    )
+    assert said["numpy"].startswith(to_numpy)
+    assert said["array"].startswith(to_numpy)
+    assert {name: text for name, text in said.items() if name not in {"complex", "numpy", "array"}} == {
+        "index": f"DeviceError: device neuron:7 {absent}",
+        "index of a stream": f"DeviceError: device neuron:7 {absent}",
+        "type": "DeviceError: cpu is not a neuron device",
+        "cpu": f"{mixed}, neuron:0 and cpu!",
+        "two devices": f"{mixed}, neuron:0 and neuron:1!",
+        "dlpack": "DeviceError: a tensor on neuron:0 cannot be exported by DLPack",
+        "np.from_dlpack": "DeviceError: a tensor on neuron:0 cannot be exported by DLPack",
+    }
+
+
+def test_profiles_of_torch_have_rows_of_the_device(seen):
+    assert seen["profiler"] == {"rows": True, "column": True, "devices": ["neuron"]}
 
 
 def test_the_other_name_says_which_one_the_process_has(seen):
@@ -186,3 +307,43 @@ def test_nothing_happens_outside_neuron_run(monkeypatch):
     monkeypatch.setenv("NEURONTOOLS_RUN", "1")
     autoload.autoload()
     assert [arguments[1] for arguments in called] == [[str(CHECKS)]]
+
+
+def test_a_device_that_cannot_be_prepared_ends_the_program_in_one_line(monkeypatch):
+    from neurontools.native import activation, autoload
+    from neurontools.xla import api, device
+
+    monkeypatch.setenv("NEURONTOOLS_DEVICE", "cuda")
+    with pytest.raises(
+        SystemExit, match=r"^neurontools: invalid NEURONTOOLS_DEVICE='cuda': use neuron or xla$"
+    ):
+        autoload.autoload()
+    monkeypatch.setenv("NEURONTOOLS_DEVICE", "neuron")
+    monkeypatch.setattr(device, "_NEEDED", ("in_another_torch",))
+    monkeypatch.setattr(api, "_engine", None)
+    monkeypatch.setattr(api, "choose_device_name", lambda name: None)
+    monkeypatch.setattr(activation, "is_active", lambda: False)
+    with pytest.raises(
+        SystemExit, match=r"^neurontools: torch \S+ lacks in_another_torch, .*: install torch 2.13$"
+    ):
+        autoload.autoload()
+
+
+def test_both_devices_share_the_compile_cache(tool, home, torch_python):
+    (home / "use.py").write_text(
+        "import sys, torch\n"
+        "from neurontools.native.activation import activate\n"
+        "from neurontools.xla import api\n"
+        "name, = sys.argv[1:]\n"
+        "activate() if name == 'neuron' else api.activate()\n"
+        "torch.manual_seed(0)\n"
+        "layer, x = torch.nn.Linear(4, 2).to(name), torch.ones(3, 4, device=name)\n"
+        "torch.nn.functional.dropout(layer(x)).sum().backward()\n"
+        "print(layer.weight.grad.tolist())\n"
+    )
+    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+    first, second = (tool("neuron-run", "--", torch_python, "use.py", name) for name in ("xla", "neuron"))
+    assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
+    assert "Call compiler with cmd" in first.stderr
+    assert "Using a cached neff" in second.stderr
+    assert "Call compiler with cmd" not in second.stderr

@@ -70,7 +70,8 @@ def test_the_wheel_holds_one_package_with_every_module(dist: Path) -> None:
     assert sources - names == set()
     assert "neurontools/py.typed" in names
     assert {
-        f"neurontools/xla/{name}" for name in ("device_guard.cpp", "device_views.h", "worker_sums.h")
+        f"neurontools/xla/{name}"
+        for name in ("device_guard.cpp", "device_views.h", "pinned_memory.h", "worker_sums.h")
     } <= names
     assert "neurontools/fixtures/instances/devices.yaml" in names
 

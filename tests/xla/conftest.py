@@ -58,6 +58,9 @@ class InMemoryAccelerator:
     def memory(self, index: int) -> MemoryInfo:
         return MemoryInfo(self.used_bytes.get(index, 0), self.peak_bytes.get(index, 0), self.limit_bytes)
 
+    def reset_peak_memory(self, index: int) -> None:
+        self.peak_bytes[index] = self.used_bytes.get(index, 0)
+
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         stored = graph_from_bytes(graph.to_bytes())
         assert stored == graph

@@ -194,18 +194,18 @@ def test_bare_storages_are_refused(machine: InMemoryAccelerator) -> None:
         torch.UntypedStorage(12, device="xla")
 
 
-@pytest.mark.parametrize("location", ["xla", torch.device("xla:0"), {"cpu": "xla"}], ids=str)
-def test_a_checkpoint_is_loaded_onto_the_device(machine: InMemoryAccelerator, location: Any) -> None:
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("location", ["xla", torch.device("xla:0"), {"cpu": "xla"}, "xla:1"], ids=str)
+def test_a_checkpoint_is_loaded_onto_the_device(
+    machine: InMemoryAccelerator, location: Any, zipped: bool
+) -> None:
     file = io.BytesIO()
     values = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.arange(4, dtype=torch.int8)[1:3]}
-    torch.save(values, file)
-    file.seek(0)
-    with pytest.raises(DeviceError, match="cannot map storages to xla:1"):
-        torch.load(file, map_location="xla:1")
+    torch.save(values, file, _use_new_zipfile_serialization=zipped)
     file.seek(0)
     loaded = torch.load(file, map_location=location)
     for name, value in values.items():
-        assert loaded[name].device == torch.device("xla:0")
+        assert loaded[name].device == torch.device("xla:1" if location == "xla:1" else "xla:0")
         assert (loaded[name] + 1).tolist() == (value + 1).tolist()
 
 
@@ -299,7 +299,7 @@ def test_a_message_of_the_guard_fits_its_buffer(size: int) -> None:
         raise DeviceError("0123456789abcdef", "")
 
     buffer = ctypes.create_string_buffer(b"#" * size, size)
-    assert device_guard._answering(fail_to_answer)(0, None, buffer, size) == device_guard._FAILED
+    assert device_guard._answering(fail_to_answer)(0, 0, None, buffer, size) == device_guard._FAILED
     shown = str(DeviceError("0123456789abcdef", "")).encode()
     taken = min(size - 1, len(shown))
     assert buffer.raw[:taken] == shown[:taken]

@@ -1,0 +1,65 @@
+"""Storages of the device for programs that look at them: address, number of bytes, copy.
+
+They hold no bytes, so torch says 0 of all addresses and numbers, and refuses copies. Programs compare addresses to find
+tensors that share memory, as safetensors does, and copy storages when they copy optimizers.
+"""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.native.selection import NEURON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FIRST = 1 << 40
+_RANGE = 1 << 40  # more than a device has
+_numbers = itertools.count()
+
+
+def install() -> None:
+    """Let storages and tensors of the device answer as those of other devices."""
+    storage = torch.UntypedStorage
+    for kind, name, answer in (
+        (storage, "data_ptr", _address),
+        (storage, "nbytes", _size),
+        (storage, "clone", _clone),
+        (torch.Tensor, "data_ptr", _address_of_tensor),
+    ):
+        setattr(kind, name, _on_device(answer, getattr(kind, name)))
+
+
+def _on_device(answer: Callable[[Any], Any], method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(method)
+    def answer_or_call(value: Any) -> Any:
+        return answer(value) if value.device.type == NEURON else method(value)
+
+    return answer_or_call
+
+
+def _address(storage: torch.UntypedStorage) -> int:
+    found: int | None = getattr(storage, "_neuron_address", None)
+    if found is None:
+        found = storage._neuron_address = _FIRST + next(_numbers) * _RANGE
+    return found
+
+
+def _address_of_tensor(tensor: torch.Tensor) -> int:
+    return int(_address(tensor.untyped_storage()) + tensor.storage_offset() * tensor.element_size())
+
+
+def _size(storage: torch.UntypedStorage) -> int:
+    return int(storage._neuron_buffer.nbytes)
+
+
+def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return whole.set_(storage, 0, (_size(storage),), (1,)).clone().untyped_storage()

@@ -1,0 +1,79 @@
+"""Moves modules to the device as to any other: their parameters stay the same objects.
+
+torch replaces the parameters of a module that moves to a PrivateUse1 device, and with them what optimizers and tied
+layers refer to. It can swap their contents instead, unless an autograd graph holds one of them.
+"""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from neurontools.native.selection import NEURON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Convert = Callable[[torch.Tensor], torch.Tensor]
+
+
+def install() -> None:
+    """Let modules keep their parameters when they move to the device, or away from it."""
+    nn.Module._apply = _keeping_parameters(nn.Module._apply)
+
+
+def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    future = torch.__future__
+
+    @functools.wraps(apply)
+    def convert_module(module: nn.Module, convert: Convert, *args: Any, **kwargs: Any) -> nn.Module:
+        if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
+            return apply(module, convert, *args, **kwargs)
+        tied = _tied_places(module)
+        future.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(module, convert, *args, **kwargs)
+        except RuntimeError as error:
+            if "Couldn't swap" not in str(error):
+                raise
+        finally:
+            future.set_swap_module_params_on_conversion(False)
+        apply(module, convert, *args, **kwargs)
+        for (first, name), *others in tied:
+            for owner, other_name in others:
+                owner._parameters[other_name] = first._parameters[name]
+        return module
+
+    return convert_module
+
+
+def _crosses(module: nn.Module, convert: Convert) -> bool:
+    """Return whether a conversion moves the parameters of a module between the device and another one."""
+    parameter = next(module.parameters(), None)
+    if parameter is None or parameter.device.type == "meta":
+        return False
+    with torch.no_grad():
+        try:
+            kinds = {
+                parameter.device.type,
+                convert(torch.empty(0, dtype=parameter.dtype, device=parameter.device)).device.type,
+            }
+        except Exception:  # noqa: BLE001  raised again by the conversion itself
+            return False
+    return len(kinds) == 2 and NEURON in kinds
+
+
+def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    """Return the places of each parameter that has several."""
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for owner in module.modules():
+        for name, parameter in owner._parameters.items():
+            if parameter is not None:
+                places.setdefault(id(parameter), []).append((owner, name))
+    return [found for found in places.values() if len(found) > 1]

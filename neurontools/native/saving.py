@@ -1,0 +1,84 @@
+"""`torch.save` and pickle of device tensors: the bytes of their storages and the name of the device, as for any device.
+
+So `map_location` works in all its forms, and tensors that share a storage share it again after `torch.load`.
+"""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neurontools.native.selection import NEURON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Reduce = Callable[[torch.Tensor, int], Any]
+
+_BEFORE_TORCHS_OWN = 5  # its tags for storages of the CPU have 10
+
+
+class _Saving(threading.local):
+    """The copies that a running `torch.save` has made of device storages, by the identity of the storage."""
+
+    copies: dict[int, tuple[Any, torch.Tensor]] | None = None
+
+
+_saving = _Saving()
+
+
+def install() -> None:
+    """Let torch save and pickle tensors of the device."""
+    torch.Tensor._reduce_ex_internal = _with_device_tensors(torch.Tensor._reduce_ex_internal)
+    torch.save = _remembering_copies(torch.save)
+    torch.serialization.register_package(_BEFORE_TORCHS_OWN, _location, lambda *_: None)
+
+
+def _remembering_copies(save: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def save_with_copies(*args: Any, **kwargs: Any) -> None:
+        outer = _saving.copies
+        _saving.copies = {} if outer is None else outer
+        try:
+            save(*args, **kwargs)
+        finally:
+            _saving.copies = outer
+
+    return save_with_copies
+
+
+def _with_device_tensors(reduce: Reduce) -> Reduce:
+    def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
+        if tensor.device.type != NEURON:
+            return reduce(tensor, protocol)
+        return reduce(_on_host(tensor, {} if _saving.copies is None else _saving.copies), protocol)
+
+    return reduce_tensor
+
+
+def _on_host(tensor: torch.Tensor, copies: dict[int, tuple[Any, torch.Tensor]]) -> torch.Tensor:
+    """Return a host tensor with the same view of a copy of the same storage; the copy knows the device."""
+    storage, plain = tensor.untyped_storage(), tensor.detach()
+    found = copies.get(storage._cdata)
+    if found is None or found[1].dtype != tensor.dtype:
+        count = storage._neuron_buffer.nbytes // tensor.element_size()
+        is_whole = tensor.is_contiguous() and tensor.numel() == count
+        found = storage, (plain if is_whole else plain.as_strided((count,), (1,), 0)).cpu()
+        found[1].untyped_storage()._neuron_location = str(tensor.device)
+        copies[storage._cdata] = found
+    return (
+        found[1]
+        .as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        .requires_grad_(tensor.requires_grad)
+    )
+
+
+def _location(storage: Any) -> str | None:
+    found: str | None = getattr(storage, "_neuron_location", None)
+    return found

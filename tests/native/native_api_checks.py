@@ -1,0 +1,253 @@
+"""Checks of native_checks.py: torch's interfaces for any accelerator, files, refusals."""
+
+import copy
+import io
+import json
+import pickle
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+DEVICE = "neuron"
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def message(attempt):
+    """Return what an attempt raises, in one line."""
+    try:
+        return f"no error: {attempt()!r}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.head.weight = self.words.weight
+        self.register_buffer("columns", torch.arange(6.0).view(2, 3).t())
+
+
+@check
+def accelerator():
+    accelerator = torch.accelerator
+    with accelerator.device_index(1):
+        inside = [torch.neuron.current_device(), str(torch.ones(1, device=DEVICE).device)]
+    supported = accelerator.get_device_capability()["supported_dtypes"]
+    return {
+        "inside": inside,
+        "after": accelerator.current_device_index(),
+        "no such device": message(lambda: accelerator.set_device_index(9)),
+        "still": accelerator.current_device_index(),
+        "capability": [torch.bfloat16 in supported, torch.complex128 in supported],
+        "streams": accelerator.current_stream() == torch.neuron.current_stream() == torch.neuron.Stream(),
+    }
+
+
+@check
+def streams_and_events():
+    module, x = torch.neuron, torch.ones(8, device=DEVICE)
+    x.record_stream(module.Stream())
+    with module.stream(module.Stream(1)):
+        inside = module.current_device()
+    generic = torch.Event(DEVICE, enable_timing=True), torch.Event(DEVICE, enable_timing=True)
+    generic[0].record()
+    pending = x + 1
+    generic[1].record()
+    again = module.Stream().record_event()
+    return {
+        "inside": inside,
+        "after": module.current_device(),
+        "torch": isinstance(again, torch.Event) and isinstance(module.Stream(), torch.Stream),
+        "elapsed": generic[0].elapsed_time(generic[1]) > 0,
+        "ran": pending.tolist() == [2] * 8,
+        "waiting": module.Stream().wait_event(again),
+        "names": [repr(module.Stream(1)), repr(module.Event(enable_timing=True))],
+    }
+
+
+@check
+def memory():
+    module = torch.neuron
+    x = torch.zeros(1 << 20, device=DEVICE) + 1
+    module.synchronize()
+    peak = module.max_memory_allocated()
+    del x
+    module.reset_peak_memory_stats()
+    lowered = module.max_memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    module.reset_accumulated_memory_stats()
+    nested = module.memory_stats_as_nested_dict()
+    return {
+        "lowered": peak - lowered >= 1 << 22,
+        "equal": module.memory_allocated() == torch.accelerator.max_memory_allocated(),
+        "nested": nested["reserved_bytes"]["all"]["peak"] == module.max_memory_reserved() > 0,
+        "summary": [line.partition(" ")[0] for line in module.memory_summary().splitlines()],
+        "short": len(module.memory_summary(abbreviated=True).splitlines()),
+    }
+
+
+@check
+def pinned_memory():
+    x = torch.arange(4.0).pin_memory()
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.arange(4.0)), batch_size=2, pin_memory=True
+    )
+    return {
+        "pinned": [x.is_pinned(), x[1:].is_pinned(), torch.empty(2, pin_memory=True).is_pinned()],
+        "loaded": [batch.is_pinned() for (batch,) in loader],
+        "not": torch.ones(2).is_pinned(),
+        "moved": x.to(DEVICE, non_blocking=True).to("cpu", non_blocking=True).tolist(),
+    }
+
+
+@check
+def saving():
+    model = Tied().to(DEVICE)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+
+    def load(location):
+        file.seek(0)
+        return torch.load(file, map_location=location)
+
+    found = load(None)
+    found["words.weight"].zero_()
+    old = io.BytesIO()
+    torch.save(model.state_dict(), old, _use_new_zipfile_serialization=False)
+    old.seek(0)
+    whole = io.BytesIO()
+    torch.save(model, whole)
+    whole.seek(0)
+    module = torch.load(whole, weights_only=False)
+    locations = {
+        "cpu": "cpu",
+        "second": "neuron:1",
+        "dictionary": {"neuron:0": "neuron:2"},
+        "function": lambda storage, location: storage,
+        "default": None,
+    }
+    return {
+        "devices": {name: str(load(place)["columns"].device) for name, place in locations.items()},
+        "values": load("neuron:1")["columns"].tolist()
+        == load("cpu")["columns"].tolist()
+        == [[0, 3], [1, 4], [2, 5]],
+        "strides": found["columns"].stride(),
+        "tied": found["head.weight"].abs().sum().item() == 0,
+        "old": str(torch.load(old, map_location="neuron:1")["columns"].device),
+        "module": module.head.weight is module.words.weight and module.head.weight.is_neuron,
+        "pickled": str(pickle.loads(pickle.dumps(nn.Parameter(torch.ones(1, device="neuron:1")))).device),
+        "device": str(pickle.loads(pickle.dumps(torch.device("neuron:1")))),
+    }
+
+
+@check
+def storages():
+    x, other = torch.arange(4.0, device=DEVICE), torch.arange(4.0, device=DEVICE)
+    model = nn.Linear(2, 2).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2, device=DEVICE)).sum().backward()
+    optimizer.step()
+    averages = [
+        state["state"][0]["exp_avg"]
+        for state in (optimizer.state_dict(), copy.deepcopy(optimizer.state_dict()))
+    ]
+    whole, part = copy.deepcopy((x, x[1:]))
+    whole.zero_()
+    return {
+        "apart": x.data_ptr() != other.data_ptr()
+        and x.untyped_storage().data_ptr() == x.view(2, 2).data_ptr(),
+        "offset": x[1:].data_ptr() - x.data_ptr(),
+        "bytes": x.untyped_storage().nbytes(),
+        "copied": torch.equal(*averages) and averages[0].data_ptr() != averages[1].data_ptr(),
+        "shared": part.tolist(),
+        "original": x.tolist(),
+    }
+
+
+@check
+def moving_modules():
+    model = Tied()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)  # before the move, as on any other device
+    before = model.words.weight
+    model.to(DEVICE)
+    model.head(model.words(torch.tensor([1], device=DEVICE))).sum().backward()
+    start = before.detach().cpu()
+    optimizer.step()
+    graph = model.head(model.words(torch.tensor([1], device=DEVICE)))  # torch cannot swap what it refers to
+    kept, moved = model.words.weight is before, before.is_neuron
+    model.cpu()
+    return {
+        "kept": kept,
+        "moved": moved,
+        "trained": not torch.equal(start, model.words.weight.detach()),
+        "back": str(model.words.weight.device),
+        "tied": model.head.weight is model.words.weight,
+        "graph": str(graph.device),
+    }
+
+
+@check
+def random_numbers():
+    generator = torch.Generator(DEVICE).manual_seed(5)
+    clone = generator.clone_state()
+    drawn = [torch.rand(2, device=DEVICE, generator=source).tolist() for source in (generator, clone)]
+    torch.manual_seed(1)
+    with torch.random.fork_rng(device_type=DEVICE):
+        first = torch.rand(2, device=DEVICE).tolist()
+    return {
+        "clone": drawn[0] == drawn[1] and str(clone.device) == DEVICE,
+        "forked": first == torch.rand(2, device=DEVICE).tolist(),
+    }
+
+
+@check
+def default_device():
+    torch.set_default_device(DEVICE)
+    try:
+        inside = str(torch.ones(1).device), str(nn.Linear(1, 1).weight.device)
+    finally:
+        torch.set_default_device(None)
+    return {
+        "inside": inside,
+        "printed": repr(torch.tensor([1.5, 2], device=DEVICE)),
+        "cpu": str(torch.ones(1).device),
+    }
+
+
+@check
+def refusals():
+    x, other = torch.ones(2, 2, device=DEVICE), torch.ones(2, 2, device="neuron:1")
+    return {
+        "index": message(lambda: torch.ones(1, device="neuron:7")),
+        "index of a stream": message(lambda: torch.neuron.Stream(7)),
+        "type": message(lambda: torch.neuron.memory_allocated("cpu")),
+        "cpu": message(lambda: x + torch.ones(2, 2)),
+        "two devices": message(lambda: x @ other),
+        "complex": message(lambda: x.to(torch.complex128) + 1),
+        "numpy": message(x.numpy),
+        "array": message(lambda: np.asarray(x)),
+        "dlpack": message(lambda: torch.utils.dlpack.to_dlpack(x)),
+        "np.from_dlpack": message(lambda: np.from_dlpack(x)),
+        "double": (torch.ones(1, dtype=torch.float64, device=DEVICE) / 3).tolist() == [1 / 3],
+    }
+
+
+@check
+def profiler():
+    x = torch.ones(32, 32, device=DEVICE)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
+        (x @ x).sum().item()
+    profiled.export_chrome_trace("trace.json")
+    with open("trace.json") as file:
+        rows = [event for event in json.load(file)["traceEvents"] if event.get("args", {}).get("modelled")]
+    table = profiled.key_averages().table(sort_by="self_device_time_total")
+    devices = {event.use_device for event in profiled.events() if "modelled" in event.name}
+    return {"rows": len(rows) >= 2, "column": "Self NEURON" in table, "devices": sorted(devices)}
