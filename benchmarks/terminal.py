@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -61,13 +62,21 @@ class Terminal:
         Raises:
             RuntimeError: it is never shown.
         """
+        return self.first_match_s(re.compile(re.escape(shown)))
+
+    def first_match_s(self, pattern: re.Pattern[bytes]) -> float:
+        """Return how long it took from the start until output that this call reads matched.
+
+        Raises:
+            RuntimeError: it never does.
+        """
         seen = b""
         while time.monotonic() < self._begin_s + _GIVE_UP_S:
             if select.select([self._fd], [], [], 0.5)[0]:
                 seen += self._some()
-                if shown in seen:
+                if pattern.search(seen):
                     return time.monotonic() - self._begin_s
-        raise RuntimeError(f"{shown!r} is never shown; the end was {seen[-500:]!r}")
+        raise RuntimeError(f"{pattern.pattern!r} is never shown; the end was {seen[-500:]!r}")
 
     def press(self, keys: str) -> None:
         """Type something."""

@@ -87,7 +87,9 @@ class ProcessRow:
         if not cores or self._rests or self._interval_ns <= 0:
             return 0.0
         whole = self._interval_ns
-        busy_ns = [0 if done < 0 else min(done, whole) for done in self._per_core(_busy_ns)]
+        busy_ns = self._per_core(_busy_ns)
+        if min(busy_ns) < 0 or max(busy_ns) > whole:
+            busy_ns = [0 if done < 0 else min(done, whole) for done in busy_ns]
         return sum(busy_ns) / whole / len(cores)
 
     @cached_property
@@ -95,17 +97,17 @@ class ProcessRow:
         """Executions a second over all its cores."""
         if self._rests or self._interval_ns <= 0:
             return 0.0
-        return sum(max(0, done) for done in self._per_core(_executions)) * 1e9 / self._interval_ns
+        return _sum_of_positive(self._per_core(_executions)) * 1e9 / self._interval_ns
 
     @cached_property
     def gpsimd_ns(self) -> int:
         """Modelled device time of custom operators in the interval on all its cores, in ns."""
-        return 0 if self._rests else sum(max(0, spent) for spent in self._per_core(_gpsimd_ns))
+        return 0 if self._rests else _sum_of_positive(self._per_core(_gpsimd_ns))
 
     @cached_property
     def device_bytes(self) -> int:
         """Device memory in use on its cores."""
-        return sum(use.memory.total_bytes for use in self.process.cores)
+        return sum([use.memory.total_bytes for use in self.process.cores])
 
     @cached_property
     def failed_executions(self) -> int:
@@ -119,7 +121,7 @@ class ProcessRow:
         """The share (0..1) of the interval's executions that did not succeed."""
         if self._rests or not self.failed_executions:
             return 0.0
-        done = sum(max(0, executions) for executions in self._per_core(_executions))
+        done = _sum_of_positive(self._per_core(_executions))
         return min(1.0, self.failed_executions / done) if done else 0.0
 
     def latency_s(self, percent: float) -> float | None:
@@ -138,9 +140,14 @@ class ProcessRow:
             return after
         return list(map(max, repeat(0), map(sub, after, self._before.latency_counts)))
 
+    @cached_property
+    def _has_same_cores(self) -> bool:
+        cores, former = self.process.cores, self._before.cores if self._before else ()
+        return len(cores) == len(former) and all(map(eq, map(_core, cores), map(_core, former)))
+
     def _per_core(self, value: _Value) -> list[int]:
         cores, former = self.process.cores, self._before.cores if self._before else ()
-        if len(cores) == len(former) and all(map(eq, map(_core, cores), map(_core, former))):
+        if self._has_same_cores:
             return list(map(sub, map(value, cores), map(value, former)))
         earlier = {use.core: value(use) for use in former}
         return [value(use) - earlier.get(use.core, 0) for use in cores]
@@ -169,6 +176,11 @@ def process_rows(
         )
         for process in sorted(users, key=_oldest_first)
     )
+
+
+def _sum_of_positive(values: Sequence[int]) -> int:
+    # Counters rarely go back, and C adds up much faster than a generator.
+    return sum(values) if min(values, default=0) >= 0 else sum(max(0, value) for value in values)
 
 
 def _oldest_first(process: ProcessState) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from neurontools.machine.memory_tree import MemoryMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from neurontools.machine.snapshot import ProcessState, Snapshot
 
@@ -134,13 +134,14 @@ def machine_view(
         after = restrict(after, process)
     if process is not None or rates is None:
         rates = core_rates(before, after)
-    counted = set(rates)
+    counted: Collection[CoreRate] = rates.values()
     if process is not None:
-        counted = {use.core for owner in after.processes for use in owner.cores} & counted
-    total_flops_s = sum(rates[core].flops_s for core in counted)
+        own = {use.core for owner in after.processes for use in owner.cores}
+        counted = [rate for rate in counted if rate.core in own]
+    total_flops_s = sum([rate.flops_s for rate in counted])
     return MachineView(
         devices=_devices(after, rates, former.devices if former is not None else ()),
-        mean_utilization=sum(rates[core].utilization for core in counted) / len(counted) if counted else 0.0,
+        mean_utilization=sum([rate.utilization for rate in counted]) / len(counted) if counted else 0.0,
         mean_flops_s=total_flops_s / len(counted) if counted else 0.0,
         total_flops_s=total_flops_s,
         memory=MemoryMap(

@@ -15,10 +15,11 @@ from neurontools.cache.entry_facts import EntrySummary, read_facts
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.names import AUTO
+from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 from neurontools.tui.widgets.themed_app import ThemedApp
 
@@ -72,7 +73,7 @@ class CacheFrame(ThemedApp, KeyQueue):
     AUTO_FOCUS = None
 
     def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
-        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
+        super().__init__(ansi_color=None if colour else True, driver_class=TerminalDriver)
         self.browser = browser
         self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
         self.first = 0

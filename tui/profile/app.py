@@ -18,10 +18,11 @@ from neurontools.tui.profile.page import ProfilePage
 from neurontools.tui.profile.pages import PAGE_NAMES, PAGE_TITLES, make_page
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
+from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.chrome import head_line, pages_line
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 from neurontools.tui.widgets.themed_app import ThemedApp
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -15,18 +14,19 @@ from textual.geometry import Size
 from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_problems
-from neurontools.tui.top.layout import MIN_HEIGHT, MIN_WIDTH, too_small
+from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page_actions import MachineActions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, MonitoredMachine, PlaybackController
-from neurontools.tui.top.screen import classic_frame, page_frame, page_keys, page_names
+from neurontools.tui.top.reader import SourceEnd, UpdateReader
+from neurontools.tui.top.screen import TITLE, page_keys, page_names, whole_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem
-from neurontools.tui.widgets.chrome import small_screen
+from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane, write_rows
-from neurontools.tui.widgets.terminal_driver import TerminalDriver, hinted_dark
+from neurontools.tui.widgets.terminal_driver import TerminalDriver
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.top.page import Page
     from neurontools.tui.top.palette import TopCommands
+    from neurontools.tui.top.reader import Item
     from neurontools.tui.top.screen import Frame
     from neurontools.tui.top.source import SeveralSource, Update, UpdateSource
+    from neurontools.tui.widgets.start_screen import StartScreen
 
 
 _PLAY_S = 0.1
@@ -78,9 +80,11 @@ class TopApp(MachineActions, KeyQueue):
         process_filter: initial filter of the process page.
         replay: the history that `source` fills, and the speed at which it is played; None follows the source.
         machines: name and source of each machine, if `source` has several.
+        reader: already reads `source`; None makes one.
+        start_screen: has the terminal, with a first frame.
     """
 
-    TITLE = "neuron-top"
+    TITLE = TITLE
     CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[Callable[[], type[TopCommands]]]] = {_commands}  # type: ignore[assignment]
@@ -104,8 +108,10 @@ class TopApp(MachineActions, KeyQueue):
         process_filter: str = "",
         replay: tuple[SnapshotHistory, float] | None = None,
         machines: Sequence[tuple[str, str]] = (),
+        reader: UpdateReader | None = None,
+        start_screen: StartScreen | None = None,
     ) -> None:
-        super().__init__(ansi_color=not colour, driver_class=TerminalDriver)
+        super().__init__(ansi_color=None if colour else True, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
         self.shows_classic = self.settings.classic
         history, speed = replay or (SnapshotHistory(SHORTEST_TAPED_NS), 1.0)
@@ -130,11 +136,14 @@ class TopApp(MachineActions, KeyQueue):
         page = self.settings.page
         self.page = self.pages[-1] if machines and page == self.pages.names[0] else self.pages.named(page)
         self.theme_name = self.settings.theme
-        self.is_dark = hinted_dark(os.environ)
+        self.start_screen = start_screen
+        answered = start_screen.is_dark if start_screen else None
+        self.is_dark = hinted_dark(os.environ) if answered is None else answered
         self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
         self.source_ended = asyncio.Event()
         """Set at the end of the source."""
         self.source = source
+        self._reader = reader or UpdateReader(source)
         self._notices = notices
         self._later: Timer | None = None
         self._next_listen: asyncio.TimerHandle | None = None
@@ -160,11 +169,11 @@ class TopApp(MachineActions, KeyQueue):
         # Panes paint only changes, but after ctrl+z and fg the terminal is empty.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.apply_theme(self.look)
+        self._start_watching()  # what has come already is in the first frame
         self.turn_to(self.page)
         if notices := (*self._notices, *key_problems(self.settings.keys, several=bool(self.machines))):
             notices = limit_notices(notices, max(3, self.size.height // _LINES_OF_NOTICE))
             self.notify("\n".join(notices), severity="warning", markup=False, timeout=10)
-        self._start_watching()
         if self.playback.is_replay:
             self.set_interval(_PLAY_S, self._play)
 
@@ -188,6 +197,8 @@ class TopApp(MachineActions, KeyQueue):
 
     def paint(self) -> None:
         """Show the model: only the visible page is computed, and only changed lines are written."""
+        if not self.panes:
+            return
         if isinstance(self._driver, TerminalDriver) and self._driver.is_behind:
             self._paint_later()
             return
@@ -210,15 +221,15 @@ class TopApp(MachineActions, KeyQueue):
         self.paint()
 
     def _frame(self) -> Frame:
-        width, height = self.size
-        if too_small(width, height):
-            return {"title": small_screen(self.TITLE, (MIN_WIDTH, MIN_HEIGHT), (width, height))}
-        strip = self.strip(width, height)
-        height -= len(strip)
-        if self.is_classic:
-            return {"machines": strip, **classic_frame(self.model, width, height)}
-        drawn = page_frame(self.pages, self.page, self.model, (width, height), self.settings.keys)
-        return {"machines": strip, **drawn}
+        return whole_frame(
+            self.pages,
+            self.page,
+            self.model,
+            self.size,
+            self.settings.keys,
+            classic=self.shows_classic,
+            strip=self.strip(*self.size),
+        )
 
     def _play(self) -> None:
         if self.playback.advance():
@@ -288,9 +299,15 @@ class TopApp(MachineActions, KeyQueue):
 
     def _start_watching(self) -> None:
         self._reader_context = copy_context()
-        # Not a Textual worker: the interpreter would wait for a thread blocked in a read.
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop,), name="neuron-top source", daemon=True).start()
+
+        def pass_on(item: Item) -> None:
+            # A Textual message would do the same at twice the cost.
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._safely, self._receive, item, context=self._reader_context)
+
+        for item in self._reader.follow(pass_on):
+            self._receive(item)
         if self.silent_after_s is not None:
             self._listen_in(self.silent_after_s)
 
@@ -304,19 +321,14 @@ class TopApp(MachineActions, KeyQueue):
         if machine.playback is self.playback or self.lists_machines:
             self.paint()
 
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A Textual message would do the same at twice the cost.
-        def run(what: Callable[..., None], *values: object) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._safely, what, *values, context=self._reader_context)
-
-        try:
-            for update in self.source.updates():
-                run(self.take, update)
-        except Exception as error:  # noqa: BLE001  a bug in a source must end the app, not only this thread
-            run(self._fail, error)
+    def _receive(self, item: Item) -> None:
+        if not isinstance(item, SourceEnd):
+            self.take(item)
+        elif item.error is not None:
+            self._fail(item.error)
         else:
-            run(self._end)
+            self.playback.is_loaded = True
+            self.source_ended.set()
 
     def _safely(self, what: Callable[..., None], *values: object) -> None:
         try:
@@ -327,10 +339,6 @@ class TopApp(MachineActions, KeyQueue):
     def _fail(self, error: Exception) -> None:
         self.failure = error
         self.exit(1)
-
-    def _end(self) -> None:
-        self.playback.is_loaded = True
-        self.source_ended.set()
 
     def _listen(self) -> None:
         # While data arrives this wakes up only when it could be late, not each second.

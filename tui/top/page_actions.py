@@ -12,9 +12,10 @@ from textual.binding import Binding, BindingsMap
 from neurontools.tui.names import AUTO, THEME_NAMES
 from neurontools.tui.top.layout import MIN_HEIGHT
 from neurontools.tui.top.screen import CLASSIC_PANES
+from neurontools.tui.widgets.background import QUESTION, may_be_asked
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
-from neurontools.tui.widgets.terminal_driver import QUESTION, AdaptiveApp, may_be_asked
+from neurontools.tui.widgets.terminal_driver import AdaptiveApp
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 from neurontools.tui.widgets.themed_app import ThemedApp, next_theme
 

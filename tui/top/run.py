@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from neurontools.dashboard.alert_command import AlertCommand
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
+    from neurontools.tui.top.reader import UpdateReader
     from neurontools.tui.top.source import SeveralSource, UpdateSource
+    from neurontools.tui.widgets.start_screen import StartScreen
 
 # Periods without data from a live source before a warning.
 _SILENT_PERIODS = 3
@@ -130,8 +133,34 @@ def run_live(
     Raises:
         NeuronToolsError: the source can't be opened.
     """
-    interval_s = options.settings.interval_s
     opened = open_source_for(options, on_notice)
+    from neurontools.tui.top.first_frame import show_first_frame
+    from neurontools.tui.top.reader import UpdateReader
+    from neurontools.tui.widgets.start_screen import StartScreen
+
+    reader = UpdateReader(opened.source)
+    with closing(opened.source), StartScreen() as screen:
+        if opened.live and not opened.machines:
+            show_first_frame(
+                screen,
+                reader,
+                options.settings,
+                source=opened.source.name,
+                colour=colour,
+                process_filter=options.filter,
+            )
+        return _run_app(options, opened, reader, screen, colour=colour, notices=notices)
+
+
+def _run_app(
+    options: TopOptions,
+    opened: OpenedSource,
+    reader: UpdateReader,
+    screen: StartScreen,
+    *,
+    colour: bool,
+    notices: Sequence[str],
+) -> int:
     from neurontools.tui.top.app import TopApp
 
     gc.freeze()  # modules stay, so no collection needs to look at them; the command has paused collections
@@ -148,7 +177,7 @@ def run_live(
     app = TopApp(
         opened.source,
         colour=colour,
-        silent_after_s=max(3.0, _SILENT_PERIODS * interval_s) if opened.live else None,
+        silent_after_s=max(3.0, _SILENT_PERIODS * options.settings.interval_s) if opened.live else None,
         settings=options.settings,
         notices=notices,
         readonly=options.readonly,
@@ -156,6 +185,8 @@ def run_live(
         process_filter=options.filter,
         replay=opened.replay,
         machines=opened.machines,
+        reader=reader,
+        start_screen=screen,
     )
     try:
         code = app.run()

@@ -10,10 +10,12 @@ from neurontools.base.text import plural, printable
 from neurontools.tui.names import shown_key
 from neurontools.tui.top.layout import (
     FLOPS_WIDTHS,
+    MIN_HEIGHT,
     MIN_WIDTH,
     PERCENT_WIDTHS,
     ScreenLayout,
     screen_layout,
+    too_small,
 )
 from neurontools.tui.top.page import filled
 from neurontools.tui.top.pages.cores import core_lines
@@ -23,7 +25,7 @@ from neurontools.tui.top.pages.rows import (
     cpu_lines,
     title_line,
 )
-from neurontools.tui.widgets.chrome import head_line, keys_line, pages_line
+from neurontools.tui.widgets.chrome import head_line, keys_line, pages_line, small_screen
 from neurontools.tui.widgets.lines import Line, Role, fit, text_of
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ _OVERVIEW_HINTS = (
 
 CLASSIC_PANES = ("cores", "cpu", "summary", "details")
 """The panes of the classic screen between title and bottom bar."""
+
+TITLE = "neuron-top"
 
 _last: list[tuple[tuple[object, ...], tuple[object, ...], _Drawn]] = []
 
@@ -169,6 +173,36 @@ def text_lines(model: TopModel) -> int:
     """Return a height at which every device and the whole tree as it is open have room."""
     devices = len(model.shown.view.devices) if model.shown.view else 1
     return 64 + 2 * devices + 2 * len(model.tree.rows)
+
+
+def whole_frame(
+    pages: Pages,
+    page: Page,
+    model: TopModel,
+    size: tuple[int, int],
+    keys: Mapping[str, str],
+    *,
+    classic: bool,
+    strip: Sequence[Line] = (),
+) -> Frame:
+    """Return everything on the screen, from top to bottom.
+
+    Args:
+        pages: all of them, for their tabs.
+        page: the current one.
+        model: the data.
+        size: cells and lines.
+        keys: the user's key bindings.
+        classic: whether the overview is the real tool's screen.
+        strip: the machine bar.
+    """
+    width, height = size
+    if too_small(width, height):
+        return {"title": small_screen(TITLE, (MIN_WIDTH, MIN_HEIGHT), (width, height))}
+    height -= len(strip)
+    if classic and page.name == pages.names[0]:
+        return {"machines": strip, **classic_frame(model, width, height)}
+    return {"machines": strip, **page_frame(pages, page, model, (width, height), keys)}
 
 
 def page_frame(

@@ -16,11 +16,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets._toast import ToastRack
 
+from neurontools.tui.widgets.line_sequences import line_sequences, style_sequences
 from neurontools.tui.widgets.lines import width_of
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
     from rich.style import Style
@@ -55,18 +56,10 @@ class Segments(dict["Span", Segment]):
         segment = self[span] = Segment(text, self._style_of[role])
         return segment
 
-    def begins(
-        self, system: ColorSystem, render_ansi: Callable[[Style, ColorSystem], str]
-    ) -> dict[Role, str]:
-        """Return the escape sequence that starts a span of each role.
-
-        Args:
-            system: the terminal's colours.
-            render_ansi: returns the SGR parameters of a style.
-        """
+    def begins(self, system: ColorSystem) -> dict[Role, str]:
+        """Return the escape sequence that starts a span of each role with the terminal's colours."""
         if self._begins is None or self._begins[0] is not system:
-            begins = {role: f"\x1b[0;{render_ansi(style, system)}m" for role, style in self._style_of.items()}
-            self._begins = (system, begins)
+            self._begins = (system, style_sequences(self._style_of, system))
         return self._begins[1]
 
 
@@ -89,25 +82,13 @@ class LineStrip(Strip):
     def render(self, console: Console) -> str:
         """Return the terminal sequences."""
         if self._render_cache is None:
-            self._render_cache = _rendered(self._line, _begins(self._segments_of, console))
+            self._render_cache = line_sequences(self._line, _begins(self._segments_of, console))
         return self._render_cache
 
 
 def _begins(segments: Segments, console: Console) -> Mapping[Role, str]:
     system = console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001  as Strip.render
-    return segments.begins(system, Strip.render_ansi)
-
-
-def _rendered(line: Line, begins: Mapping[Role, str]) -> str:
-    pieces: list[str] = []
-    before: Role | None = None
-    for text, role in line:
-        if role is not before:
-            before = role
-            pieces.append(begins[role])
-        pieces.append(text)
-    pieces.append("\x1b[0m")
-    return "".join(pieces)
+    return segments.begins(system)
 
 
 class LinePane(Widget):
@@ -127,6 +108,8 @@ class LinePane(Widget):
         self._segments: Segments | None = None
         self._strips: dict[int, Strip] = {}
         self._strips_width = -1
+        self._full: set[int] = set()
+        """Rows whose lines are exactly as wide as the pane, as far as known."""
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -138,6 +121,7 @@ class LinePane(Widget):
         before, self._lines = self._lines, tuple(lines)
         if before == self._lines:
             return
+        self._full.clear()
         if len(before) != len(self._lines):
             self._strips.clear()
             self.styles.height = len(self._lines)
@@ -165,9 +149,14 @@ class LinePane(Widget):
             if old == new:
                 continue
             self._strips.pop(y, None)
-            if _cells(old) == _cells(new) == width:
+            was_full = y in self._full or _cells(old) == width
+            if _cells(new) == width:
+                self._full.add(y)
+            else:
+                self._full.discard(y)
+            if was_full and y in self._full:
                 x, spans = _changed_part(old, new)
-                drawn = _rendered(spans, begins)
+                drawn = line_sequences(spans, begins)
             else:
                 x, drawn = 0, self._strip(y, width).render(console)
             pieces.append(f"\x1b[{top + y + 1};{left + x + 1}H{drawn}")
@@ -215,6 +204,7 @@ class LinePane(Widget):
         if self._segments is None or self._strips_width != width:
             self._segments = self._shared_segments()
             self._strips.clear()
+            self._full.clear()
             self._strips_width = width
         return self._segments
 

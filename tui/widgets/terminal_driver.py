@@ -1,15 +1,11 @@
 """Textual's terminal driver, but asleep while no key is pressed, and aware of the terminal's background.
 
 Textual's own driver checks ten times a second whether to end, a fifth of the CPU time of an idle neuron-top.
-
-Whether the terminal is dark or light is known from its environment, and from its answer to OSC 11. Nothing waits for
-that answer: it is filtered out of the input whenever it arrives, so that it is never mistaken for keys.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -24,24 +20,16 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from neurontools.base.text import is_utf8
+from neurontools.tui.widgets.background import BackgroundAnswers
 from neurontools.tui.widgets.lines import ascii_only
+from neurontools.tui.widgets.start_screen import ENTER_SCREEN, StartScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from queue import Queue
 
     from textual.app import App
     from textual.message import Message
-
-QUESTION = "\x1b]11;?\x1b\\"
-"""Asks a terminal for the colour of its background."""
-
-_ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,64})(?:\x07|\x1b\\)")
-# An incomplete answer. Two characters alone may also be a key, alt+].
-_BEGUN = re.compile(r"\x1b\]1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?\Z")
-_CHANNEL = re.compile(r"[0-9a-fA-F]{1,4}")
-_HALF = 0.5
-_LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
 
 _ESCAPE = "\x1b"
 _PASTE_BEGINS, _PASTE_ENDS = "\x1b[200~", "\x1b[201~"
@@ -60,6 +48,9 @@ _ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # certainly longer than the parser wa
 class AdaptiveApp:
     """An app that adapts to the terminal's background and character set."""
 
+    start_screen: StartScreen | None = None
+    """What has the terminal until the app runs."""
+
     @property
     def is_ascii(self) -> bool:
         """Whether only ASCII is drawn."""
@@ -72,58 +63,6 @@ class AdaptiveApp:
     def set_background(self, dark: bool) -> None:
         """Take the terminal's answer."""
         raise NotImplementedError
-
-
-class BackgroundAnswers:
-    """Filters background answers out of a terminal's input.
-
-    Args:
-        on_answer: called with whether the background is dark.
-    """
-
-    def __init__(self, on_answer: Callable[[bool], None]) -> None:
-        self._on_answer = on_answer
-        self._held = ""
-
-    def rest_of(self, text: str) -> str:
-        """Return the input without answers; an incomplete answer is kept until the next call."""
-        if self._held:
-            text, self._held = self._held + text, ""
-        if "\x1b]1" not in text:
-            return text
-        text = _ANSWER.sub(self._take, text)
-        begun = _BEGUN.search(text)
-        if begun is None:
-            return text
-        self._held = begun.group()
-        return text[: begun.start()]
-
-    def _take(self, answer: re.Match[str]) -> str:
-        dark = is_dark(answer.group(1))
-        if dark is not None:
-            self._on_answer(dark)
-        return ""
-
-
-def is_dark(colour: str) -> bool | None:
-    """Return whether an X11 colour (`rgb:ffff/ffff/ffff`) is dark, None if it is not a valid colour."""
-    kind, _, values = colour.partition(":")
-    channels = values.split("/")[:3]
-    if kind not in {"rgb", "rgba"} or len(channels) < 3 or not all(map(_CHANNEL.fullmatch, channels)):
-        return None
-    red, green, blue = (int(text, 16) / (16 ** len(text) - 1) for text in channels)
-    brightness: float = 0.299 * red + 0.587 * green + 0.114 * blue
-    return brightness < _HALF
-
-
-def hinted_dark(environment: Mapping[str, str]) -> bool:
-    """Return whether COLORFGBG (`foreground;background`, ANSI colour numbers) means dark; dark if it is not set."""
-    return environment.get("COLORFGBG", "").rpartition(";")[2] not in _LIGHT_ANSI
-
-
-def may_be_asked(environment: Mapping[str, str]) -> bool:
-    """Return whether a terminal understands or ignores the query; old Linux consoles print part of it."""
-    return environment.get("TERM", "") not in {"", "dumb", "linux"}
 
 
 class TerminalInput:
@@ -189,6 +128,7 @@ class TerminalDriver(LinuxDriver):
         self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
+        self._start = app.start_screen if isinstance(app, AdaptiveApp) and app.start_screen else StartScreen()
         for number in _ENDING:
             self._loop.add_signal_handler(number, app.exit, 128 + number)
 
@@ -199,6 +139,8 @@ class TerminalDriver(LinuxDriver):
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         # An escape key and the start of a sequence look the same until some time has passed.
         patience_s: float | None = _ESCAPE_S
+        for message in typed.feed(answers.rest_of(decode(self._start.take_typed()))):
+            self.process_message(message)
         while not self.exit_event.is_set():
             ready = select([self.fileno, self._ending.fileno()], [], [], patience_s)[0]
             if self.fileno in ready:
@@ -224,11 +166,18 @@ class TerminalDriver(LinuxDriver):
         self._is_started = self._writer_thread is not before  # in the background it waits instead
         if not self._is_started:
             return
+        if settings := self._start.hand_over():
+            self.attrs_before = settings
         self._waiting.maxsize = (
             0  # drawing must not block when the terminal does; `is_behind` keeps the queue short
         )
         if isinstance(self._app, AdaptiveApp):
             self._app.ask_background()
+
+    def write(self, data: str) -> None:
+        """Write, but do not enter a screen that has its first frame: terminals would empty it."""
+        if data != ENTER_SCREEN or not self._start.is_drawn:
+            super().write(data)
 
     @property
     def is_started(self) -> bool:

@@ -7,7 +7,6 @@ from functools import cache, cached_property
 
 from msgspec import Struct
 from rich.style import Style
-from textual.color import Color
 
 from neurontools.tui.names import AUTO, COLORBLIND, SIXTEEN, TEXTUAL_THEMES
 from neurontools.tui.widgets.lines import HEAT, Role
@@ -161,6 +160,12 @@ class Theme(Struct, frozen=True, dict=True):
         """The style of every role, made when it is first needed."""
         return _styles(self.colours) if self.colours else _PLAIN_STYLES
 
+    @property
+    def backed_styles(self) -> Mapping[Role, Style]:
+        """The style of every role on the theme's background, as a whole screen shows it."""
+        background = Style(color="default", bgcolor=self.colours.get("background", "default"))
+        return {role: background + style for role, style in self.styles.items()}
+
 
 def _styles(colours: Mapping[str, str]) -> dict[Role, Style]:
     return {**_classic_styles(colours), **_modern_styles(colours)}
@@ -276,6 +281,7 @@ def meaning_of(name: str) -> str:
 
 @cache
 def _textual_theme(name: str) -> Theme:
+    from textual.color import Color
     from textual.theme import BUILTIN_THEMES
 
     theme = BUILTIN_THEMES[name]

@@ -10,8 +10,8 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 
 from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES, shown_key
+from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.terminal_driver import hinted_dark
 from neurontools.tui.widgets.theme import DEFAULT_THEME, MONOCHROME, THEMES, meaning_of, theme_for
 
 if TYPE_CHECKING:

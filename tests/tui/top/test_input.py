@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual import events
 
-from neurontools.tui.widgets.terminal_driver import QUESTION, TerminalInput
+from neurontools.tui.widgets.background import QUESTION
+from neurontools.tui.widgets.terminal_driver import TerminalInput
 
 if TYPE_CHECKING:
     from textual.message import Message

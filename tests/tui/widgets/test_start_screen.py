@@ -1,0 +1,116 @@
+"""The terminal before Textual has it: a frame, early keys, the background, and a terminal that is always restored."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sys
+import termios
+from typing import TYPE_CHECKING
+
+import pytest
+
+from neurontools.tui.widgets.background import QUESTION
+from neurontools.tui.widgets.start_screen import ENTER_SCREEN, LEAVE_SCREEN, StartScreen
+from tests.tui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAITING = """
+import signal
+from neurontools.tui.widgets.start_screen import StartScreen
+with StartScreen() as screen:
+    assert screen.open()
+    screen.draw("first frame")
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def master(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal's other end; this process has the terminal."""
+    ours, theirs = pty.openpty()
+    with open(theirs, "r+b", buffering=0) as stream:
+        monkeypatch.setattr(sys, "__stdin__", stream)
+        monkeypatch.setattr(sys, "__stderr__", stream)
+        yield ours
+    os.close(ours)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_before_textual_runs_restores_the_terminal(number: signal.Signals) -> None:
+    shown = Terminal("-P", "-c", WAITING, program="python")
+    shown.read_until("first frame")
+    shown.process.send_signal(number)
+    assert shown.exit_code() == 128 + number
+    assert shown.is_restored()
+    shown.close()
+
+
+def test_what_is_typed_early_is_not_echoed_and_stays(master: int) -> None:
+    with StartScreen() as screen:
+        assert screen.open()
+        os.write(master, b"\x03q\r")
+        screen.draw("first frame")
+        drawn = os.read(master, 4096)
+        assert drawn.startswith(ENTER_SCREEN.encode())
+        assert drawn.endswith(b"first frame")
+        assert screen.hand_over() is not None
+        assert not screen.is_drawn
+        assert os.read(sys.__stdin__.fileno(), 16) == b"\x03q\r"  # type: ignore[union-attr]
+    os.write(master, b"x")
+    assert LEAVE_SCREEN.encode() not in drawn
+    assert not termios.tcgetattr(master)[3] & termios.ECHO
+
+
+def test_a_terminal_without_a_frame_leaves_no_screen(master: int) -> None:
+    before = termios.tcgetattr(master)
+    handlers = signal.getsignal(signal.SIGTERM)
+    with StartScreen() as screen:
+        assert screen.open()
+        assert termios.tcgetattr(master) != before
+    assert termios.tcgetattr(master) == before
+    assert signal.getsignal(signal.SIGTERM) is handlers
+    os.set_blocking(master, False)
+    with pytest.raises(BlockingIOError):
+        os.read(master, 16)
+
+
+@pytest.mark.parametrize(("colour", "dark"), [("rgb:ffff/ffff/ffff", False), ("rgb:0/0/0", True)])
+def test_the_answer_about_the_background_is_read_and_kept_for_textual(
+    master: int, colour: str, dark: bool
+) -> None:
+    typed = f"a\x1b]11;{colour}\x1b\\b".encode()
+    with StartScreen() as screen:
+        assert screen.open()
+        screen.ask_background()
+        assert os.read(master, 64) == QUESTION.encode()
+        os.write(master, typed)
+        screen.wait_for_background(10)
+        assert screen.is_dark is dark
+        assert screen.take_typed() == typed
+        assert screen.take_typed() == b""
+
+
+def test_nobody_waits_for_a_terminal_that_does_not_answer_or_accepts_nothing(master: int) -> None:
+    with StartScreen() as screen:
+        assert screen.open()
+        screen.wait_for_background(0)
+        assert screen.is_dark is None
+        screen.draw("x" * (1 << 20))
+        assert screen.is_drawn
+    assert os.read(master, 16).startswith(ENTER_SCREEN.encode())
+
+
+def test_in_the_background_the_terminal_is_left_alone(master: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = termios.tcgetattr(master)
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+    with StartScreen() as screen:
+        assert not screen.open()
+        assert termios.tcgetattr(master) == before
+    monkeypatch.undo()
+    with StartScreen() as screen:
+        monkeypatch.setattr(os, "ttyname", lambda _: "/nonexistent/terminal")
+        assert not screen.open()
