@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FLAGS = ("-O0", "-g3")
 # gdb takes many seconds to read the symbols of torch. It reads none until the kernel's library is loaded, then those
-# that a backtrace needs. A second `run` reads all.
+# that a backtrace needs. A second `run` reads all (second_run.gdb).
 _STOP_AT_LIBRARY = (
     "set breakpoint pending on",
     "set pagination off",
@@ -29,6 +29,7 @@ _STOP_AT_LIBRARY = (
     "run",
     *(f"sharedlibrary {name}" for name in ("neuron-customop-", "libpython", "_ctypes", "libffi", "libc[.]")),
 )
+_SECOND_RUN = Path(__file__).with_name("src") / "second_run.gdb"
 _MAIN = "from neurontools.commands.customop import main; raise SystemExit(main())"
 
 
@@ -66,7 +67,7 @@ def debugger_for(
     words = [gdb, "-q", *(("-batch",) if batch else ())]
     for setting in ("set debuginfod enabled off", "set auto-load python-scripts off"):
         words += ["-iex", setting]  # no questions and warnings about Python's own symbols
-    at_kernel = (f"break {kernel}", "continue", "set auto-solib-add on")
+    at_kernel = (f"break {kernel}", "continue", f"source {_SECOND_RUN}")
     for command in (*_STOP_AT_LIBRARY, *at_kernel, *commands, "set pagination on"):
         words += ["-ex", command]
     words += ["--args", sys.executable, "-c", _MAIN, "run", str(library), *run]
