@@ -46,7 +46,6 @@ Tool = Callable[..., subprocess.CompletedProcess[str]]
 
 _SHARED = Path(tempfile.gettempdir()) / f"neurontools-test-cache-{os.getuid()}"
 _SHARED_S = 86400.0
-_IGNORED_AT_START = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # the fixture home removes them
 NO_TORCH = importlib.util.find_spec("torch") is None
 NEEDS_TORCH = re.compile(r"No module named 'torch'|torch is not installed|neurontools\[torch\]")
 
@@ -186,6 +185,8 @@ def tool(installed_tool: Tool, loaded_commands: LoadedPython) -> Tool:
     `installed_tool`.
     """
 
+    from tests.loaded_python import variables_of_python
+
     def run(
         name: str,
         *arguments: str,
@@ -194,7 +195,7 @@ def tool(installed_tool: Tool, loaded_commands: LoadedPython) -> Tool:
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
         environ = os.environ if env is None else env
-        if _read_at_start(environ) != _READ_AT_START:
+        if variables_of_python(environ) != loaded_commands.variables:
             return installed_tool(name, *arguments, cwd=cwd, env=env, timeout=timeout)
         return loaded_commands.run([_script(name), *arguments], cwd or Path.cwd(), environ, timeout)
 
@@ -202,41 +203,58 @@ def tool(installed_tool: Tool, loaded_commands: LoadedPython) -> Tool:
 
 
 @pytest.fixture(scope="session")
-def loaded_commands() -> Iterator[LoadedPython]:
+def loaded_commands(loaded_daemon: LoadedPython) -> Iterator[LoadedPython]:
     """A process that has imported the modules of the commands."""
     from tests.loaded_python import LoadedPython
 
-    python = LoadedPython("import tests.loaded_commands")
+    python = LoadedPython(
+        "from tests import loaded_daemon, loaded_modules\n"
+        "loaded_modules.load(loaded_modules.COMMANDS)\n"
+        f"loaded_daemon.start_copies({loaded_daemon.address!r}, {loaded_daemon.variables!r})"
+    )
     yield python
     python.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_daemon() -> Iterator[LoadedPython]:
+    """A process that has imported neurond's modules: daemons that this process and `tool` start are copies of it."""
+    from tests.loaded_daemon import PREAMBLE, start_copies
+    from tests.loaded_python import LoadedPython
+
+    python = LoadedPython(PREAMBLE)
+    start_copies(python.address, python.variables)
+    yield python
+    python.close()
+
+
+@pytest.fixture
+def new_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons start as they do for users: in a new Python. For tests of the daemon's own process."""
+    from neurontools.machine import launch
+    from tests.loaded_daemon import start_new_process
+
+    monkeypatch.setattr(launch, "_start_process", start_new_process)
 
 
 def _script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a new Python reads."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if name.startswith(("PYTHON", "LC_", "LANG", "TZ")) and name not in _IGNORED_AT_START
-    }
-
-
 @pytest.fixture(scope="session")
 def torch_python() -> Iterator[str]:
-    """A program to run in place of python: it has torch loaded. See tests/loaded_python.py for what differs."""
+    """A program to run in place of python: it has torch and our modules loaded. See tests/loaded_python.py."""
     from tests.loaded_python import LoadedPython
 
     if NO_TORCH:
         pytest.skip("torch is not installed")
-    python = LoadedPython("import torch, torch._dynamo")
+    python = LoadedPython(
+        "import torch, torch._dynamo\n"
+        "from tests import loaded_modules\n"
+        "loaded_modules.load(loaded_modules.PROGRAMS)"
+    )
     yield python.executable
     python.close()
-
-
-_READ_AT_START = _read_at_start(os.environ)
 
 
 @cache

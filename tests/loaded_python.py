@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HERE = Path(__file__).parent
+_IGNORED_AT_START = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # the fixture home removes them
 EXECUTABLE = """#!{python} -IS
 import sys
 sys.path.insert(0, {directory!r})
@@ -27,24 +28,36 @@ loaded_python_client.main({address!r})
 """
 
 
+def variables_of_python(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a new Python reads."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(("PYTHON", "LC_", "LANG", "TZ")) and name not in _IGNORED_AT_START
+    }
+
+
 class LoadedPython:
     """Starts the process that executes `preamble` and is copied from then on; `close` ends it and its copies.
 
     Attributes:
+        address: socket of the process.
+        variables: those that Python read when the process started.
         executable: a program to use in place of python, with its options -c, -m, -u and -W. It sends its arguments,
             environment and files to the process, passes signals on to the copy, and ends as that does.
     """
 
     def __init__(self, preamble: str) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="nt-python-", dir="/tmp")
-        self._address = f"{self._directory.name}/socket"
+        self.address = f"{self._directory.name}/socket"
+        self.variables = variables_of_python(os.environ)
         self.executable = f"{self._directory.name}/python"
-        program = EXECUTABLE.format(python=sys.executable, directory=str(HERE), address=self._address)
+        program = EXECUTABLE.format(python=sys.executable, directory=str(HERE), address=self.address)
         Path(self.executable).write_text(program)
         Path(self.executable).chmod(0o700)
         # -P: the checkout comes last, as in this process. No threads: copies would not have them.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(HERE / "loaded_python_server.py"), self._address, preamble],
+            [sys.executable, "-P", str(HERE / "loaded_python_server.py"), self.address, preamble],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -71,7 +84,7 @@ class LoadedPython:
         ):
             files = [file.fileno() for file in (none, out, err)]
             code = loaded_python_client.run(
-                self._address, arguments, str(directory), environ, files, timeout_s=timeout_s
+                self.address, arguments, str(directory), environ, files, timeout_s=timeout_s
             )
             out.seek(0)
             err.seek(0)

@@ -29,7 +29,7 @@ def run(
         arguments: what python would be given.
         directory: the program's current directory.
         environ: the program's environment.
-        files: the program's standard input, output and error.
+        files: the program's standard input, output and error, then those that it has as 3 and so on.
         on_start: called with the program's process id.
         timeout_s: how long the program may run; it is killed then.
 

@@ -81,8 +81,8 @@ def report_ended(waiting: dict[int, socket.socket]) -> list[socket.socket]:
 
 
 def receive(client: socket.socket) -> tuple[list[object], list[int]]:
-    """Return arguments, directory and environment of a request, and its files 0, 1 and 2."""
-    size, files, _, _ = socket.recv_fds(client, 4, 3)
+    """Return arguments, directory and environment of a request, and its files 0, 1, 2 and so on."""
+    size, files, _, _ = socket.recv_fds(client, 4, 8)
     with client.makefile("rb") as stream:
         return json.loads(stream.read(int.from_bytes(size, "little"))), files
 

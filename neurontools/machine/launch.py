@@ -36,6 +36,7 @@ from neurontools.machine.sharing import denied_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import BinaryIO
 
 __all__ = ["DaemonInfo", "StartOptions", "ensure_running", "list_machines", "restart", "start", "stop"]
 
@@ -282,31 +283,36 @@ def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> Daemon
 
 
 def _spawn(options: StartOptions) -> DaemonInfo:
-    import subprocess
-
     read_fd, write_fd = os.pipe()
     log = MachineDirectory(options.machine).log
     try:
         with open(
             os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab"
         ) as log_file:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, write_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
-                pass_fds=(write_fd,),
-                start_new_session=True,
-                env=_environment(),
-            )
+            _start_process(options, write_fd, log_file)
         os.close(write_fd)
         write_fd = -1
-        child.wait()
         return _handshake(read_fd, options.machine, log)
     finally:
         os.close(read_fd)
         if write_fd >= 0:
             os.close(write_fd)
+
+
+def _start_process(options: StartOptions, ready_fd: int, log_file: BinaryIO) -> None:
+    """Start the daemon's process in a session of its own, and return when it has detached itself."""
+    import subprocess
+
+    subprocess.run(
+        [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, ready_fd)],
+        stdin=subprocess.DEVNULL,
+        stdout=log_file,
+        stderr=log_file,
+        pass_fds=(ready_fd,),
+        start_new_session=True,
+        env=_environment(),
+        check=False,
+    )
 
 
 def _environment() -> dict[str, str]:

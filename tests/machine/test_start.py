@@ -138,6 +138,7 @@ def test_two_starters_at_once_make_one_daemon() -> None:
     assert len(launch.list_machines()) == 1
 
 
+@pytest.mark.usefixtures("new_daemons")
 def test_a_daemon_leaves_its_starter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     pid = start().pid
@@ -153,6 +154,7 @@ def test_a_relative_runtime_directory_stays_where_it_is(monkeypatch: pytest.Monk
     assert start().socket == str(home / "run/default/neurond.sock")
 
 
+@pytest.mark.usefixtures("new_daemons")
 def test_a_daemon_is_small_and_sleeps_without_requests(daemon: DaemonInfo, wait_until: Wait) -> None:
     status = status_of(daemon.pid)
     assert int(status["VmRSS"].split()[0]) < 30 * 1024
@@ -170,6 +172,7 @@ def test_a_daemon_is_small_and_sleeps_without_requests(daemon: DaemonInfo, wait_
     assert wakeups() == before
 
 
+@pytest.mark.usefixtures("new_daemons")
 def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
     code = "import sys, neurontools.machine.daemon.process; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
