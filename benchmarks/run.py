@@ -24,6 +24,7 @@ BENCHMARKS = (
     "snapshot",
     "machine",
     "mlp_steps",
+    "native",
     "workers",
     "hierarchical_sgd",
     "cache",

@@ -87,8 +87,9 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch.compile with the backend `neuron` instead of inductor as its default, which lacks the device.
+    """Return torch.compile with the backend `neuron` as its default, instead of inductor, which lacks the device.
 
+    A graph of that backend has fixed shapes: TorchDynamo must not replace the second shape that it meets by a symbol.
     Source: AWS Neuron documentation, "torch.compile backend reference".
     """
 
@@ -100,6 +101,8 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
 
         if get_default_backend() == "inductor":
             kwargs.setdefault("backend", NEURON)
+        if kwargs.get("backend") == NEURON and kwargs.get("dynamic") is None:
+            kwargs["dynamic"] = False
         return compile_model(*args, **kwargs)
 
     return compile_for_device

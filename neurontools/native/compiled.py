@@ -1,25 +1,25 @@
 """The backend `neuron` of torch.compile: each graph of TorchDynamo becomes one graph of the device.
 
-AOTAutograd splits training into a forward and a backward graph. A graph records its operators when it runs, so that it
-reaches the compiler, the cache and the tools like any recorded graph.
+AOTAutograd splits training into a forward and a backward graph. A graph records its operators when it runs first, so
+that it reaches the compiler, the cache and the tools like any recorded graph. Later calls execute its program.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch._dynamo.config
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
+from neurontools.errors import NeuronToolsError
 from neurontools.native.activation import is_active
+from neurontools.native.graph_checks import add_source, check_graph, is_repeatable, needs_autograd
 from neurontools.native.selection import NEURON
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.graph_limits import OneGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 _INPUTS = "inputs of torch.compile(backend='neuron')"
 _GRAPH = "torch.compile(backend='neuron')"
 _NO_COPIES = "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"
+_CPU = torch.device("cpu")
 _log = logging.getLogger("neurontools.native")
-
-# A graph has fixed shapes: TorchDynamo must not replace the second shape that it meets by a symbol.
-torch._dynamo.config.automatic_dynamic_shapes = False  # noqa: SLF001
 
 
 def neuron(
@@ -47,72 +45,83 @@ def neuron(
         options: none are documented; a dict is ignored with a warning.
 
     Raises:
-        DeviceError: this process has no device `neuron`, or a shape is symbolic.
+        DeviceError: this process has no device `neuron`, or the device cannot run the graph.
     """
     if not is_active():
         raise DeviceError(
             "torch.compile(backend='neuron') needs the device neuron in this process",
             "start the program with neuron-run, or set NEURONTOOLS_DEVICE=neuron",
         )
-    if any(isinstance(value, torch.SymInt) for value in inputs) or any(map(_has_symbols, inputs)):
-        raise DeviceError(
-            "torch.compile(backend='neuron') does not support dynamic=True",
-            "leave dynamic out: each shape gets a graph of its own",
-        )
+    check_graph(model, inputs)
     for name, value in (("mode", mode), ("options", options)):
-        if value:
+        if value and value != "default":
             _log.warning("torch.compile(backend='neuron') ignores %s=%r", name, value)
-    compiled: Runner = aot_autograd(fw_compiler=_compile)(model, inputs)
+    if not needs_autograd(model, inputs):
+        run = _compile(model, inputs)
+        return lambda *args: run(list(args))
+    compiled: Runner = aot_autograd(fw_compiler=_compile, keep_inference_input_mutations=True)(model, inputs)
     return compiled
 
 
-def _has_symbols(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape)
-
-
 def _compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
-    """Return a function that runs a graph of AOTAutograd as one execution on the device."""
-    on_host = [
-        position
-        for position, value in enumerate(inputs)
-        if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim()
-    ]
+    """Return a function that runs a graph as one execution on the device; it takes a list, which it clears."""
+    tensors = {position: value for position, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    on_host = [position for position, value in tensors.items() if value.device == _CPU]
+    if not any(value.device != _CPU or value.dim() for value in tensors.values()):
+        on_host = []  # numbers of the CPU alone stay there
     if on_host:
         _move_constants(graph)
+    owned = _own_tensors(graph)
+    run = api.engine().as_graph(
+        lambda *args: graph(*args[: len(inputs)]), _INPUTS, _GRAPH, repeatable=is_repeatable(graph)
+    )
 
-    def run(*args: Any) -> Any:
-        engine = api.engine()
-        if on_host:
-            args = _uploaded(args, on_host)
-        engine.sync(cause=_INPUTS)
-        eager, fusion = engine.eager, engine.set_fusion(OneGraph())
-        engine.set_eager(False)
+    def run_boxed(args: list[Any]) -> Any:
+        moved = _copied(args, on_host) if on_host else tuple(args)
+        before = [_version(moved[position]) for position in on_host]
         try:
-            return graph(*args)
-        finally:
-            engine.sync(cause=_GRAPH)
-            engine.set_eager(eager)
-            engine.set_fusion(fusion)
+            results = run((*moved, *owned))
+        except NeuronToolsError as error:
+            add_source(error, graph)
+            raise
+        for position, version in zip(on_host, before, strict=True):
+            if _version(moved[position]) != version:
+                args[position].copy_(moved[position])
+        args.clear()
+        return results
 
-    return make_boxed_func(run)  # type: ignore[no-any-return]
+    run_boxed._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's mark: it may clear the list
+    return run_boxed
 
 
-def _uploaded(args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
-    if os.environ.get(_NO_COPIES) == "1":
+def _copied(args: Sequence[Any], on_host: Sequence[int]) -> tuple[Any, ...]:
+    """Return the inputs of a graph with copies on the device of those that are on the CPU."""
+    refused = next((position for position in on_host if args[position].dim()), None)
+    if refused is not None and os.environ.get(_NO_COPIES) == "1":
         raise DeviceError(
-            f"Input tensor at index {positions[0]} is on cpu device",
-            f"move it to {NEURON}, or unset {_NO_COPIES}",
+            f"Input tensor at index {refused} is on cpu device", f"move it to {NEURON}, or unset {_NO_COPIES}"
         )
     moved = list(args)
-    for position in positions:
+    for position in on_host:
         moved[position] = args[position].to(NEURON)
     return tuple(moved)
 
 
+def _own_tensors(graph: torch.fx.GraphModule) -> tuple[torch.Tensor, ...]:
+    """Return the tensors on the device that a graph holds itself, such as the parameters of an optimizer."""
+    names = dict.fromkeys(str(node.target) for node in graph.graph.nodes if node.op == "get_attr")
+    values = (attrgetter(name)(graph) for name in names)
+    return tuple(value for value in values if isinstance(value, torch.Tensor) and value.device.type == NEURON)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001
+
+
 def _move_constants(graph: torch.fx.GraphModule) -> None:
     """Let a graph make its tensors on the device, as its inputs are moved there."""
-    cpu, device = torch.device("cpu"), torch.device(NEURON)
+    device = torch.device(NEURON)
     for node in graph.graph.nodes:
-        if node.kwargs.get("device") == cpu:
+        if node.kwargs.get("device") in {_CPU, "cpu"}:
             node.kwargs = {**node.kwargs, "device": device}
     graph.recompile()

@@ -20,6 +20,7 @@ import torch
 
 from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.xla.debugging.compile_log import NOT_USERS
+from neurontools.xla.debugging.graph_lines import origin_of
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -113,6 +114,8 @@ class CallSites:
                     source = f"{code.co_filename}:{frame.f_lineno}"
                     if layer:
                         break
+                elif (found := origin_of(frame, frame.f_lineno))[0]:
+                    return found
                 elif code is _OPTIMIZER_STEP and not layer:
                     layer = f"{type(frame.f_locals['args'][0]).__name__}.step"
             frame = frame.f_back

@@ -34,6 +34,11 @@ def operators_of(libraries: Iterable[str]) -> frozenset[str]:
     return frozenset(name for library in _loaded() if library.code in codes for name in library.ops)
 
 
+def is_custom_operator(name: str) -> bool:
+    """Return whether a loaded library defines an operator, given as my_ops::relu."""
+    return any(name in library.ops for library in _loaded())
+
+
 def qualified_name(op: str) -> str:
     """Return my_ops::relu for `my_ops.relu.default`."""
     return op.rpartition(".")[0].replace(".", "::")

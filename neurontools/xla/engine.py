@@ -167,6 +167,18 @@ class DeviceEngine(TensorStores, Protocol):
             DeviceError: the function needs a value while it is recorded.
         """
 
+    def as_graph(
+        self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
+    ) -> Callable[[Sequence[Any]], Any]:
+        """Return a function that takes the arguments of another one as a list, and runs it as one graph.
+
+        Args:
+            function: takes tensors, and returns a list or tuple of tensors.
+            before: why an open recording ends when it is called.
+            cause: why its graph ends.
+            repeatable: whether its operators follow from the layouts of its arguments: then it is not called again.
+        """
+
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""
 

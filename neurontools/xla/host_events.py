@@ -26,7 +26,7 @@ from neurontools.xla.geometry import layout_geometry
 from neurontools.xla.program import EAGER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from neurontools.compiler.graph import Graph, Node
@@ -44,6 +44,10 @@ _loaders_watched = False
 class _Buffer(Protocol):
     layout_id: int
     nbytes: int
+
+
+class _Buffers(Protocol):
+    def __getitem__(self, slot: int, /) -> _Buffer: ...
 
 
 class Observed:
@@ -145,9 +149,7 @@ def report_buffer(nc: int, buffer: _Buffer) -> None:
     report_allocation(nc, buffer, buffer.nbytes, name, event_source())
 
 
-def report_results(
-    nc: int, program: Program, slots: Sequence[_Buffer], calls: Callable[[], tuple[Node, ...]]
-) -> None:
+def report_results(nc: int, program: Program, slots: _Buffers, calls: Callable[[], tuple[Node, ...]]) -> None:
     """Report the memory of what an execution returns, with the operators and lines that make it.
 
     `calls` returns the recorded operators: the graph in a NEFF of the compile cache may have older lines.

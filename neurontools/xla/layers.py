@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neurontools.xla import fallback
 from neurontools.xla.operators import operator_of
@@ -126,10 +127,11 @@ def _choice(
     situation = (signature, dropout_p > 0, is_causal, scale is None, enable_gqa, torch.is_grad_enabled())
     choice = _choices.get(situation)
     if choice is None:
-        hosts = [None if t is None else _like(t) for t in tensors]
-        choice = _choices[situation] = torch._fused_sdp_choice(
-            hosts[0], hosts[1], hosts[2], hosts[3], dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        with _disable_current_modes():  # those with which torch.compile traces
+            hosts = [None if t is None else _like(t) for t in tensors]
+            choice = _choices[situation] = torch._fused_sdp_choice(
+                *hosts, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
     return choice
 
 

@@ -16,6 +16,7 @@ from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import CurrentDevice
 from neurontools.xla.function_recording import record_function
+from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
@@ -175,6 +176,12 @@ class PythonEngine:
     ) -> RecordedFunction | None:
         """Record a function on a device, see `DeviceEngine.record_function`."""
         return record_function(self.recorder(index), function, arguments, weights)
+
+    def as_graph(
+        self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
+    ) -> Callable[[Sequence[Any]], Any]:
+        """Return a function that runs another one as one graph, see `DeviceEngine.as_graph`."""
+        return GraphFunction(self, function, before, cause, repeatable=repeatable)
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""

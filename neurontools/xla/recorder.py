@@ -8,10 +8,8 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
-import time
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,6 @@ from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
 from neurontools.xla.call_capture import Call, fast_result, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
-from neurontools.xla.custom_op_graph import in_machine_memory
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
@@ -33,10 +30,11 @@ from neurontools.xla.execution import host_execution, last_use_of_slots, run_cal
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
-from neurontools.xla.host_events import observed_cut, report_buffer, report_results
+from neurontools.xla.host_events import observed_cut, report_buffer
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
+from neurontools.xla.program_run import ProgramRunner
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
@@ -65,6 +63,8 @@ class Recorder:
         make: creates an empty contiguous handle.
         host: what device contents may take of this computer's memory, shared by all devices.
         stores: all devices of the engine.
+
+    `transfers` counts what passes between device and host outside graphs; `executed` is the newest program.
     """
 
     def __init__(
@@ -87,10 +87,12 @@ class Recorder:
         self.fuse(OneGraph())
         self.eager = False
         self.created = self.destroyed = 0
+        self.transfers = 0
+        self.executed: Program | None = None
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
-        self._accelerator = accelerator
-        self._stores = stores
+        self.runner = ProgramRunner(index, accelerator, self.account, self.generator)
+        self.stores = stores
         self._known_nodes = 0
         self._observers = execution_observers(index)
 
@@ -152,6 +154,7 @@ class Recorder:
 
     def adopt(self, host: torch.Tensor) -> torch.Tensor:
         """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
+        self.transfers += 1
         nbytes = host.untyped_storage().nbytes()
         geometry = geometry_of(host)
         handle = self.make(geometry[1], geometry[0])
@@ -211,6 +214,7 @@ class Recorder:
         """Return the host view of a device tensor, after a sync if its value is still only recorded."""
         buffer = buffer_of(tensor)
         with self.lock:
+            self.transfers += 1
             if buffer.epoch is self.epoch:
                 self.sync(cause)
             geometry = geometry_of(tensor)
@@ -219,6 +223,7 @@ class Recorder:
 
     def replace(self, tensor: torch.Tensor, host: torch.Tensor) -> bool:
         """Replace the contents of a device tensor, if nothing is recorded on it and it views all of its storage."""
+        self.transfers += 1
         buffer = buffer_of(tensor)
         geometry = geometry_of(tensor)
         if buffer.epoch is self.epoch or layout_geometry(buffer.layout_id) != geometry:
@@ -282,7 +287,7 @@ class Recorder:
             call.read()
         except UnstorableError:
             self.rollback()
-            return fallback.run_on_cpu(self._stores, operator, *call_arguments(operator, values))
+            return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
         bound = len(self.slots) - self.node.slots
         outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
@@ -407,6 +412,30 @@ class Recorder:
             finally:
                 self.reset()
 
+    def fold_constant(self) -> bool:
+        """Fill the result of a recording that is one `ones_like`, and return whether it was.
+
+        That is the gradient of a loss, with which the backward pass of a compiled loss starts: not worth an execution.
+        """
+        node = self.node
+        if node.depth != 1 or node.operator is None or node.operator.graph_name != "aten.ones_like.default":
+            return False
+        for slot in node.visible():
+            buffer = self.slots[slot]
+            dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
+            self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype).fill_(1))
+            buffer.epoch = NEVER
+        self.reset()
+        return True
+
+    def note_execution(self, program: Program, slots: int, cause: str) -> None:
+        """Count the tensors of a program with that many slots, and show it to debugging tools."""
+        if self._observers and cause != EAGER:
+            for observe in self._observers:
+                observe(program.loaded, cause)
+        self.created += slots - len(program.inputs)
+        self.destroyed += slots - len(program.inputs) - len(program.fresh)  # which no tensor refers to
+
     def reset(self) -> None:
         """Drop what is recorded; values that it would have computed are lost."""
         self.node = new_root() if self.eager else self.root  # an unknown operator runs at once
@@ -443,51 +472,6 @@ class Recorder:
             program = node.programs[live] = self.programs.build(node.trace(), live, cause)
         else:
             metrics.count("CachedCompile")
-        if self._observers and cause != EAGER:
-            for observe in self._observers:
-                observe(program.loaded, cause)
-        self.created += node.slots - len(program.inputs)
-        self.destroyed += node.slots - len(program.inputs) - len(program.fresh)  # which no tensor refers to
-        try:
-            if program.fresh_bytes:
-                self.account.charge(program.fresh_bytes)
-            for slot in program.fresh:
-                slots[slot].mark_charged()
-            if observers:
-                report_results(self.index, program, slots, self.calls)
-            start_ns = time.perf_counter_ns()
-            if program.loaded.extracted:
-                self._blank(live)
-            elif self.learning:
-                self._accelerator.execute(program.loaded, lambda: None)  # learning computed the results
-            else:
-                self._run(program)
-            metrics.sample("ExecuteTime", time.perf_counter_ns() - start_ns)
-        except BaseException:
-            for slot in program.fresh:
-                slots[slot].host = None
-            raise
-
-    def _blank(self, live: Sequence[int]) -> None:
-        """Set all results of a graph to zero, as the real device does while graphs are extracted."""
-        with host_execution():
-            for slot in live:
-                buffer = self.slots[slot]
-                if buffer.host is None:
-                    dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
-                    buffer.host = torch.empty_strided(shape, strides, dtype=dtype)
-                buffer.host.zero_()
-
-    def _run(self, program: Program) -> None:
-        slots = self.slots
-        for slot in program.native:
-            host = slots[slot].host
-            slots[slot].host = host if host is None else in_machine_memory(host)
-        hosts = [slots[slot].host for slot in program.inputs]
-        scalars = self.scalars
-        function = program.executable()
-        run = functools.partial(function, hosts, scalars)
-        with host_execution(), self.generator.scope() if program.random else nullcontext():
-            outcome = self._accelerator.execute(program.loaded, run, hosts)
-        for slot, host in zip(program.fresh, outcome, strict=True):
-            slots[slot].host = host
+        self.executed = program
+        self.note_execution(program, node.slots, cause)
+        self.runner.run(program, slots, self.scalars, self.calls, computed=self.learning)

@@ -33,9 +33,9 @@ COPY = "copy to the CPU"
 PRINT = "print of a tensor"
 
 _GENERATED = "<neurontools "
-_COMPILED = "<eval_with_key>"  # graphs of torch.compile
+COMPILED = "<eval_with_key>"  # graphs of torch.compile
 _OWN = os.path.dirname(neurontools.__file__) + os.sep
-NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED, _COMPILED)
+NOT_USERS = (os.path.dirname(torch.__file__) + os.sep, _OWN, _GENERATED, COMPILED)
 _PRINTING = os.path.join(os.path.dirname(torch.__file__), "_tensor_str.py")
 _DEVICE = (os.path.join(_OWN, "xla", ""), _GENERATED)
 
