@@ -14,6 +14,7 @@ COMMANDS = (
     "machine",
     "monitor",
     "profiler",
+    "runtime",
     "scenario",
     "sources",
     "sysfs",

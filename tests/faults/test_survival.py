@@ -76,7 +76,7 @@ def test_a_hang_lasts_across_kill_9(
     replaced(end_daemon)
     with Client.connect() as again:
         (fault,) = again.faults()
-        assert fault.held == ((job.process.pid, 6),)
+        assert fault.held == ((job.pid, 6),)
         again.clear_faults()
     assert job.process.stdout.readline() == '{"value": "done"}\n'
 
@@ -117,7 +117,7 @@ def test_a_process_on_a_lost_device_is_adopted_with_its_cores(
     replaced(end_daemon)
     with Client.connect() as again:
         (process,) = again.snapshot().processes
-        assert (process.pid, process.cores[0].core) == (job.process.pid, 6)
+        assert (process.pid, process.cores[0].core) == (job.pid, 6)
         assert "status=101" in job.try_to(EXECUTE)["error"]
         again.clear_faults()
     assert job.ask(EXECUTE) == "done"

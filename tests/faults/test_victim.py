@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ def test_the_lines_of_the_real_runtime_are_its_own(client: Client, victim: NewVi
 
 def test_who_is_not_aimed_at_notices_nothing(client: Client, victim: NewVictim) -> None:
     aimed, other = victim(NEURON_PROCESS_TAG="a"), victim(NEURON_RT_VISIBLE_CORES="7")
-    client.inject("generic", pid=aimed.process.pid)
+    client.inject("generic", pid=aimed.pid)
     client.inject("hang", tag="b")
     client.inject("timeout", core=8)
     client.inject("oob", device=2)
@@ -157,7 +158,7 @@ def test_who_is_killed_while_it_hangs_is_forgotten(
     job.process.stdin.write(EXECUTE + "\n")
     job.process.stdin.flush()
     wait_until(lambda: [str(one.phase) for one in client.faults()] == ["holding"])
-    job.process.send_signal(signal.SIGKILL)
+    os.kill(job.pid, signal.SIGKILL)
     wait_until(lambda: client.faults() == ())
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,9 +20,12 @@ from neurontools.machine.processes import ProcessKey, is_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.loaded_python import LoadedPython
+
 WORKER = """
 import json, os, sys
 from neurontools.machine.client import Client
+print(os.getpid(), flush=True)
 client = Client.connect()
 def register(**wishes):
     value = client.register("job", "python job.py", **wishes)
@@ -48,11 +50,12 @@ for line in sys.stdin:
 class Worker:
     """A process on the machine that does what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.pid = self.process.pid
+        assert self.process.stdout is not None
+        self.pid = int(self.process.stdout.readline())
 
     def do(self, name: str, **arguments: Any) -> Any:
         assert self.process.stdin is not None
@@ -62,7 +65,7 @@ class Worker:
         return json.loads(self.process.stdout.readline())
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
         self.process.wait()
 
     def close(self) -> None:
@@ -117,11 +120,11 @@ def client(daemon: DaemonInfo) -> Iterator[Client]:
 
 
 @pytest.fixture
-def worker() -> Iterator[Callable[[], Worker]]:
+def worker(loaded_commands: LoadedPython) -> Iterator[Callable[..., Worker]]:
     made: list[Worker] = []
 
-    def make() -> Worker:
-        made.append(Worker())
+    def make(python: str = loaded_commands.executable) -> Worker:
+        made.append(Worker(python))
         return made[-1]
 
     yield make

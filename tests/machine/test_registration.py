@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.protocol import Request
 
-    Workers = Callable[[], Any]
+    Workers = Callable[..., Any]
     Wait = Callable[[Callable[[], bool]], None]
 
 GIB = 1 << 30
@@ -70,7 +71,7 @@ def test_a_process_that_dies_by_any_signal_loses_everything(
 
 
 def test_a_zombie_holds_nothing(client: Client, worker: Workers, wait_until: Wait) -> None:
-    job = worker()
+    job = worker(sys.executable)  # a child of this process
     job.do("register")
     os.kill(job.pid, signal.SIGKILL)
     wait_until(lambda: not client.snapshot().processes)
@@ -83,7 +84,7 @@ def test_a_forked_child_that_holds_the_socket_does_not_keep_the_claim(
     job = worker()
     job.do("register")
     child = job.do("fork")
-    job.process.kill()
+    os.kill(job.pid, signal.SIGKILL)
     wait_until(lambda: not client.snapshot().processes)
     os.kill(child, signal.SIGKILL)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,8 @@ from neurontools.monitor.report import HostMemoryInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.loaded_python import LoadedPython
 
 SECOND_NS = 1_000_000_000
 MIB = 1 << 20
@@ -188,9 +192,9 @@ for line in sys.stdin:
 class Worker:
     """A process of its own that holds cores and executes when it is told to."""
 
-    def __init__(self, environ: dict[str, str]) -> None:
+    def __init__(self, python: str, environ: dict[str, str]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER],
+            [python, "-c", WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -208,17 +212,18 @@ class Worker:
         return int(json.loads(self.process.stdout.readline()))
 
     def end(self) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         self.process.communicate()
 
 
 @pytest.fixture
-def worker() -> Iterator[Callable[..., Worker]]:
+def worker(loaded_commands: LoadedPython) -> Iterator[Callable[..., Worker]]:
     """Start a process that holds cores: `worker(NEURON_RT_NUM_CORES="1")`."""
     workers: list[Worker] = []
 
     def start(**environ: str) -> Worker:
-        workers.append(Worker(environ))
+        workers.append(Worker(loaded_commands.executable, environ))
         return workers[-1]
 
     yield start

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
-import sys
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from neurontools.machine.snapshot import Snapshot
     from neurontools.runtime.status import NrtStatus
+    from tests.loaded_python import LoadedPython
 
 _numbers = itertools.count()
 
@@ -158,6 +159,7 @@ from neurontools.runtime.session import Runtime
 from neurontools.machine.snapshot import MemoryCategory
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
+print(os.getpid(), file=answers, flush=True)
 for line in sys.stdin:
     try:
         result = {"value": eval(line)}
@@ -170,17 +172,19 @@ for line in sys.stdin:
         " modelled_ns=1, flops=1)).model_id"
     )
 
-    def __init__(self, environ: dict[str, str], log: Path) -> None:
+    def __init__(self, python: str, environ: dict[str, str], log: Path) -> None:
         self._log = log
         with log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", self.PROGRAM],
+                [python, "-c", self.PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 env=environ,
             )
+        assert self.process.stdout is not None
+        self.pid = int(self.process.stdout.readline())
 
     def ask(self, expression: str) -> Any:
         answer = self.try_to(expression)
@@ -203,7 +207,8 @@ for line in sys.stdin:
         return self._log.read_text()
 
     def kill(self) -> None:
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         self.end()
 
     def end(self) -> int:
@@ -213,11 +218,11 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def new_job(home: Path) -> Iterator[Callable[..., Job]]:
+def new_job(home: Path, loaded_commands: LoadedPython) -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []
 
     def start(**environ: str) -> Job:
-        jobs.append(Job({**os.environ, **environ}, home / f"job-{len(jobs)}.err"))
+        jobs.append(Job(loaded_commands.executable, {**os.environ, **environ}, home / f"job-{len(jobs)}.err"))
         return jobs[-1]
 
     yield start

@@ -34,7 +34,7 @@ def test_a_process_takes_all_cores_by_default(start_machine: StartMachine, new_j
     job = new_job(NEURON_PROCESS_TAG="trainer")
     assert job.open() == list(range(32))
     (process,) = snapshot().processes
-    assert (process.pid, process.tag, process.uses_device) == (job.process.pid, "trainer", True)
+    assert (process.pid, process.tag, process.uses_device) == (job.pid, "trainer", True)
     assert process.command.startswith(sys.executable)
     assert [use.core for use in process.cores] == list(range(32))
 
@@ -102,7 +102,7 @@ def test_the_remedy_names_the_holder(start_machine: StartMachine, new_job: NewJo
     holder = new_job()
     holder.open()
     answer = new_job(NEURON_RT_LOG_LEVEL="QUIET").try_to("Runtime.open()")
-    assert f"process {holder.process.pid} holds cores 0-1" in answer["remedy"]
+    assert f"process {holder.pid} holds cores 0-1" in answer["remedy"]
 
 
 def test_an_invalid_request_needs_no_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_a_killed_owner_frees_its_cores(start_machine: StartMachine, new_job: Ne
     heir = new_job()
     assert heir.open() == [0, 1]
     heir.ask(f"runtime.allocate(0, {30 * GIB})")
-    assert [process.pid for process in snapshot().processes] == [heir.process.pid]
+    assert [process.pid for process in snapshot().processes] == [heir.pid]
 
 
 def test_an_owner_that_ends_leaves_nothing(start_machine: StartMachine, new_job: NewJob) -> None:
@@ -198,7 +198,7 @@ def test_the_daemon_dies_while_a_model_executes(start_machine: StartMachine, new
     job.ask(f"runtime.allocate(0, {GIB})")
     snapshot = start_machine()
     (process,) = snapshot().processes
-    assert process.pid == job.process.pid
+    assert process.pid == job.pid
     assert [(use.core, use.executions) for use in process.cores] == [(0, 2), (1, 0)]
     job.ask("runtime.allocate(0, 1)")
     assert snapshot().devices[0].memory_used_bytes >= GIB + 1
@@ -305,7 +305,7 @@ def test_torchrun_like_workers_get_one_core_each(start_machine: StartMachine, ne
     jobs = [new_job(NEURON_RT_VISIBLE_CORES=str(rank)) for rank in range(2)]
     assert [job.open() for job in jobs] == [[0], [1]]
     owners = {snapshot().core_owner(core).pid for core in (0, 1)}  # type: ignore[union-attr]
-    assert owners == {job.process.pid for job in jobs}
+    assert owners == {job.pid for job in jobs}
 
 
 def test_info_lines_tell_the_machine(start_machine: StartMachine, new_job: NewJob) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from neurontools.machine.snapshot import Snapshot
+    from tests.loaded_python import LoadedPython
 
-COMMAND = "from neurontools.commands.scenario import main; raise SystemExit(main())"
+COMMAND = (
+    "import os; print(os.getpid(), flush=True)\n"
+    "from neurontools.commands.scenario import main; raise SystemExit(main())"
+)
 
 STEADY = """
 name: steady
@@ -50,13 +53,15 @@ processes:
 class Player:
     """`neurontools scenario play` in a process of its own."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, python: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "play", "--json", *arguments],
+            [python, "-c", COMMAND, "play", "--json", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        assert self.process.stdout is not None
+        self.pid = int(self.process.stdout.readline())
 
     def wait_for(self, kind: str, count: int = 1) -> dict[str, Any]:
         """Read events until one of a kind has come so often."""
@@ -70,7 +75,7 @@ class Player:
 
     def end(self, number: int) -> tuple[int, str]:
         """Send a signal and return exit code and stderr."""
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
         errors = self.process.communicate(timeout=30)[1]
         return self.process.returncode, errors
 
@@ -80,11 +85,11 @@ class Player:
 
 
 @pytest.fixture
-def player() -> Iterator[Callable[..., Player]]:
+def player(loaded_commands: LoadedPython) -> Iterator[Callable[..., Player]]:
     made: list[Player] = []
 
     def make(*arguments: str) -> Player:
-        made.append(Player(*arguments))
+        made.append(Player(loaded_commands.executable, *arguments))
         return made[-1]
 
     yield make

@@ -336,7 +336,7 @@ def test_nothing_is_taken_back_even_after_a_late_tick(player):
     with Client.connect() as client:
         for step, snapshot in zip(range(40), client.watch(0.05), strict=False):
             if step in {10, 25}:
-                playing.process.send_signal(signal.SIGSTOP if step == 10 else signal.SIGCONT)
+                os.kill(playing.pid, signal.SIGSTOP if step == 10 else signal.SIGCONT)
             for process in snapshot.processes:
                 for use in process.cores:
                     before = seen.get((process.pid, use.core), (0, 0, 0, 0))
