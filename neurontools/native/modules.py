@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from neurontools.native.selection import NEURON
 
@@ -35,13 +36,17 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
     def convert_module(module: nn.Module, convert: Convert, *args: Any, **kwargs: Any) -> nn.Module:
         if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
             return apply(module, convert, *args, **kwargs)
+        _move_lazy(module, convert)
         tied = _tied_places(module)
         future.set_swap_module_params_on_conversion(True)
         try:
-            return apply(module, convert, *args, **kwargs)
+            apply(module, convert, *args, **kwargs)
         except RuntimeError as error:
             if "Couldn't swap" not in str(error):
                 raise
+        else:
+            _attach_hooks(module)
+            return module
         finally:
             future.set_swap_module_params_on_conversion(False)
         apply(module, convert, *args, **kwargs)
@@ -67,6 +72,26 @@ def _crosses(module: nn.Module, convert: Convert) -> bool:
         except Exception:  # noqa: BLE001  raised again by the conversion itself
             return False
     return len(kinds) == 2 and NEURON in kinds
+
+
+def _attach_hooks(module: nn.Module) -> None:
+    """Let autograd call the hooks of parameters again: it knows them by the contents that were swapped."""
+    for parameter in module.parameters():
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            hooks = getattr(parameter, name)
+            if hooks:
+                setattr(parameter, name, hooks)
+
+
+def _move_lazy(module: nn.Module, convert: Convert) -> None:
+    """Move what has no shape yet, as in `nn.LazyLinear`: torch would make empty parameters of it."""
+    for owner in module.modules():
+        for values in (owner._parameters, owner._buffers):
+            for name, value in values.items():
+                if is_lazy(value):
+                    kind: Any = type(value)
+                    like = convert(torch.empty(0, dtype=value.dtype, device=value.device))
+                    values[name] = kind(value.requires_grad, like.device, like.dtype)
 
 
 def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:

@@ -176,7 +176,8 @@ def storages():
 def moving_modules():
     model = Tied()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)  # before the move, as on any other device
-    before = model.words.weight
+    before, hooked = model.words.weight, []
+    before.register_hook(lambda gradient: hooked.append(gradient.device.type))
     model.to(DEVICE)
     model.head(model.words(torch.tensor([1], device=DEVICE))).sum().backward()
     start = before.detach().cpu()
@@ -184,7 +185,10 @@ def moving_modules():
     graph = model.head(model.words(torch.tensor([1], device=DEVICE)))  # torch cannot swap what it refers to
     kept, moved = model.words.weight is before, before.is_neuron
     model.cpu()
+    lazy = nn.LazyLinear(2).to(DEVICE)
     return {
+        "lazy": [str(lazy.weight.device), list(lazy(torch.ones(1, 3, device=DEVICE)).shape)],
+        "hooked": hooked,
         "kept": kept,
         "moved": moved,
         "trained": not torch.equal(start, model.words.weight.detach()),

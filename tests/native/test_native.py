@@ -192,6 +192,8 @@ def test_storages_have_addresses_and_copies(seen):
 
 def test_a_module_that_moves_keeps_its_parameters(seen):
     assert seen["moving_modules"] == {
+        "lazy": ["neuron:0", [1, 2]],
+        "hooked": ["neuron"],
         "kept": True,
         "moved": True,
         "trained": True,
