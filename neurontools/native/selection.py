@@ -63,7 +63,7 @@ def chosen_device(
     if wanted or environ.get(env.RUN) != "1":
         return wanted
     program = started_program(arguments, original_arguments)
-    return NEURON if program is not None and asks_for_neuron(program) else ""
+    return NEURON if program is not None and asks_for_neuron(program, arguments[1:]) else ""
 
 
 def started_program(arguments: Sequence[str], original_arguments: Sequence[str]) -> StartedProgram | None:
@@ -80,24 +80,29 @@ def started_program(arguments: Sequence[str], original_arguments: Sequence[str])
     return None if source is None else StartedProgram(source, path)
 
 
-def asks_for_neuron(program: StartedProgram) -> bool:
-    """Return whether a program asks for the device `neuron`, and does not import torch_xla as its first choice."""
+def asks_for_neuron(program: StartedProgram, arguments: Sequence[str] = ()) -> bool:
+    """Return whether a program asks for the device `neuron`, and does not import torch_xla as its first choice.
+
+    Arguments such as `--device neuron` count in programs without torch_xla: others may import it for that argument.
+    """
     home = os.path.dirname(program.path)
     seen: set[str] = set()
     waiting = [program]
-    neuron = False
+    neuron = lazy = False
     while waiting and len(seen) < _FILE_LIMIT:
         current = waiting.pop()
         request = read_request(current.source)
         if request.lazy:
             return False
         neuron |= request.neuron
+        lazy |= not _LAZY_PACKAGES.isdisjoint(name.partition(".")[0] for name in request.imports)
         for path in _files_of(request.imports, home):
             source = None if path in seen else _read(path)
             seen.add(path)
             if source is not None:
                 waiting.append(StartedProgram(source, path))
-    return neuron
+    named = (argument.rpartition("=")[2].partition(":")[0] for argument in arguments)
+    return neuron or (not lazy and NEURON in named)
 
 
 def read_request(source: str) -> DeviceRequest:

@@ -61,6 +61,16 @@ def test_other_code_does_not(source: str) -> None:
     assert not asks_for_neuron(StartedProgram(source, ""))
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--device", "neuron"], ["--device=neuron:1"], ["neuron", "--steps", "3"]]
+)
+def test_an_argument_names_the_device_in_programs_without_torch_xla(arguments: list[str]) -> None:
+    assert asks_for_neuron(StartedProgram("model.to(args.device)", ""), arguments)
+    either = "if args.device == 'neuron':\n    import torch_xla"
+    assert not asks_for_neuron(StartedProgram(either, ""), arguments)
+    assert not asks_for_neuron(StartedProgram("model.to(args.device)", ""), ["--device", "cpu", "neurons"])
+
+
 def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import os\nfrom parts import settings\nimport parts.model\n")
