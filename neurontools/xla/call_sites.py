@@ -114,8 +114,8 @@ class CallSites:
                     source = f"{code.co_filename}:{frame.f_lineno}"
                     if layer:
                         break
-                elif (found := origin_of(frame, frame.f_lineno))[0]:
-                    return found
+                elif any(found := origin_of(frame, frame.f_lineno)):
+                    return found[0] or _users_line(frame), found[1]
                 elif code is _OPTIMIZER_STEP and not layer:
                     layer = f"{type(frame.f_locals['args'][0]).__name__}.step"
             frame = frame.f_back
@@ -138,11 +138,7 @@ class CallSites:
                 known = self._forward.get(earlier)
                 if known is not None and (earlier == number or known[2] is recording.epoch):
                     return known[0], known[1] + BACKWARD
-        while frame is not None and not source:
-            if _users[frame.f_code.co_filename]:
-                source = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            frame = frame.f_back
-        return source, BACKWARD
+        return source or _users_line(frame), BACKWARD
 
     def _match(self, root: Any, recording: Recording) -> None:
         """Find the forward operators of a backward pass that were known, so that nothing was noted when they ran.
@@ -164,6 +160,15 @@ class CallSites:
                 )
                 found = calls[position - 1]
                 self._forward.setdefault(number, (found.source, found.layer, recording.epoch))
+
+
+def _users_line(frame: FrameType | None) -> str:
+    """Return `file:line` of the innermost frame of the user's, "" if there is none."""
+    while frame is not None:
+        if _users[frame.f_code.co_filename]:
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def _nodes_below(root: Any) -> dict[int, Any]:

@@ -117,8 +117,8 @@ class GraphFunction:
             if recorder.transfers == transfers and all(buffer.recorder is recorder for buffer in buffers):
                 changed = [
                     position
-                    for position, version in enumerate(_versions(args))
-                    if version != versions[position]
+                    for position, (version, before) in enumerate(zip(_versions(args), versions, strict=True))
+                    if version != before and same[position] == position  # views share the counter
                 ]
                 drafts.append(_draft(recorder, args, buffers, outcome, tuple(changed)))
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+)', re.MULTILINE)
+_VARIABLE = re.compile(r"^[LG]\['\w+'\](\.__closure__\[\d+\]\.cell_contents)?")
+_MODULE = re.compile(r"\._modules\['(\w+)'\]")
 _known: weakref.WeakKeyDictionary[torch.fx.GraphModule, dict[int, tuple[str, str]]] = (
     weakref.WeakKeyDictionary()
 )
@@ -55,9 +57,14 @@ def _origins(graph: torch.fx.GraphModule) -> dict[int, tuple[str, str]]:
 def _layer(meta: dict[str, Any]) -> str:
     forward = meta.get("nn_module_stack")
     modules = list((forward or meta.get("fwd_nn_module_stack") or {}).values())
+    suffix = BACKWARD if not forward and "autograd_backward" in meta else ""
     if not modules:
-        return BACKWARD if "autograd_backward" in meta else ""
-    (root, kind), (path, _) = modules[0], modules[-1]
-    name = kind if isinstance(kind, str) else kind.__name__
-    inner = path.removeprefix(root) if path.startswith(root) else ""
-    return f"{name.rpartition('.')[2]}{inner}{'' if forward else BACKWARD}"
+        return suffix
+    (outermost, kind), (innermost, _) = modules[0], modules[-1]
+    root = "" if _path(outermost) else (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+    return f"{root}{_path(innermost)}".removeprefix(".") + suffix
+
+
+def _path(name: str) -> str:
+    """Return the path of a module below a variable: `.blocks.0` for `L['self']._modules['blocks'].0`."""
+    return _VARIABLE.sub("", _MODULE.sub(r".\1", name))

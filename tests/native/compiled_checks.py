@@ -1,0 +1,332 @@
+"""A program that compiles for the device `neuron`: runs every check and prints what it saw as JSON."""
+
+import json
+import logging
+import sys
+import traceback
+
+import torch
+import torch._dynamo
+from torch import nn
+from torch.nn import functional
+
+from neurontools.native.activation import activate
+from neurontools.xla import api
+
+DEVICE = "neuron"
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def executions():
+    return (api.metric_data("ExecuteTime") or [0])[0]
+
+
+def compiles():
+    return (api.metric_data("CompileTime") or [0])[0]
+
+
+def message(function):
+    try:
+        function()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def train(device, *, whole=False):
+    """Return losses and statistics of a training run, and its executions a step."""
+    torch.manual_seed(0)
+    layers = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3)
+    model = nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    update = optimizer.step
+
+    def loss_of(x, target):
+        return functional.cross_entropy(model(x), target)
+
+    if whole:
+        loss_of, update = torch.compile(loss_of, fullgraph=True), torch.compile(update)
+    losses, counted = [], []
+    batches = torch.Generator().manual_seed(1)
+    torch.manual_seed(2)
+    for _ in range(5):
+        x = torch.randn(5, 6, generator=batches)
+        target = torch.randint(0, 3, (5,), generator=batches)
+        before = compiles(), executions()
+        optimizer.zero_grad()
+        loss = loss_of(x.to(device), target.to(device))
+        loss.backward()
+        update()
+        api.engine().sync()
+        counted.append((compiles() - before[0], executions() - before[1]))
+        losses.append(loss.detach())
+    statistics = [model[1].running_mean.tolist(), model[1].num_batches_tracked.item()]
+    return [loss.item() for loss in losses], statistics, counted
+
+
+@check
+def whole_step():
+    expected, found = train("cpu"), train(DEVICE, whole=True)
+    return {"same": found[:2] == expected[:2], "counted": found[2]}
+
+
+@check
+def attention():
+    def function(query):
+        return functional.scaled_dot_product_attention(query, query * 2, query + 1, is_causal=True).sum()
+
+    host = torch.randn(2, 2, 8, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    function(host).backward()
+    compiled, same = torch.compile(function), []
+    for _ in range(3):
+        moved = host.detach().to(DEVICE).requires_grad_()
+        loss = compiled(moved)
+        loss.backward()
+        same.append(torch.equal(moved.grad.cpu(), host.grad) and loss.item() == function(host).item())
+    return same
+
+
+@check
+def inference():
+    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()
+    x = torch.randn(4, 6)
+    expected = model(x)
+    compiled = torch.compile(model.to(DEVICE))
+    seen = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        for _ in range(2):
+            with mode():
+                before = executions()
+                y = compiled(x.to(DEVICE))
+                seen.append([executions() - before, y.is_inference()])
+            assert torch.equal(y.cpu(), expected)
+    return seen
+
+
+@check
+def changed_and_shared_inputs():
+    def function(x, y):
+        x.add_(y)
+        return x[0], x + y
+
+    compiled, same, versions = torch.compile(function), [], []
+    host, moved = torch.zeros(4, 2), torch.zeros(4, 2).to(DEVICE)
+    parts = [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 1)]  # where the two inputs are in one storage
+    with torch.no_grad():
+        for one, other in parts:
+            before = moved._version
+            expected = function(host[one::2], host[other::2])
+            found = compiled(moved[one::2], moved[other::2])
+            versions.append(moved._version - before)
+            same.append(all(torch.equal(a, b.cpu()) for a, b in zip(expected, found, strict=True)))
+        same.append(torch.equal(host, moved.cpu()))
+        found[0].fill_(7)  # a view of the input
+    return {"same": same, "versions": versions, "view": moved[1].tolist()}
+
+
+@check
+def replaced_parameter():
+    layer = nn.Linear(2, 2, bias=False).to(DEVICE).requires_grad_(requires_grad=False)
+    compiled, x, seen = torch.compile(layer), torch.ones(1, 2, device=DEVICE), []
+    for value in (1.0, 2.0, 3.0):
+        layer.weight.data = torch.full((2, 2), value, device=DEVICE)
+        seen.append(compiled(x).tolist())
+    return seen
+
+
+@check
+def what_is_not_repeated():
+    """Code that passes values between device and host has to run each time."""
+    zeros = torch.zeros(2, device=DEVICE)
+    noise = torch.compile(lambda x: x + torch.rand(2).to(x.device))
+    drawn = {tuple(noise(zeros).tolist()) for _ in range(4)}
+    choice = torch.compile(lambda which, x: torch.cond(which, lambda x: x + 1, lambda x: x - 1, (x,)))
+    chosen = [choice(torch.tensor(flag).to(DEVICE), zeros).tolist()[0] for flag in (True, True, False, True)]
+    masked = torch.compile(lambda x: x[x > 0].sum())
+    sums = [masked(torch.tensor(v).to(DEVICE)).item() for v in ([1.0, -1], [1.0, 2], [-1.0, 3])]
+    torch.manual_seed(3)
+    expected = [functional.dropout(torch.ones(50)).sum().item() for _ in range(3)]
+    torch.manual_seed(3)
+    dropped = torch.compile(functional.dropout)
+    return {
+        "drawn": len(drawn),
+        "chosen": chosen,
+        "sums": sums,
+        "dropout": [dropped(torch.ones(50).to(DEVICE)).sum().item() for _ in range(3)] == expected,
+    }
+
+
+@check
+def numbers_of_the_cpu():
+    count = torch.zeros(())
+
+    def function(x):
+        count.add_(1)
+        return x * count
+
+    compiled = torch.compile(function)
+    with torch.no_grad():
+        seen = [compiled(torch.ones(2, device=DEVICE)).tolist() for _ in range(3)]
+    return {"seen": seen, "count": count.item(), "device": str(count.device)}
+
+
+@check
+def shapes():
+    recompiles = []
+    log = logging.getLogger("torch._dynamo")
+    handler = logging.Handler()
+    handler.emit = lambda record: recompiles.append(record.getMessage())
+    log.addHandler(handler)
+    torch._logging.set_logs(recompiles=True)
+    compiled = torch.compile(lambda x: x * 2)
+    torch._dynamo.utils.counters.clear()
+    results = [compiled(torch.ones(size, device=DEVICE)).sum().item() for size in (2, 3, 2, 4)]
+    found = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    torch._logging.set_logs()
+    log.removeHandler(handler)
+    marked = torch.ones(3, device=DEVICE)
+    torch._dynamo.mark_dynamic(marked, 0)
+    return {
+        "results": results,
+        "graphs": found,
+        "logged": sum("size mismatch" in text for text in recompiles),
+        "dynamic": message(lambda: torch.compile(lambda x: x + 1, dynamic=True)(marked)),
+        "marked": message(lambda: torch.compile(lambda x: x + 1)(marked)),
+        "others": torch._dynamo.config.automatic_dynamic_shapes,
+    }
+
+
+@check
+def failures():
+    def complex_numbers(x):
+        y = x * 2
+        return torch.fft.fft(y).abs()
+
+    def too_large(x):
+        return (x.expand(200_000, 300_000) + 1).sum()
+
+    def broken(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    x = torch.ones(1, device=DEVICE)
+    graph = torch.fx.Graph()
+    graph.call_function(torch._higher_order_ops.triton_kernel_wrap.triton_kernel_wrapper_mutation)
+    graph.output(())
+    kernel = torch.fx.GraphModule({}, graph)
+    return {
+        "complex": message(lambda: torch.compile(complex_numbers)(torch.ones(4, device=DEVICE))),
+        "large": message(lambda: torch.compile(too_large)(x)),
+        "broken": message(lambda: torch.compile(broken, fullgraph=True)(x)).splitlines()[0],
+        "triton": message(lambda: torch._dynamo.lookup_backend(DEVICE)(kernel, [])),
+        "after": torch.compile(broken)(x).tolist(),
+    }
+
+
+called = []
+
+
+@torch.library.custom_op("compiled_checks::anywhere", mutates_args=())
+def anywhere(x: torch.Tensor) -> torch.Tensor:
+    called.append(x.device.type)
+    return x * 2
+
+
+@torch.library.custom_op("compiled_checks::on_cpu", mutates_args=(), device_types="cpu")
+def on_cpu(x: torch.Tensor) -> torch.Tensor:
+    called.append(x.device.type)
+    return x * 2
+
+
+@torch.library.custom_op("compiled_checks::both", mutates_args=(), device_types="cpu")
+def both(x: torch.Tensor) -> torch.Tensor:
+    called.append(x.device.type)
+    return x * 2
+
+
+for operator in (anywhere, on_cpu, both):
+    operator.register_fake(torch.empty_like)
+
+
+@check
+def operators_in_python():
+    both.register_kernel(DEVICE)(lambda x: [called.append(f"own {x.device.type}"), x * 2][1])
+    seen = {}
+    for operator in (anywhere, on_cpu, both):
+        called.clear()
+        compiled = torch.compile(lambda x, operator=operator: operator(x + 1) + 1)
+        values = [compiled(torch.full((1,), float(v)).to(DEVICE)).item() for v in range(3)]
+        seen[operator._name] = [values, list(called)]
+    return seen
+
+
+@check
+def another_backend():
+    """A backend of another package: dynamo's graphs run by its own rules, on the same device beside ours."""
+    graphs = []
+
+    @torch._dynamo.register_backend
+    def doubling(model, inputs):
+        graphs.append([node.target for node in model.graph.nodes if node.op == "call_function"])
+        return lambda *args: [result * 2 for result in model(*args)]
+
+    x = torch.arange(3.0).to(DEVICE)
+    ours, other = torch.compile(torch.square, backend=DEVICE), torch.compile(torch.square, backend="doubling")
+    on_cpu = torch.compile(torch.square, backend="doubling")(torch.arange(3.0))
+    return {
+        "values": [ours(x).tolist(), other(x).tolist(), on_cpu.tolist(), ours(x + 1).tolist()],
+        "devices": [str(other(x).device), str(on_cpu.device)],
+        "graphs": len(graphs),
+        "listed": [name for name in torch._dynamo.list_backends(None) if name in {"doubling", DEVICE}],
+        "through ours": torch.compile(torch.square, backend=wrapping)(x).tolist(),
+    }
+
+
+def wrapping(model, inputs):
+    """Compile with our backend, as a package does that changes graphs first."""
+    return torch._dynamo.lookup_backend(DEVICE)(model, inputs)
+
+
+@check
+def lines():
+    """Operators of compiled graphs have the user's lines and layers, those of the backward pass too."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.layer(x).tanh()
+
+    model = Model().to(DEVICE)
+    recorded = []
+    build = api.engine().recorder(0).programs.build
+    api.engine().recorder(0).programs.build = lambda trace, *rest: (
+        recorded.append(trace),
+        build(trace, *rest),
+    )[1]
+    torch.compile(model)(torch.ones(1, 2, device=DEVICE)).sum().backward()
+    nodes = [node for trace in recorded for node in trace.calls if node.layer.startswith("layer")]
+    line = Model.forward.__code__.co_firstlineno + 1
+    return {
+        "layers": sorted({(node.op.split(".")[1], node.layer) for node in nodes}),
+        "lines": {node.source for node in nodes} == {f"{__file__}:{line}"},
+    }
+
+
+activate()
+results = {}
+for function in CHECKS:
+    try:
+        results[function.__name__] = function()
+    except Exception:  # one check must not hide the others
+        results[function.__name__] = {"error": traceback.format_exc()}
+    torch._dynamo.reset()
+with open(sys.argv[1], "w") as file:
+    json.dump(results, file)

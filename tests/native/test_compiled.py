@@ -1,0 +1,108 @@
+"""torch.compile on the device `neuron`: training steps, what is run again, messages, operators in Python, other backends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
+
+pytestmark = pytest.mark.torch
+CHECKS = Path(__file__).with_name("compiled_checks.py")
+STATIC = "torch.compile(backend='neuron') does not support dynamic=True or dynamic dimensions"
+_seen: dict[str, Any] = {}
+
+
+@pytest.fixture
+def seen(tool: Any, home: Path, torch_python: str) -> dict[str, Any]:
+    """What each check saw: one process runs them all."""
+    if not _seen:
+        start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+        run = tool("neuron-run", "--", torch_python, "-W", "ignore", str(CHECKS), "seen.json", timeout=280)
+        assert run.returncode == 0, run.stderr
+        _seen.update(json.loads((home / "seen.json").read_text()))
+        assert [value["error"] for value in _seen.values() if "error" in value] == []
+    return _seen
+
+
+def test_a_whole_training_step_has_the_numbers_of_the_cpu_in_three_executions(seen):
+    counted = seen["whole_step"]["counted"]
+    assert seen["whole_step"]["same"]
+    assert counted[-2:] == [[0, 3], [0, 3]]  # forward, backward, optimizer
+
+
+def test_attention_is_the_one_that_the_cpu_chooses(seen):
+    assert seen["attention"] == [True] * 3
+
+
+def test_a_model_without_gradients_is_one_execution(seen):
+    assert seen["inference"] == [[1, False]] * 2 + [[1, True]] * 2
+
+
+def test_changes_of_inputs_that_share_storage_are_those_of_the_cpu(seen):
+    found = seen["changed_and_shared_inputs"]
+    assert found == {"same": [True] * 7, "versions": [1] * 6, "view": [7, 7]}
+
+
+def test_a_replaced_parameter_is_read(seen):
+    assert seen["replaced_parameter"] == [[[2, 2]], [[4, 4]], [[6, 6]]]
+
+
+def test_code_that_reads_values_or_draws_numbers_runs_each_time(seen):
+    found = seen["what_is_not_repeated"]
+    assert found == {"drawn": 4, "chosen": [1, 1, -1, 1], "sums": [1, 3, 3], "dropout": True}
+
+
+def test_numbers_on_the_cpu_are_written_back(seen):
+    assert seen["numbers_of_the_cpu"] == {"seen": [[1, 1], [2, 2], [3, 3]], "count": 3, "device": "cpu"}
+
+
+def test_each_shape_has_a_graph_and_dynamic_ones_are_refused_with_the_line(seen):
+    found = seen["shapes"]
+    for name in ("dynamic", "marked"):
+        place, reason = found.pop(name).splitlines()[1].split(": ", 1)[1].split(": ", 1)
+        assert reason == STATIC
+        assert place.startswith(f"{CHECKS}:")
+    assert found == {"results": [4, 6, 4, 8], "graphs": 3, "logged": 2, "others": True}
+
+
+def test_failures_name_the_line_first(seen):
+    found = seen["failures"]
+    kind, place, reason = found["complex"].split(": ", 2)
+    assert (kind, reason.split(":")[0]) == (
+        "CompileError",
+        "[NCC_EVRF004] Complex data types are not supported",
+    )
+    assert place.startswith(f"{CHECKS}:")
+    assert found["large"].startswith(f"NrtError: {CHECKS}:")
+    assert found["large"].endswith('message="Allocation Failure"')
+    assert found["broken"] == "Unsupported: Call to `torch._dynamo.graph_break()`"
+    assert found["triton"] == "DeviceError: Triton kernels do not run on the device neuron"
+    assert found["after"] == [2]
+
+
+def test_operators_in_python_run_on_the_device_or_on_the_cpu_each_time(seen):
+    assert seen["operators_in_python"] == {
+        "anywhere": [[3, 5, 7], ["neuron"] * 3],
+        "on_cpu": [[3, 5, 7], ["cpu"] * 3],
+        "both": [[3, 5, 7], ["own neuron"] * 3],
+    }
+
+
+def test_a_backend_of_another_package_works_beside_ours(seen):
+    assert seen["another_backend"] == {
+        "values": [[0, 1, 4], [0, 2, 8], [0, 2, 8], [1, 4, 9]],
+        "devices": ["neuron:0", "cpu"],
+        "graphs": 2,
+        "listed": ["doubling", "neuron"],
+        "through ours": [0, 1, 4],
+    }
+
+
+def test_operators_of_compiled_graphs_have_lines_and_layers(seen):
+    layers = [["addmm", "layer"], ["mm", "layer (backward)"], ["sum", "layer (backward)"]]
+    assert seen["lines"] == {"layers": layers, "lines": True}
