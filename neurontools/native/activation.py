@@ -103,9 +103,25 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
             kwargs.setdefault("backend", NEURON)
         if kwargs.get("backend") == NEURON and kwargs.get("dynamic") is None:
             kwargs["dynamic"] = False
-        return compile_model(*args, **kwargs)
+        compiled = compile_model(*args, **kwargs)
+        optimizer = getattr(args[0], "__self__", None) if args else None
+        return (
+            _ending_steps(compiled, optimizer) if isinstance(optimizer, torch.optim.Optimizer) else compiled
+        )
 
     return compile_for_device
+
+
+def _ending_steps(compiled: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+    """Return a compiled `optimizer.step` that ends a training step: torch calls no hooks in compiled code."""
+
+    @functools.wraps(compiled)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        outcome = compiled(*args, **kwargs)
+        _end_step(optimizer, args, kwargs)
+        return outcome
+
+    return step
 
 
 def _with_execution_mode(change: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -77,34 +77,47 @@ def _compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
     )
 
     def run_boxed(args: list[Any]) -> Any:
-        moved = _copied(args, on_host) if on_host else tuple(args)
-        before = [_version(moved[position]) for position in on_host]
+        copies = _copy_to_device(args, on_host) if on_host else ()
+        taken = [*args, *owned]
+        args.clear()
         try:
-            results = run((*moved, *owned))
+            results = run(taken)
         except NeuronToolsError as error:
             add_source(error, graph)
             raise
-        for position, version in zip(on_host, before, strict=True):
-            if _version(moved[position]) != version:
-                args[position].copy_(moved[position])
-        args.clear()
+        for copied in copies:
+            copied.write_back()
         return results
 
     run_boxed._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's mark: it may clear the list
     return run_boxed
 
 
-def _copied(args: Sequence[Any], on_host: Sequence[int]) -> tuple[Any, ...]:
-    """Return the inputs of a graph with copies on the device of those that are on the CPU."""
+class _Copy(NamedTuple):
+    """A copy on the device of an input that is on the CPU, and the version that it had."""
+
+    original: torch.Tensor
+    copy: torch.Tensor
+    version: int
+
+    def write_back(self) -> None:
+        """Change the input as the graph has changed the copy."""
+        if _version(self.copy) != self.version:
+            self.original.copy_(self.copy)
+
+
+def _copy_to_device(args: list[Any], on_host: Sequence[int]) -> list[_Copy]:
+    """Replace inputs of a graph that are on the CPU by copies on the device, and return those."""
     refused = next((position for position in on_host if args[position].dim()), None)
     if refused is not None and os.environ.get(_NO_COPIES) == "1":
         raise DeviceError(
             f"Input tensor at index {refused} is on cpu device", f"move it to {NEURON}, or unset {_NO_COPIES}"
         )
-    moved = list(args)
+    copies = []
     for position in on_host:
-        moved[position] = args[position].to(NEURON)
-    return tuple(moved)
+        original, args[position] = args[position], args[position].to(NEURON)
+        copies.append(_Copy(original, args[position], _version(args[position])))
+    return copies
 
 
 def _own_tensors(graph: torch.fx.GraphModule) -> tuple[torch.Tensor, ...]:

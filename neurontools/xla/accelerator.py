@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 T = TypeVar("T")
-Executable = Callable[[Sequence[Any], Sequence[float]], tuple["torch.Tensor", ...]]
+Executable = Callable[[Iterable[Any], Sequence[float]], tuple["torch.Tensor", ...]]
 
 
 class DeviceError(NeuronToolsError):
@@ -79,6 +79,10 @@ class Accelerator(Protocol):
 
     numerics: NumericsSettings | None
     """How results are rounded; None for the results of the CPU."""
+
+    @property
+    def dumps_inputs(self) -> bool:
+        """Return whether an execution that fails writes its inputs to files, so that they have to last until then."""
 
     @property
     def faults_armed(self) -> bool:

@@ -169,8 +169,8 @@ class DeviceEngine(TensorStores, Protocol):
 
     def as_graph(
         self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
-    ) -> Callable[[Sequence[Any]], Any]:
-        """Return a function that takes the arguments of another one as a list, and runs it as one graph.
+    ) -> Callable[[list[Any]], Any]:
+        """Return a function that takes the arguments of another one as a list, which it may clear, and runs it as one graph.
 
         Args:
             function: takes tensors, and returns a list or tuple of tensors.

@@ -322,6 +322,6 @@ def last_use_of_slots(
 
 
 def _last_uses(graph: Graph, read: Iterable[Sequence[View]]) -> dict[int, list[int]]:
-    kept = {*graph.outputs, *graph.inputs}
+    kept = set(graph.outputs)
     used = last_use_of_slots(graph.nodes, read).items()
     return {position: [slot for slot in slots if slot not in kept] for position, slots in used}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
 from neurontools.xla.debugging import metrics
@@ -86,8 +87,8 @@ class GraphFunction:
         self._repeatable = repeatable
         self._calls: list[KnownCall] = []
 
-    def __call__(self, args: Sequence[Any]) -> Any:
-        """Return what the function returns for these arguments."""
+    def __call__(self, args: list[Any]) -> Any:
+        """Return what the function returns for these arguments; may clear the list."""
         try:
             buffers: list[DeviceBuffer] = [arg.untyped_storage()._neuron_buffer for arg in args]
         except AttributeError:
@@ -233,44 +234,54 @@ class KnownCall:
         self._draft = draft
         layout_ids = [layout_id for layouts in draft.node.trace().added for layout_id in layouts]
         self._fresh = [
-            (slot, layout_bytes(layout_ids[slot]), layout_ids[slot], layout_geometry(layout_ids[slot]))
+            (slot, layout_bytes(layout_ids[slot]), layout_ids[slot], geometry, _is_contiguous(geometry))
             for slot in program.fresh
+            for geometry in (layout_geometry(layout_ids[slot]),)
         ]
+        self._kept = {
+            *draft.changed,
+            *(result.position for result in draft.results if isinstance(result, _Argument)),
+        }
 
-    def execute(self, args: Sequence[Any], arguments: list[DeviceBuffer], before: str, cause: str) -> Any:
-        """Return the results for arguments with these buffers."""
-        recorder, draft = self.recorder, self._draft
+    def execute(self, args: list[Any], arguments: list[DeviceBuffer], before: str, cause: str) -> Any:
+        """Return the results for arguments with these buffers; clears both lists, so that memory is free early."""
+        recorder, draft, program = self.recorder, self._draft, self._program
         with recorder.lock:
-            if not recorder.fold_constant():
+            if recorder.node.parent is not None and not recorder.fold_constant():
                 recorder.sync(before)
+            hosts: list[torch.Tensor | None] | None = [
+                arguments[position].host
+                if arguments[position].host is not None
+                else recorder.host_of(arguments[position])
+                for _, position in draft.inputs
+            ]
             buffers: dict[int, DeviceBuffer] = {}
-            for slot, position in draft.inputs:
-                buffer = buffers[slot] = arguments[position]
-                if buffer.host is None:
-                    recorder.host_of(buffer)
-            for slot, nbytes, layout_id, _ in self._fresh:
+            if not recorder.runner.gives_up_inputs(program):
+                hosts, buffers = None, {slot: arguments[position] for slot, position in draft.inputs}
+            kept = {position: args[position] for position in self._kept}
+            args.clear()
+            arguments.clear()
+            for slot, nbytes, layout_id, _, _ in self._fresh:
                 buffers[slot] = DeviceBuffer(recorder, NEVER, 0, nbytes, layout_id)
             metrics.count("CachedCompile")
-            recorder.note_execution(self._program, draft.node.slots, cause)
+            recorder.note_execution(program, draft.node.slots, cause)
             with observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext():
-                recorder.runner.run(self._program, buffers, draft.scalars, self._operators)
+                recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
             recorder.account.trim()
         if draft.changed:
-            torch.autograd.graph.increment_version([args[position] for position in draft.changed])
-        return self._results(args, buffers)
+            torch.autograd.graph.increment_version([kept[position] for position in draft.changed])
+        return self._results(kept, buffers)
 
     def _operators(self) -> tuple[Node, ...]:
         return self._draft.node.calls()
 
-    def _results(self, args: Sequence[Any], buffers: dict[int, DeviceBuffer]) -> Any:
+    def _results(self, args: dict[int, Any], buffers: dict[int, DeviceBuffer]) -> Any:
         make = self.recorder.make
         handles: dict[int, torch.Tensor] = {}
-        for slot, _, _, (dtype, shape, strides, offset) in self._fresh:
-            handle = make(shape, dtype)
+        for slot, _, _, geometry, is_contiguous in self._fresh:
+            handle = make(geometry[1], geometry[0])
             attach(handle, buffers[slot])
-            if handle.stride() != strides or offset:
-                handle = restride(handle, (dtype, shape, strides, offset))
-            handles[slot] = handle
+            handles[slot] = handle if is_contiguous else restride(handle, geometry)
         results: list[Any] = []
         for result in self._draft.results:
             if isinstance(result, _Computed):
@@ -297,6 +308,10 @@ def _same(buffers: list[DeviceBuffer]) -> list[int]:
     """Return for each buffer the position at which it comes first."""
     first: dict[DeviceBuffer, int] = {}
     return [first.setdefault(buffer, position) for position, buffer in enumerate(buffers)]
+
+
+def _is_contiguous(geometry: Geometry) -> bool:
+    return geometry[3] == 0 and contiguous_strides(geometry[1]) == geometry[2]
 
 
 def _versions(args: Sequence[Any]) -> list[int]:

@@ -17,7 +17,7 @@ from neurontools.xla.geometry import layout_geometry
 from neurontools.xla.host_events import report_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Accelerator, Program
@@ -59,6 +59,7 @@ class ProgramRunner:
         calls: Callable[[], tuple[Node, ...]],
         *,
         computed: bool = False,
+        hosts: list[torch.Tensor | None] | None = None,
     ) -> None:
         """Execute a program and fill the buffers of its results.
 
@@ -68,6 +69,7 @@ class ProgramRunner:
             scalars: its scalar inputs.
             calls: returns its operators, for profilers.
             computed: whether the buffers have its results already.
+            hosts: the contents of its inputs, in place of `buffers`; each is given up after its last use.
         """
         try:
             if program.fresh_bytes:
@@ -82,23 +84,41 @@ class ProgramRunner:
             elif computed:
                 self._accelerator.execute(program.loaded, lambda: None)
             else:
-                self._compute(program, buffers, scalars)
+                self._compute(program, buffers, scalars, hosts)
             metrics.sample("ExecuteTime", time.perf_counter_ns() - start_ns)
         except BaseException:
             for slot in program.fresh:
                 buffers[slot].host = None
             raise
 
-    def _compute(self, program: Program, buffers: ProgramBuffers, scalars: Sequence[float]) -> None:
+    def gives_up_inputs(self, program: Program) -> bool:
+        """Return whether a program may take its inputs as `hosts`."""
+        return not (program.native or program.loaded.extracted or self._accelerator.dumps_inputs)
+
+    def _compute(
+        self,
+        program: Program,
+        buffers: ProgramBuffers,
+        scalars: Sequence[float],
+        given: list[torch.Tensor | None] | None,
+    ) -> None:
         for slot in program.native:
             host = buffers[slot].host
             buffers[slot].host = host if host is None else in_machine_memory(host)
-        hosts = [buffers[slot].host for slot in program.inputs]
-        run = functools.partial(program.executable(), hosts, scalars)
+        hosts = [] if given is not None else [buffers[slot].host for slot in program.inputs]
+        taken = hosts if given is None else _taken(given)
+        run = functools.partial(program.executable(), taken, scalars)
         with host_execution(), self._generator.scope() if program.random else nullcontext():
             outcome = self._accelerator.execute(program.loaded, run, hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             buffers[slot].host = host
+
+
+def _taken(hosts: list[torch.Tensor | None]) -> Iterator[torch.Tensor | None]:
+    """Yield the items of a list, which is empty afterwards: the program alone holds them then."""
+    hosts.reverse()
+    while hosts:
+        yield hosts.pop()
 
 
 def _blank(buffers: ProgramBuffers, slots: Sequence[int]) -> None:

@@ -179,7 +179,7 @@ class PythonEngine:
 
     def as_graph(
         self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
-    ) -> Callable[[Sequence[Any]], Any]:
+    ) -> Callable[[list[Any]], Any]:
         """Return a function that runs another one as one graph, see `DeviceEngine.as_graph`."""
         return GraphFunction(self, function, before, cause, repeatable=repeatable)
 

@@ -66,6 +66,11 @@ class SimulatedAccelerator:
         return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))
 
     @property
+    def dumps_inputs(self) -> bool:
+        """Whether an execution that fails writes its inputs to files."""
+        return self.runtime.dumps_inputs
+
+    @property
     def faults_armed(self) -> bool:
         """Whether a fault may let the next allocation fail."""
         return self.runtime.faults_armed

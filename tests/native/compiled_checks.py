@@ -1,7 +1,9 @@
 """A program that compiles for the device `neuron`: runs every check and prints what it saw as JSON."""
 
+import itertools
 import json
 import logging
+import os
 import sys
 import traceback
 
@@ -10,7 +12,7 @@ import torch._dynamo
 from torch import nn
 from torch.nn import functional
 
-from neurontools.native.activation import activate
+from neurontools.native import activation
 from neurontools.xla import api
 
 DEVICE = "neuron"
@@ -51,7 +53,8 @@ def train(device, *, whole=False):
 
     if whole:
         loss_of, update = torch.compile(loss_of, fullgraph=True), torch.compile(update)
-    losses, counted = [], []
+    losses, counted, steps = [], [], []
+    activation.observers, activation.report_step = [None], lambda *step: steps.append(step)
     batches = torch.Generator().manual_seed(1)
     torch.manual_seed(2)
     for _ in range(5):
@@ -65,14 +68,15 @@ def train(device, *, whole=False):
         api.engine().sync()
         counted.append((compiles() - before[0], executions() - before[1]))
         losses.append(loss.detach())
+    activation.observers = []
     statistics = [model[1].running_mean.tolist(), model[1].num_batches_tracked.item()]
-    return [loss.item() for loss in losses], statistics, counted
+    return [loss.item() for loss in losses], statistics, counted, len(steps)
 
 
 @check
 def whole_step():
     expected, found = train("cpu"), train(DEVICE, whole=True)
-    return {"same": found[:2] == expected[:2], "counted": found[2]}
+    return {"same": found[:2] == expected[:2], "counted": found[2], "steps": found[3]}
 
 
 @check
@@ -191,7 +195,9 @@ def shapes():
     log.removeHandler(handler)
     marked = torch.ones(3, device=DEVICE)
     torch._dynamo.mark_dynamic(marked, 0)
+    many = torch.compile(lambda x: x * 3)  # more shapes than torch compiles for one function
     return {
+        "many": [many(torch.ones(size, device=DEVICE)).sum().item() for size in range(1, 12)][-3:],
         "results": results,
         "graphs": found,
         "logged": sum("size mismatch" in text for text in recompiles),
@@ -320,7 +326,24 @@ def lines():
     }
 
 
-activate()
+@check
+def launch_blocking():
+    """NEURON_LAUNCH_BLOCKING runs each operator at once; a compiled graph stays one execution."""
+    x = torch.ones(2, device=DEVICE)
+    compiled = torch.compile(lambda x: x * 2 + 1)
+    compiled(x)
+    os.environ["NEURON_LAUNCH_BLOCKING"] = "1"
+    activation._choose_execution_mode()
+    counted = [executions()]
+    for function in (lambda x: x * 2 + 1, compiled, lambda x: x - 1):
+        result = function(x)
+        counted.append(executions())
+    del os.environ["NEURON_LAUNCH_BLOCKING"]
+    activation._choose_execution_mode()
+    return [after - before for before, after in itertools.pairwise(counted)] + result.tolist()
+
+
+activation.activate()
 results = {}
 for function in CHECKS:
     try:

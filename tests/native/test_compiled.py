@@ -32,6 +32,7 @@ def seen(tool: Any, home: Path, torch_python: str) -> dict[str, Any]:
 def test_a_whole_training_step_has_the_numbers_of_the_cpu_in_three_executions(seen):
     counted = seen["whole_step"]["counted"]
     assert seen["whole_step"]["same"]
+    assert seen["whole_step"]["steps"] == 5
     assert counted[-2:] == [[0, 3], [0, 3]]  # forward, backward, optimizer
 
 
@@ -67,7 +68,7 @@ def test_each_shape_has_a_graph_and_dynamic_ones_are_refused_with_the_line(seen)
         place, reason = found.pop(name).splitlines()[1].split(": ", 1)[1].split(": ", 1)
         assert reason == STATIC
         assert place.startswith(f"{CHECKS}:")
-    assert found == {"results": [4, 6, 4, 8], "graphs": 3, "logged": 2, "others": True}
+    assert found == {"many": [27, 30, 33], "results": [4, 6, 4, 8], "graphs": 3, "logged": 2, "others": True}
 
 
 def test_failures_name_the_line_first(seen):
@@ -101,6 +102,10 @@ def test_a_backend_of_another_package_works_beside_ours(seen):
         "listed": ["doubling", "neuron"],
         "through ours": [0, 1, 4],
     }
+
+
+def test_launch_blocking_runs_each_operator_at_once_and_a_compiled_graph_as_one(seen):
+    assert seen["launch_blocking"] == [2, 1, 1, 0, 0]
 
 
 def test_operators_of_compiled_graphs_have_lines_and_layers(seen):

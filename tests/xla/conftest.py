@@ -81,6 +81,8 @@ class InMemoryAccelerator:
         self.loads.append((index, constant_bytes))
         return LoadedGraph(graph, graph.digest(), hit=True, compile_s=0.0, handle=index)
 
+    dumps_inputs = False
+
     def unload(self, loaded: LoadedGraph) -> None:
         self.unloads.append(loaded.handle)
 
