@@ -157,6 +157,24 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def same_signals(home: Path) -> Iterator[None]:
+    """Fail a test that leaves another handler, or a signal blocked, to the tests after it in this process."""
+    before = _signals()
+    yield
+    after = _signals()
+    if after != before:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before[0])
+        for number, handler in before[1].items():
+            signal.signal(number, handler)
+        pytest.fail(f"the test leaves signals as {after}, before they were {before}")
+
+
+def _signals() -> tuple[set[signal.Signals | int], dict[signal.Signals, object]]:
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGCONT)
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ()), {each: signal.getsignal(each) for each in watched}
+
+
 @pytest.fixture
 def installed_tool() -> Tool:
     """Run one of our console scripts and return what it printed: `installed_tool("neuron-ls", "-j")`."""

@@ -31,7 +31,10 @@ _FULL_S = 0.05
 
 
 class StartScreen:
-    """The terminal's screen before Textual has it. On exit the terminal is restored, unless it was handed over."""
+    """The terminal's screen before Textual has it.
+
+    On exit the signals' handlers are those from before, and so is the terminal unless it was handed over.
+    """
 
     def __init__(self) -> None:
         self.is_dark: bool | None = None
@@ -47,12 +50,11 @@ class StartScreen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._settings is None:
-            return
         if self.is_drawn:
             self._write(_END)
-        with suppress(termios.error):
-            termios.tcsetattr(_input(), termios.TCSAFLUSH, self._settings)
+        if self._settings is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(_input(), termios.TCSAFLUSH, self._settings)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._release()

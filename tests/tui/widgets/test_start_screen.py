@@ -50,6 +50,7 @@ def test_a_signal_before_textual_runs_restores_the_terminal(number: signal.Signa
 
 
 def test_what_is_typed_early_is_not_echoed_and_stays(master: int) -> None:
+    handlers = signal.getsignal(signal.SIGINT)
     with StartScreen() as screen:
         assert screen.open()
         os.write(master, b"\x03q\r")
@@ -63,6 +64,7 @@ def test_what_is_typed_early_is_not_echoed_and_stays(master: int) -> None:
     os.write(master, b"x")
     assert LEAVE_SCREEN.encode() not in drawn
     assert not termios.tcgetattr(master)[3] & termios.ECHO
+    assert signal.getsignal(signal.SIGINT) is handlers
 
 
 def test_a_terminal_without_a_frame_leaves_no_screen(master: int) -> None:
