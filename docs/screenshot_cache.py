@@ -36,7 +36,7 @@ async def take(root: str, theme: str) -> str:
     from neurontools.tui.cache.app import CacheApp
 
     app = CacheApp(actions.new_browser(root), theme=theme)
-    async with app.run_test(size=(120, 30)) as pilot:
+    async with app.run_test(size=(160, 42)) as pilot:
         await app.workers.wait_for_complete()
         await pilot.press("down", "down", "space", "space", "down", "down")
         await pilot.pause(1)

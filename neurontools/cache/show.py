@@ -178,34 +178,49 @@ def format_details(details: EntryDetails, now: float, width: int | None = None) 
         now: Unix seconds.
         width: of the terminal; None for lines of any length.
     """
+    lines = (f"  {name:<12}{printable(value)}" for name, value in detail_fields(details, now))
+    wrapped = (wrap_field(line, width) for line in (details.entry.module, *lines))
+    return "\n".join([*wrapped, *_log_lines(details)])
+
+
+def detail_fields(details: EntryDetails, now: float) -> tuple[tuple[str, str], ...]:
+    """Return the names and values of an entry's details; values may hold any characters.
+
+    Args:
+        details: the details.
+        now: Unix seconds.
+    """
+    return (
+        *_entry_fields(details, now),
+        *_graph_fields(details.graph),
+        *(
+            ("library", f"{one.name} (custom operators), {format_size(one.size_bytes)}, sha256 {one.digest}")
+            for one in details.libraries
+        ),
+        *_neff_fields(details.header, details.neff_problem),
+        ("files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files)),
+    )
+
+
+def _entry_fields(details: EntryDetails, now: float) -> Iterator[tuple[str, str]]:
     entry = details.entry
-    lines = [entry.module]
-    state = entry.state.value + (f": {entry.note}" if entry.note else "")
-    _add(lines, "state", state)
-    _add(lines, "path", entry.path)
-    _add(lines, "layout", entry.layout.value + (", pinned" if entry.pinned else ""))
+    yield "state", entry.state.value + (f": {entry.note}" if entry.note else "")
+    yield "path", entry.path
+    yield "layout", entry.layout.value + (", pinned" if entry.pinned else "")
     if entry.tags:
-        _add(lines, "tags", " ".join(entry.tags))
-    _add(lines, "compiler", entry.compiler or "unknown")
-    _add(lines, "size", format_size_both(entry.size_bytes) + " on disk")
-    _add(lines, "made", _when(entry.made_unix_s, now))
-    hits = plural(entry.hits, "hit", "hits")
-    _add(lines, "last used", f"{_when(entry.used_unix_s, now)}, {hits} of this user")
-    _add(lines, "compiled by", _origin(details))
+        yield "tags", " ".join(entry.tags)
+    yield "compiler", entry.compiler or "unknown"
+    yield "size", format_size_both(entry.size_bytes) + " on disk"
+    yield "made", _when(entry.made_unix_s, now)
+    yield "last used", f"{_when(entry.used_unix_s, now)}, {plural(entry.hits, 'hit', 'hits')} of this user"
+    yield "compiled by", _origin(details)
     if entry.lock is not None:
-        _add(lines, "lock", f"{entry.lock.holder}, {format_age(entry.lock.age_s)} old")
+        yield "lock", f"{entry.lock.holder}, {format_age(entry.lock.age_s)} old"
     if details.rule is not None:
-        _add(lines, "flags", " ".join(entry.flags) or "(none)")
-        _add(lines, "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})")
+        yield "flags", " ".join(entry.flags) or "(none)"
+        yield "flags hash", f"{entry.module.rpartition('+')[2]} ({details.rule})"
     elif any(file.name == layouts.FLAGS for file in details.files):
-        _add(lines, "flags", f"unreadable or not a JSON list of flags: {layouts.FLAGS}")
-    lines += _graph_lines(details.graph)
-    for library in details.libraries:
-        size = format_size(library.size_bytes)
-        _add(lines, "library", f"{library.name} (custom operators), {size}, sha256 {library.digest}")
-    lines += _neff_lines(details.header, details.neff_problem)
-    _add(lines, "files", ", ".join(f"{file.name} {format_size(file.size_bytes)}" for file in details.files))
-    return "\n".join([*(wrap_field(line, width) for line in lines), *_log_lines(details)])
+        yield "flags", f"unreadable or not a JSON list of flags: {layouts.FLAGS}"
 
 
 def details_json(details: EntryDetails) -> dict[str, Any]:
@@ -231,10 +246,6 @@ def details_json(details: EntryDetails) -> dict[str, Any]:
     }
 
 
-def _add(lines: list[str], name: str, value: str) -> None:
-    lines.append(f"  {name:<12}{printable(value)}")
-
-
 def _when(unix_s: float, now: float) -> str:
     age = format_elapsed(now - unix_s)
     return f"{format_time(unix_s)} ({'in the future' if age == FUTURE else age + ' ago'})"
@@ -250,52 +261,49 @@ def _origin(details: EntryDetails) -> str:
     return f"{compiler_process}, in {origin.compile_s:.3f} s"
 
 
-def _graph_lines(graph: GraphSummary | None) -> list[str]:
+def _graph_fields(graph: GraphSummary | None) -> Iterator[tuple[str, str]]:
     if graph is None:
-        return []
-    lines: list[str] = []
+        return
     facts = graph.facts
     if facts is None:
-        _add(
-            lines, "graph", f"{graph.file}, {format_size(graph.size_bytes)}: cannot be read, {graph.problem}"
+        yield (
+            "graph",
+            f"{graph.file}, {format_size(graph.size_bytes)}: cannot be read, {graph.problem}",
         )
-        return lines
+        return
     number = plural(len(facts.operations), "operator", "operators")
     if facts.form is GraphForm.HLO:
-        _add(lines, "graph", f"{number} of an HLO module ({graph.file}, {format_size(graph.size_bytes)})")
+        yield "graph", f"{number} of an HLO module ({graph.file}, {format_size(graph.size_bytes)})"
     else:
         extra = plural(len(facts.libraries), "native library", "native libraries")
         extra = f", {extra}" if facts.libraries else ""
-        _add(lines, "graph", f"{number}, {format_size(facts.buffers_bytes)} of buffers{extra}")
+        yield "graph", f"{number}, {format_size(facts.buffers_bytes)} of buffers{extra}"
     operators = graph.operators()
     shown = [f"{name} x{count}" for name, count in operators[:_MOST_OPERATORS]]
     if len(operators) > _MOST_OPERATORS:
         shown.append(f"and {plural(len(operators) - _MOST_OPERATORS, 'other kind', 'other kinds')}")
-    _add(lines, "operators", ", ".join(shown))
-    _add(lines, "inputs", _tensors(facts.inputs))
-    _add(lines, "outputs", _tensors([output.tensor for output in facts.outputs]))
+    yield "operators", ", ".join(shown)
+    yield "inputs", _tensors(facts.inputs)
+    yield "outputs", _tensors([output.tensor for output in facts.outputs])
     sources = list(dict.fromkeys(item.source for item in facts.operations if item.source))
     if sources:
-        _add(lines, "from", f"{sources[0]} to {sources[-1]}" if len(sources) > 1 else sources[0])
+        yield "from", f"{sources[0]} to {sources[-1]}" if len(sources) > 1 else sources[0]
     if facts.cut:
-        _add(lines, "cut by", facts.cut)
+        yield "cut by", facts.cut
     for problem in facts.unread:
-        _add(lines, "not read", problem)
-    return lines
+        yield "not read", problem
 
 
-def _neff_lines(header: NeffHeader | None, problem: str) -> list[str]:
-    lines: list[str] = []
+def _neff_fields(header: NeffHeader | None, problem: str) -> Iterator[tuple[str, str]]:
     if problem:
-        _add(lines, "neff", problem)
+        yield "neff", problem
     if header is not None:
         version = ".".join(map(str, header.version))
         cores = plural(header.core_count, "NeuronCore", "NeuronCores")
-        _add(lines, "neff", f"{header.name or '(no name)'}: version {version}, {cores}, LNC {header.lnc}")
-        _add(lines, "built by", header.build_version or "unknown")
-        _add(lines, "data", f"{format_size(header.data_bytes)}, hash {header.data_hash.hex()}")
-        _add(lines, "uuid", header.uuid.hex())
-    return lines
+        yield "neff", f"{header.name or '(no name)'}: version {version}, {cores}, LNC {header.lnc}"
+        yield "built by", header.build_version or "unknown"
+        yield "data", f"{format_size(header.data_bytes)}, hash {header.data_hash.hex()}"
+        yield "uuid", header.uuid.hex()
 
 
 def _log_lines(details: EntryDetails) -> list[str]:

@@ -4,19 +4,23 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from neurontools.cache import layouts
+from neurontools.cache.location import counters_dir
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
+from neurontools.compiler.graph import module_hash_of
 from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from neurontools.compiler.graph import Graph
 
 NOW = 1_700_000_000.0
 DAY = 86400.0
@@ -50,6 +54,30 @@ class Tree:
     def done(self, **options: object) -> Path:
         neff = compile_graph(mlp(), TRN1, (), "mlp")
         return self.entry(files={layouts.NEFF: neff, layouts.DONE: b""}, **options)  # type: ignore[arg-type]
+
+    def compiled(self, graph: Graph, name: str, script: str = "train.py", **options: Any) -> Path:
+        """An entry with all that a run stores, compiled in a quarter of a second."""
+        origin = {"compile_s": 0.25, "started_unix_s": NOW, "host": "trn1", "pid": 4711, "user": "1000"}
+        flags = options.get("flags", ("--target=trn1",))
+        files = {
+            layouts.GRAPH: graph.to_bytes(),
+            layouts.NEFF: compile_graph(graph, TRN1, flags, name),
+            layouts.ORIGIN: json.dumps({**origin, "program": script}).encode(),
+            layouts.DONE: b"",
+        }
+        return self.entry(graph=module_hash_of(graph.digest()), files=files, **options)
+
+    def look_up(self, entry: Path, *events: tuple[float, str, float]) -> None:
+        """Record lookups: how long ago, what happened, seconds."""
+        root = Path(counters_dir(str(self.root)))
+        counter = root / "entries" / entry.parent.name / entry.name
+        counter.parent.mkdir(parents=True, exist_ok=True)
+        with (root / "events").open("a") as journal, counter.open("a") as hits:
+            for ago_s, kind, seconds in events:
+                journal.write(f"{NOW - ago_s:.3f} 4711:998 {kind} {seconds:.6f} {entry.name}\n")
+                hits.write("." * (kind == "hit"))
+        newest = NOW - min(ago_s for ago_s, _, _ in events)
+        os.utime(counter, (newest, newest))
 
     def failed(self, log: str = "ERROR: [NCC_EVRF004] no\n", **options: object) -> Path:
         return self.entry(files={layouts.LOG: log.encode()}, **options)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from neurontools.machine.snapshot import LATENCY_BUCKETS, HardwareCounters, MemoryUse
+from tests.cache.conftest import NOW
 from tests.tui.svg import animated, slim
 from tests.tui.top.conftest import GIB, SECOND_NS, Job, process_at, snapshot_at
 from tests.tui.top.fixed_source import FixedSource
@@ -266,27 +267,30 @@ async def _tour(updates: Sequence[TimedSnapshot]) -> str:
 
 
 async def take_cache(directory: Path, theme: str) -> None:
-    """Take the cache browser."""
+    """Take the cache browser with an entry, a group and a failure at the cursor."""
     from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
-    from tests.cache.conftest import Tree
+    from tests.tui.cache.made_cache import make_cache
 
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder, "compile-cache")
-        os.mkdir(root)
-        tree = Tree(root)
-        for number in range(9):
-            done = tree.done(graph=f"{number}111", unused_s=3600.0 * number)
-            (done / "extra").write_bytes(bytes(40_000 * number))
-        tree.failed(graph="4444")
-        app = CacheApp(actions.new_browser(str(root)), theme=theme)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
+        make_cache(Path("compile-cache"))
+        time_now, time.time = time.time, lambda: NOW
+        app = CacheApp(actions.new_browser("compile-cache"), theme=theme)
         async with app.run_test(size=SIZES[0]) as pilot:
-            await app.workers.wait_for_complete()
-            await pilot.press("down", "down", "space")
             for width, height in SIZES:
                 await pilot.resize_terminal(width, height)
-                await pilot.pause()
-                app.save_screenshot(f"cache-{width}x{height}-{theme}.svg", str(directory))
+                for keys, what in CACHE_ROWS:
+                    await pilot.press(*keys.split())
+                    await pilot.pause()
+                    await app.workers.wait_for_complete()
+                    await pilot.pause()
+                    name = "-".join(filter(None, ("cache", what)))
+                    app.save_screenshot(f"{name}-{width}x{height}-{theme}.svg", str(directory))
+        time.time = time_now
+
+
+CACHE_ROWS = (("home down down", ""), ("home", "group"), ("end", "failed"))
 
 
 PROFILE_EXTRAS = {

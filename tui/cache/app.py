@@ -73,7 +73,7 @@ class CacheApp(CacheFrame):
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by screens."""
-        self.browser.move(pages * max(1, rows_shown(*self.size) - 1))
+        self.browser.move(pages * max(1, rows_shown(self.browser, self.size) - 1))
         self.show()
 
     def action_open(self) -> None:
@@ -88,8 +88,9 @@ class CacheApp(CacheFrame):
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to a row; a second click opens it."""
-        position = self.first + event.screen_y - HEAD_LINES
-        if event.screen_y < HEAD_LINES or position >= len(self.browser.rows):
+        at = event.screen_y - HEAD_LINES
+        position = self.first + at
+        if not 0 <= at < rows_shown(self.browser, self.size) or position >= len(self.browser.rows):
             return
         if self.browser.go_to(position):
             self.action_show()

@@ -12,8 +12,10 @@ from textual.worker import Worker, WorkerState
 from neurontools.cache.browser import change_stamp
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_facts import EntrySummary, read_facts
+from neurontools.cache.entry_report import RowReporter
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
+from neurontools.tui.cache.details import read_report
 from neurontools.tui.names import AUTO
 from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.browser import Browser
     from neurontools.cache.entries import Entry
+    from neurontools.tui.cache.details import RowReport
 
 REFRESH_S = 2.0
 _LEAST_FOR_FACTS = 118
@@ -82,6 +85,9 @@ class CacheFrame(ThemedApp, KeyQueue):
         self._stamp: int | None = None
         self._facts: dict[str, EntrySummary] = {}
         self._is_reading_facts = False
+        self._reporter = RowReporter(browser.root)
+        self._report: RowReport | None = None
+        self._is_reporting = self._is_report_old = False
 
     def compose(self) -> ComposeResult:
         """Make the one pane."""
@@ -120,7 +126,7 @@ class CacheFrame(ThemedApp, KeyQueue):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Handle the result of a thread."""
         if event.state is WorkerState.ERROR:
-            self._reading = self._is_reading_facts = False
+            self._reading = self._is_reading_facts = self._is_reporting = False
             self._notify_error(event.worker.error)
         elif event.state is WorkerState.SUCCESS:
             self._take(event.worker.name, event.worker.result)
@@ -130,6 +136,7 @@ class CacheFrame(ThemedApp, KeyQueue):
             self._reading = False
             self._stamp, entries = result
             self._facts.clear()
+            self._reporter, self._is_report_old = RowReporter(self.browser.root), True
             self.browser.load(entries)
             self.show()
         elif name == "facts":
@@ -137,6 +144,9 @@ class CacheFrame(ThemedApp, KeyQueue):
             if len(self._facts) > _MOST_FACTS:
                 self._facts.clear()
             self._facts |= result
+            self.show()
+        elif name == "report":
+            self._is_reporting, self._report = False, result
             self.show()
         elif name == "delete":
             self.browser.marks.clear()
@@ -163,19 +173,22 @@ class CacheFrame(ThemedApp, KeyQueue):
         panes = self.query(LinePane)
         if not panes:
             return
-        width, height = self.size
-        self.first = lines.first_row(self.browser, self.first, width, height)
+        size = self.size
+        self.first = lines.first_row(self.browser, self.first, size)
         painted = lines.screen_lines(
             self.browser,
             self.first,
-            (width, height),
+            size,
             reading=self._reading,
             message=self._message,
             facts=self._facts,
+            report=self._report,
         )
         panes.first().show(painted)
-        if width >= _LEAST_FOR_FACTS and not self._is_reading_facts:
-            self._ask_facts(lines.rows_shown(width, height))
+        if size.width >= _LEAST_FOR_FACTS and not self._is_reading_facts:
+            self._ask_facts(lines.rows_shown(self.browser, size))
+        if lines.pane_lines(self.browser, size) and not self._is_reporting:
+            self._ask_report()
 
     def _ask_facts(self, rows: int) -> None:
         """Read what is not known of the entries on the screen, in a thread."""
@@ -185,3 +198,13 @@ class CacheFrame(ThemedApp, KeyQueue):
             self._is_reading_facts = True
             root = self.browser.root
             self.in_thread(lambda: {entry.path: read_facts(root, entry.place) for entry in entries}, "facts")
+
+    def _ask_report(self) -> None:
+        """Read what the panes show of the row at the cursor, in a thread; the row before stays until then."""
+        row = self.browser.current
+        if row is None:
+            self._report = None
+        elif self._is_report_old or self._report is None or self._report.row != row:
+            self._is_reporting, self._is_report_old = True, False
+            reporter = self._reporter
+            self.in_thread(lambda: read_report(reporter, row), "report")

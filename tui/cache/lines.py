@@ -10,6 +10,7 @@ from neurontools.base.units import format_size
 from neurontools.cache.entry_facts import EntrySummary
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import format_elapsed
+from neurontools.tui.cache.details import row_panes
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.chrome import keys_line, small_screen
 from neurontools.tui.widgets.frames import framed, inner_width, is_boxed, row
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.cache.browser import Browser, BrowserRow
+    from neurontools.tui.cache.details import RowReport
 
 HEAD_LINES = 3
 SMALLEST = (40, 8)
@@ -27,6 +29,7 @@ _SIZE_WIDTH = 9
 _NUMBER_WIDTH = 6
 _NARROW = 100
 _LEAST_FOR_LONG_BAR = 150
+_LEAST_FOR_PANES = 36
 _BAR_WIDTHS = (10, 20)
 _HINTS = tuple(
     (key, text)
@@ -63,14 +66,24 @@ _STATE_ROLES = {
 }
 
 
-def rows_shown(width: int, height: int) -> int:
+def pane_lines(browser: Browser, size: tuple[int, int]) -> int:
+    """Return the lines of the panes below the tree, 0 if there is no room for them."""
+    width, height = size
+    if not browser.rows or not is_boxed(width, height) or height < _LEAST_FOR_PANES:
+        return 0
+    body = height - 2
+    return body - max(body // 3, min(body // 2, len(browser.rows) + HEAD_LINES))
+
+
+def rows_shown(browser: Browser, size: tuple[int, int]) -> int:
     """Return how many rows of the tree fit on a screen of a size."""
-    return max(1, height - HEAD_LINES - 1 - is_boxed(width, height))
+    width, height = size
+    return max(1, height - pane_lines(browser, size) - HEAD_LINES - 1 - is_boxed(width, height))
 
 
-def first_row(browser: Browser, first: int, width: int, height: int) -> int:
+def first_row(browser: Browser, first: int, size: tuple[int, int]) -> int:
     """Return the first visible row that keeps the cursor on the screen, `first` if possible."""
-    rows = rows_shown(width, height)
+    rows = rows_shown(browser, size)
     highest = max(0, min(first, browser.cursor, len(browser.rows) - rows))
     return max(highest, browser.cursor - rows + 1)
 
@@ -83,6 +96,7 @@ def screen_lines(
     reading: bool,
     message: str,
     facts: Mapping[str, EntrySummary],
+    report: RowReport | None,
 ) -> tuple[Line, ...]:
     """Return the whole screen.
 
@@ -93,13 +107,14 @@ def screen_lines(
         reading: whether the cache is being read.
         message: shown in the bottom line, "" for none.
         facts: what is known of entries, by path.
+        report: on the row at the cursor, None until it is read.
     """
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return small_screen("neuron-cache", SMALLEST, (width, height))
     boxed = is_boxed(width, height)
     inner = inner_width(width, boxed=boxed)
-    rows = rows_shown(width, height)
+    rows, below = rows_shown(browser, size), pane_lines(browser, size)
     now, marked = time.time(), browser.marks.paths
     body = [head_line(inner)]
     for number, one in enumerate(browser.rows[first : first + rows], first):
@@ -110,12 +125,13 @@ def screen_lines(
     frame = framed(
         _view_text(browser),
         body,
-        (width, height - 2),
+        (width, height - 2 - below),
         note=f"sort: {browser.order.key}",
         foot="space mark  d delete",
         boxed=boxed,
     )
-    return (title_line(browser, width, reading), *frame, marks_line(browser, width, message))
+    panes = row_panes(report, (width, below), now) if below else []
+    return (title_line(browser, width, reading), *frame, *panes, marks_line(browser, width, message))
 
 
 def title_line(browser: Browser, width: int, reading: bool) -> Line:

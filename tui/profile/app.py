@@ -19,7 +19,7 @@ from neurontools.tui.profile.pages import PAGE_NAMES, PAGE_TITLES, make_page
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.widgets.background import hinted_dark
-from neurontools.tui.widgets.chrome import head_line, pages_line
+from neurontools.tui.widgets.chrome import head_line, pages_line, small_screen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.theme import Theme
 
 FIRST_PAGE = "timeline"
+SMALLEST = (60, 12)
 _HINTS = (("?", "help"), ("^p", "palette"), ("q", "quit"))
 _QUESTIONS = {
     "search": ("Search operations", "regular expression, for example aten\\.mm"),
@@ -146,7 +147,8 @@ class ProfileApp(ThemedApp):
 
     def on_click(self, event: events.Click) -> None:
         """Show the page whose name is clicked."""
-        if len(self.screen_stack) > 1 or event.screen_y not in {0, self.size.height - 1}:
+        is_on_line = event.screen_y in {0, self.size.height - 1}
+        if len(self.screen_stack) > 1 or self._is_small or not is_on_line:
             return
         line = self._head() if event.screen_y == 0 else self._foot()
         position = line.at(event.screen_x)
@@ -191,10 +193,23 @@ class ProfileApp(ThemedApp):
     def _foot(self) -> ChromeLine:
         return pages_line(PAGE_TITLES, PAGE_NAMES.index(self._shown), _HINTS, self.size.width)
 
+    @property
+    def _is_small(self) -> bool:
+        return self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
+
     def _paint(self) -> None:
-        for name, line in (("head", self._head()), ("foot", self._foot())):
+        is_small = self._is_small
+        pages = self.screen_stack[0].query_one(ContentSwitcher)
+        if pages.display is is_small:
+            pages.display = not is_small
+            # A page that is hidden loses the keys.
+            self.call_after_refresh(self.page(self._shown).take_keys)
+        small = small_screen("neuron-profile", SMALLEST, self.size)
+        head = small if is_small else (self._head().line,)
+        foot = () if is_small else (self._foot().line,)
+        for name, shown in (("head", head), ("foot", foot)):
             for pane in self.screen_stack[0].query(f"#{name}").results(LinePane):
-                pane.show((line.line,))
+                pane.show(shown)
 
     def action_exit(self, code: int) -> None:
         """End with an exit code."""

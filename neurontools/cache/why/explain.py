@@ -13,7 +13,7 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_time
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Events, LookupEvent, LookupEventKind, read_removals, run_name
-from neurontools.cache.selection import find_entries
+from neurontools.cache.selection import NoSuchEntryError, find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import (
     Cause,
@@ -119,8 +119,20 @@ def explain_entry(root: str, name: str, progress: Progress | None = None) -> Exp
         NoSuchEntryError: the name matches no entry, or several.
     """
     target_root, place = _find_place(root, name)
-    target = read_facts(target_root, place)
-    neighbourhood = Neighbourhood(target_root)
+    return explain_place(Neighbourhood(target_root), place, progress)
+
+
+def explain_place(
+    neighbourhood: Neighbourhood, place: EntryRef, progress: Progress | None = None
+) -> Explanation:
+    """Return why an entry of a neighbourhood was compiled; see `explain_entry`.
+
+    Raises:
+        NoSuchEntryError: it is gone.
+    """
+    target = neighbourhood.facts(place)
+    if target is None:
+        raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
     nearest = neighbourhood.nearest(target, progress=progress)
     if nearest is None:
         others = len(neighbourhood.places) - 1

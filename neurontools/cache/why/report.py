@@ -80,7 +80,7 @@ def format_explanation(explanation: Explanation, style: ReportStyle) -> str:
     comparison, facts = explanation.comparison, explanation.facts
     if comparison is None and facts is not None:
         lines = [*style.wrap(_describe(facts), 0, "entry"), ""]
-        lines += style.wrap(_format_alone(explanation, facts), 0)
+        lines += style.wrap(format_alone(explanation, facts), 0)
         return "\n".join((*lines, *_format_unread_parts(facts.unread, style))).rstrip()
     assert comparison is not None
     lines = style.wrap(_describe(comparison.new), 0, "entry")
@@ -100,7 +100,8 @@ def format_explanation(explanation: Explanation, style: ReportStyle) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _format_alone(explanation: Explanation, facts: EntryFacts) -> str:
+def format_alone(explanation: Explanation, facts: EntryFacts) -> str:
+    """Return why an entry has no near one."""
     if not explanation.others:
         return "nothing to compare it with: it is the only entry of this cache"
     others = plural(explanation.others, "other entry", "other entries")

@@ -82,15 +82,22 @@ async def test_pages_survive_a_storm_of_sizes(trace: Trace, home: Path, maker: M
 
 
 @pytest.mark.parametrize("name", PAGE_NAMES)
-async def test_a_terminal_of_ten_cells_shows_something(
+async def test_a_screen_that_is_too_small_says_so_and_comes_back(
     trace: Trace, home: Path, maker: Maker, name: str
 ) -> None:
     async with (await both(home, maker, trace)).run_test(size=(10, 3)) as pilot:
         await pilot.press(key_of(name), "down", "up", "tab", "plus", "escape")
+        await pilot.click(offset=(1, 0))
+        assert [line.strip() for line in screen_text(pilot)] == ["needs", "60x12", "q: quit"]
+        await pilot.resize_terminal(60, 12)
         await pilot.pause()
         lines = screen_text(pilot)
-        assert [width_of(line) for line in lines] == [10] * 3
-        assert "".join(lines).strip()
+        assert [width_of(line) for line in lines] == [60] * 12
+        assert name[:3] in lines[0].lower()
+        page = pilot.app.query_one(f"#{name}")
+        assert page.size.height == 10
+        assert pilot.app.focused is not None
+        assert page in pilot.app.focused.ancestors_with_self
 
 
 @pytest.mark.parametrize("name", PAGE_NAMES)
@@ -136,9 +143,9 @@ def test_a_terminal_without_utf8_gets_ascii(opened: Callable[..., Terminal]) -> 
     assert shown_there.output.isascii()
 
 
-def test_a_tiny_terminal_without_colours_shows_the_tabs(opened: Callable[..., Terminal]) -> None:
+def test_a_tiny_terminal_without_colours_says_what_it_needs(opened: Callable[..., Terminal]) -> None:
     shown_there = opened(NO_COLOR="1", TERM="xterm", size=(10, 3))
-    shown_there.read_until("Tim")
+    shown_there.read_until("60x12")
     shown_there.press("q")
     assert shown_there.exit_code() == 0
 
