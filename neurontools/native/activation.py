@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
@@ -48,6 +49,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()
     register_optimizer_step_post_hook(_end_step)
+    DeviceMesh.__init__ = _with_random_shards(DeviceMesh.__init__)
     saving.install()
     modules.install()
     addresses.install()
@@ -110,6 +112,20 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return compile_for_device
+
+
+def _with_random_shards(create: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor of meshes that prepares the random numbers of DTensors, which every DTensor needs."""
+
+    @functools.wraps(create)
+    def create_with_random_shards(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+        create(mesh, *args, **kwargs)
+        if mesh.device_type == NEURON:
+            from neurontools.native import shard_random  # takes a second; programs with a mesh need it too
+
+            shard_random.install()
+
+    return create_with_random_shards
 
 
 def _ending_steps(compiled: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Callable[..., Any]:

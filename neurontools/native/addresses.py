@@ -46,6 +46,8 @@ def _on_device(answer: Callable[[Any], Any], method: Callable[[Any], Any]) -> Ca
 
 
 def _address(storage: torch.UntypedStorage) -> int:
+    if getattr(storage, "_neuron_size", None) == 0:
+        return 0
     found: int | None = getattr(storage, "_neuron_address", None)
     if found is None:
         found = storage._neuron_address = _FIRST + next(_numbers) * _RANGE
@@ -57,7 +59,11 @@ def _address_of_tensor(tensor: torch.Tensor) -> int:
 
 
 def _size(storage: torch.UntypedStorage) -> int:
-    return int(storage._neuron_buffer.nbytes)
+    noted: int | None = getattr(storage, "_neuron_size", None)  # by `resize_`
+    if noted is not None:
+        return noted
+    buffer = getattr(storage, "_neuron_buffer", None)  # a DTensor has none: its parts do
+    return 0 if buffer is None else int(buffer.nbytes)
 
 
 def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -30,6 +30,7 @@ _HEAD = struct.Struct("=QiiQ")
 _BLOCK = slice(24, 5016)
 _DOUBLE_LEFT, _FLOAT_LEFT = 5040, 5052
 _BLOCK_WORDS = 624
+_STATE_BYTES = 5056
 
 # A state as 64 bits is a plain seed, or the mark, the words drawn since seeding and the 32 bits that the seed uses.
 _MARK = 5
@@ -162,8 +163,11 @@ def define_operators() -> Any:
     seeded = (torch.Tag.nondeterministic_seeded,)
     library.define("get_rng_state(*, Device? device=None) -> Tensor", tags=seeded)
     library.define("set_rng_state(Tensor state) -> ()", tags=seeded)
+    library.define("shard_rng_state(Tensor seed, int shard) -> Tensor")
     library.impl("get_rng_state", _default_state, "CompositeExplicitAutograd")
     library.impl("set_rng_state", _set_default_state, "CPU")
+    library.impl("shard_rng_state", _shard_state, "CPU")
+    library.impl("shard_rng_state", lambda seed, _: seed.new_empty(_STATE_BYTES, dtype=torch.uint8), "Meta")
     return library
 
 
@@ -173,6 +177,10 @@ def _default_state(device: Any = None) -> torch.Tensor:  # noqa: ARG001  # of th
 
 def _set_default_state(state: torch.Tensor) -> None:
     torch.default_generator.set_state(state)
+
+
+def _shard_state(seed: torch.Tensor, shard: int) -> torch.Tensor:
+    return seeded_state(int(seed.item()) + shard)
 
 
 def _bytes(state: torch.Tensor) -> bytes:

@@ -36,17 +36,19 @@ def install() -> None:
 
 
 def _keeping_contents(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
-    """Return a function that leaves storages of the device as they are, and resizes others.
+    """Return a function that only notes the new size of a storage of the device, and resizes others.
 
-    `fully_shard` empties the storage of a gathered parameter and gives it its size back before it is gathered again. On
-    the device, the memory is freed with the last tensor instead.
+    FSDP empties the storage of a gathered parameter, gives it its size back before it gathers the parameter again, and
+    finds out by the size which of the two is due. On the device, the memory is freed with the last tensor instead.
     """
 
     def resize_or_keep(storage: torch.UntypedStorage, size: int) -> Any:
         if storage.device.type != device_name():
             return resize(storage, size)
-        if size > storage._neuron_buffer.nbytes:
+        buffer = getattr(storage, "_neuron_buffer", None)  # a DTensor has none: its parts do
+        if buffer is not None and size > buffer.nbytes:
             raise DeviceError(f"a storage on {storage.device} cannot grow", "make a larger tensor instead")
+        storage._neuron_size = size
         return storage
 
     return resize_or_keep

@@ -13,6 +13,10 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from neurontools.native.autoload import autoload
+
+autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
+
 
 def make(device):
     torch.manual_seed(0)

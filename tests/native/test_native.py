@@ -13,7 +13,6 @@ from neurontools.machine.machine_config import StartOptions
 
 pytestmark = pytest.mark.torch
 CHECKS = Path(__file__).parent / "native_checks.py"
-WORKER = CHECKS.with_name("native_worker.py")
 _seen: dict[str, Any] = {}
 
 
@@ -254,20 +253,6 @@ def test_the_sample_prints_on_the_device_what_it_prints_on_the_cpu(seen, mode):
     on_device, on_cpu = (seen["sample"][f"{device} {mode}"] for device in ("neuron", "cpu"))
     assert on_device == on_cpu
     assert len(on_cpu) == 7
-
-
-def test_two_workers_train_like_one(tool, home):
-    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
-    run = tool(
-        "neuron-run", "--", "torchrun", "--standalone", "--nproc_per_node=2", str(WORKER), ".", timeout=280
-    )
-    assert run.returncode == 0, run.stderr
-    for rank in range(2):
-        seen = json.loads((home / f"rank{rank}.json").read_text())
-        differences = seen.pop("differences")
-        assert list(differences) == ["data parallel", "compiled", "fully sharded", "tensor parallel"]
-        assert max(differences.values()) < 1e-6
-        assert seen == {"backend": "neuron", "cores": str(rank), "sum": 3.0, "parts": [0.0, 1.0]}
 
 
 def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):

@@ -79,7 +79,7 @@ _NAMES = {
         copy _copy_from _copy_from_and_resize _to_copy to clone contiguous cat stack _local_scalar_dense
         constant_pad_nd reflection_pad2d replication_pad2d repeat roll flip rot90 slice_scatter select_scatter
         diagonal_scatter as_strided_scatter slice_backward select_backward diagonal_backward unfold_backward
-        get_rng_state set_rng_state im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle
+        get_rng_state set_rng_state shard_rng_state im2col col2im pixel_shuffle pixel_unshuffle channel_shuffle
         convert_element_type repeat_interleave
         """,
 }

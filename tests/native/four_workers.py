@@ -1,0 +1,17 @@
+"""A worker of torchrun, one of four with the backend `neuron`: runs the checks of several files, writes what they saw."""
+
+import json
+import sys
+
+import parallel_training
+import torch.distributed as dist
+
+from neurontools.native.autoload import autoload
+
+autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
+dist.init_process_group("neuron")
+seen = {check.__name__: check() for check in (*parallel_training.CHECKS,)}
+dist.barrier()
+with open(f"{sys.argv[1]}/rank{dist.get_rank()}.json", "w") as file:
+    json.dump(seen, file)
+dist.destroy_process_group()
