@@ -17,6 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from neurontools.errors import NeuronToolsError
 from neurontools.native.activation import is_active
 from neurontools.native.graph_checks import add_source, check_graph, is_repeatable, needs_autograd
+from neurontools.native.partition import partition
 from neurontools.native.selection import NEURON
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
@@ -59,7 +60,10 @@ def neuron(
     if not needs_autograd(model, inputs):
         run = _compile(model, inputs)
         return lambda *args: run(list(args))
-    compiled: Runner = aot_autograd(fw_compiler=_compile, keep_inference_input_mutations=True)(model, inputs)
+    compile_training = aot_autograd(
+        fw_compiler=_compile, partition_fn=partition, keep_inference_input_mutations=True
+    )
+    compiled: Runner = compile_training(model, inputs)
     return compiled
 
 

@@ -96,6 +96,16 @@ def attention():
 
 
 @check
+def saved_tensors():
+    """The forward graph saves weights as they are: the backward graph transposes them itself."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5)).to(DEVICE)
+    y = torch.compile(model)(torch.ones(2, 3, device=DEVICE))
+    saved = [list(tensor.shape) for tensor in y.grad_fn.saved_tensors]
+    y.sum().backward()
+    return saved
+
+
+@check
 def inference():
     model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()
     x = torch.randn(4, 6)

@@ -40,6 +40,10 @@ def test_attention_is_the_one_that_the_cpu_chooses(seen):
     assert seen["attention"] == [True] * 3
 
 
+def test_a_forward_graph_saves_no_views(seen):
+    assert sorted(seen["saved_tensors"]) == [[2, 3], [2, 4], [5, 4]]
+
+
 def test_a_model_without_gradients_is_one_execution(seen):
     assert seen["inference"] == [[1, False]] * 2 + [[1, True]] * 2
 

@@ -19,6 +19,7 @@ INSIDE = {
     "function_recording",
     "graph_function",
     "kernels",
+    "known_call",
     "program_run",
     "python_engine",
     "recorder",

@@ -1,0 +1,223 @@
+"""Calls of a recorded function that execute its program: what their arguments have to be, and how results are made."""
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._dynamo.guards import TensorGuards
+
+from neurontools.compiler.graph_nodes import contiguous_strides
+from neurontools.runtime.host_activity import observers
+from neurontools.xla.buffers import NEVER, DeviceBuffer
+from neurontools.xla.debugging import metrics
+from neurontools.xla.execution import host_execution
+from neurontools.xla.geometry import Geometry, layout_bytes, layout_geometry
+from neurontools.xla.host_events import observed_cut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.graph import Node
+    from neurontools.xla.accelerator import Program
+    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.trie import TrieNode
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentResult:
+    """A result that is an argument, or a view of one."""
+
+    position: int
+    geometry: Geometry | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedResult:
+    """A result that the graph computes: a slot, or a view of one."""
+
+    slot: int
+    geometry: Geometry | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantResult:
+    """A result that is always the same value."""
+
+    value: Any
+
+
+Result = ArgumentResult | ComputedResult | ConstantResult
+
+
+@dataclass(frozen=True, slots=True)
+class CallDraft:
+    """What a call has recorded, before its program is known.
+
+    `inputs` are slots with the positions of their arguments, `changed` the positions of arguments that it changes.
+    """
+
+    node: TrieNode
+    inputs: tuple[tuple[int, int], ...]
+    scalars: tuple[float, ...]
+    results: tuple[Result, ...]
+    kind: type
+    changed: tuple[int, ...]
+
+    def computed(self) -> set[int]:
+        """Return the slots of the results that the graph computes."""
+        return {result.slot for result in self.results if isinstance(result, ComputedResult)}
+
+
+class ArgumentLayouts:
+    """How arguments view their buffers, and which of them share one.
+
+    Args:
+        args: tensors on the device.
+        buffers: their buffers.
+    """
+
+    def __init__(self, args: Sequence[torch.Tensor], buffers: Sequence[DeviceBuffer]) -> None:
+        sizes: list[Any] = [list(arg.size()) for arg in args]
+        strides: list[Any] = [list(arg.stride()) for arg in args]
+        self._guards = TensorGuards(*args, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        self._geometries = _geometries(args)
+        self._offsets = [arg.storage_offset() for arg in args]
+        self._layout_ids = [buffer.layout_id for buffer in buffers]
+        self._first = first_positions(buffers)
+        self._count = len(set(buffers))
+
+    def match(self, args: Sequence[torch.Tensor], buffers: Sequence[DeviceBuffer]) -> bool:
+        """Return whether other arguments are laid out like these."""
+        if (
+            [buffer.layout_id for buffer in buffers] != self._layout_ids
+            or [arg.storage_offset() for arg in args] != self._offsets
+            or len(set(buffers)) != self._count
+        ):
+            return False
+        # Torch's guards are quick, and stricter: they look at autograd and autocast, too.
+        if not self._guards.check(*args) and _geometries(args) != self._geometries:
+            return False
+        return self._count == len(buffers) or first_positions(buffers) == self._first
+
+
+def first_positions(buffers: Sequence[DeviceBuffer]) -> list[int]:
+    """Return for each buffer the position at which it comes first."""
+    first: dict[DeviceBuffer, int] = {}
+    return [first.setdefault(buffer, position) for position, buffer in enumerate(buffers)]
+
+
+def _geometries(args: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
+    return [(arg.dtype, arg.size(), arg.stride()) for arg in args]
+
+
+class KnownCall:
+    """A call that executes its program: its arguments have the layouts of a call that was recorded."""
+
+    def __init__(
+        self, recorder: Recorder, layouts: ArgumentLayouts, program: Program, draft: CallDraft
+    ) -> None:
+        self._recorder = recorder
+        self._layouts = layouts
+        self._program = program
+        self._draft = draft
+        layout_ids = [layout_id for added in draft.node.trace().added for layout_id in added]
+        self._fresh = [(slot, layout_bytes(layout_ids[slot]), layout_ids[slot]) for slot in program.fresh]
+        geometries = [(slot, layout_geometry(layout_ids[slot])) for slot in program.fresh]
+        self._handles = [(slot, geometry[1], geometry[0]) for slot, geometry in geometries]
+        self._strided = [
+            (slot, geometry[1:]) for slot, geometry in geometries if not _is_contiguous(geometry)
+        ]
+        self._views = _views(draft, ComputedResult)
+        self._argument_views = _views(draft, ArgumentResult)
+        self._kept = {
+            *draft.changed,
+            *(result.position for result in draft.results if isinstance(result, ArgumentResult)),
+        }
+
+    def accepts(self, args: Sequence[Any], buffers: Sequence[DeviceBuffer]) -> bool:
+        """Return whether arguments with these buffers may be executed."""
+        return buffers[0].recorder is self._recorder and self._layouts.match(args, buffers)
+
+    def execute(self, args: list[Any], arguments: list[DeviceBuffer], before: str, cause: str) -> Any:
+        """Return the results for arguments with these buffers; clears both lists, so that memory is free early.
+
+        `before` is why an open recording ends, `cause` why the program runs.
+        """
+        recorder, draft, program = self._recorder, self._draft, self._program
+        with recorder.lock:
+            if recorder.node.parent is not None and not recorder.fold_constant():
+                recorder.sync(before)
+            hosts: list[torch.Tensor | None] | None = [
+                arguments[position].host
+                if arguments[position].host is not None
+                else recorder.host_of(arguments[position])
+                for _, position in draft.inputs
+            ]
+            buffers = {
+                slot: DeviceBuffer(recorder, NEVER, 0, nbytes, layout_id)
+                for slot, nbytes, layout_id in self._fresh
+            }
+            if not recorder.runner.gives_up_inputs(program):
+                hosts = None
+                buffers.update((slot, arguments[position]) for slot, position in draft.inputs)
+            kept = {position: args[position] for position in self._kept}
+            args.clear()
+            arguments.clear()
+            metrics.count("CachedCompile")
+            recorder.note_execution(program, draft.node.slots, cause)
+            with observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext():
+                recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
+            recorder.account.trim()
+        if draft.changed:
+            torch.autograd.graph.increment_version([kept[position] for position in draft.changed])
+        return self._results(kept, buffers)
+
+    def _operators(self) -> tuple[Node, ...]:
+        return self._draft.node.calls()
+
+    def _results(self, args: dict[int, Any], buffers: dict[int, DeviceBuffer]) -> Any:
+        make = self._recorder.make
+        handles: dict[int, torch.Tensor] = {}
+        for slot, shape, dtype in self._handles:
+            handle = handles[slot] = make(shape, dtype)
+            handle.untyped_storage()._neuron_buffer = buffers[slot]
+        if self._strided:
+            with host_execution():  # autograd does not see that these are views
+                for slot, view in self._strided:
+                    handles[slot] = handles[slot].as_strided(*view)
+        results: list[Any] = [
+            handles[result.slot]
+            if isinstance(result, ComputedResult)
+            else args[result.position]
+            if isinstance(result, ArgumentResult)
+            else result.value
+            for result in self._draft.results
+        ]
+        if self._views:
+            with host_execution():
+                for index, view in self._views:
+                    results[index] = results[index].as_strided(*view)
+        for index, view in self._argument_views:
+            results[index] = results[index].as_strided(*view)
+        return results if self._draft.kind is list else tuple(results)
+
+
+def _views(
+    draft: CallDraft, kind: type[ArgumentResult | ComputedResult]
+) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return the results of a kind that are not whole, with shape, strides and offset."""
+    return [
+        (index, result.geometry[1:])
+        for index, result in enumerate(draft.results)
+        if isinstance(result, kind) and result.geometry is not None
+    ]
+
+
+def _is_contiguous(geometry: Geometry) -> bool:
+    return geometry[3] == 0 and contiguous_strides(geometry[1]) == geometry[2]
