@@ -8,7 +8,7 @@ from pathlib import Path
 import neurontools
 from neurontools import compat
 from neurontools.compat.unsupported import IMPORT_ONLY, LIMITS, UNSUPPORTED, UNSUPPORTED_MODULES
-from neurontools.native.names import ALIASES, INSTEAD
+from neurontools.native.names import ALIASES, INSTEAD, SUBMODULES
 
 HEAD = """# Names of torch_xla, torch_neuronx and torch.neuron
 
@@ -88,7 +88,8 @@ def native_names() -> set[str]:
     assert isinstance(functions, ast.ClassDef)
     methods = {node.name for node in functions.body if isinstance(node, ast.FunctionDef)}
     public = {name for name in methods if not name.startswith("_")} - HIDDEN
-    return public | own | {"Event", "Stream"} | set(ALIASES) | set(INSTEAD)
+    others = {"Event", "OutOfMemoryError", "Stream"}
+    return public | own | others | set(ALIASES) | set(SUBMODULES) | set(INSTEAD)
 
 
 def _names(path: Path) -> set[str]:
@@ -110,7 +111,10 @@ def _names(path: Path) -> set[str]:
 
 def _row(module: str, name: str) -> str:
     nearest = (INSTEAD if module == NATIVE else UNSUPPORTED.get(module, {})).get(name)
-    limits = ALIASES if module == NATIVE else LIMITS.get(module, {})
+    about = {"OutOfMemoryError": "torch.OutOfMemoryError"} | dict.fromkeys(
+        SUBMODULES, "a module with functions of this one"
+    )
+    limits = {**ALIASES, **about} if module == NATIVE else LIMITS.get(module, {})
     note = limits.get(name, "") if nearest is None else _code(nearest)
     return f"| `{name}` | {'yes' if nearest is None else 'no'} | {note} |\n"
 

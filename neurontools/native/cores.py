@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _SUPPORTED = frozenset({"trn2", "trn3"})
 
 
-class NoNativeDeviceError(DeviceError, RuntimeError):
-    """The native device does not exist on an instance type; also a RuntimeError, as the documents say."""
+class NoNativeDeviceError(DeviceError):
+    """The native device does not exist on an instance type."""
 
 
 def check_instance(instance: InstanceType, environ: Mapping[str, str]) -> None:

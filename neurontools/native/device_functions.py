@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NoReturn
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 
 from neurontools.base.text import suggest
 from neurontools.base.units import format_size
 from neurontools.native.cores import core_count
-from neurontools.native.names import ALIASES, INSTEAD
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from neurontools.native.names import ALIASES, INSTEAD, SUBMODULES
 
 
 def install(module: ModuleType) -> None:
     """Add functions to `torch.neuron`, and an error for names that it lacks."""
-
-    def missing(name: str) -> NoReturn:
-        raise AttributeError(
-            f"module 'torch.neuron' has no attribute {name!r}{_hint(module, name)}", name=name
-        )
-
     module.__doc__ = __doc__
     additions = {
+        "OutOfMemoryError": torch.OutOfMemoryError,
         "device_count": device_count,
         "is_available": is_available,
+        "memory_stats": memory_stats,
         "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
         "memory_summary": memory_summary,
         **{name: getattr(module, other) for name, other in ALIASES.items()},
-        "__getattr__": missing,
     }
-    for name, value in additions.items():
-        setattr(module, name, value)
+    _fill(module, additions)
+    for name, functions in SUBMODULES.items():
+        submodule = ModuleType(f"{module.__name__}.{name}", f"The functions of `torch.neuron` about {name}.")
+        _fill(submodule, {function: getattr(module, function) for function in functions})
+        sys.modules[submodule.__name__] = submodule
+        setattr(module, name, submodule)
 
 
 def device_count() -> int:
@@ -45,6 +43,11 @@ def device_count() -> int:
 def is_available() -> bool:
     """Return whether the machine has at least one NeuronCore with the native device."""
     return device_count() > 0
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """Return `torch.accelerator.memory_stats`: what is counted here, and 0 for the blocks of other allocators."""
+    return dict(torch.accelerator.memory_stats(torch.neuron.Stream(device).device_index))
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
@@ -72,6 +75,17 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         )
         lines.append(f"free       {format_size(free)}")
     return "\n".join(lines)
+
+
+def _fill(module: ModuleType, contents: dict[str, Any]) -> None:
+    """Put names into a module, and an error for those that it lacks."""
+
+    def missing(name: str) -> NoReturn:
+        raise AttributeError(
+            f"module {module.__name__!r} has no attribute {name!r}{_hint(module, name)}", name=name
+        )
+
+    vars(module).update(contents, __getattr__=missing)
 
 
 def _hint(module: ModuleType, name: str) -> str:

@@ -1,14 +1,21 @@
-"""Adaptive fusion of eager operators: where a recording is cut that the program does not synchronize."""
+"""Adaptive fusion of eager operators: where a recording is cut that the program does not synchronize, what runs on the CPU."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from neurontools.cache.flags import parse_environment_flags
+from neurontools.compiler.limits import check_types
+from neurontools.compiler.options import CompileError
+from neurontools.xla import api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.compiler.graph import Node
 
+_NO_FALLBACK = "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"
 _LIMIT = 256
 _LONGEST_LOOP = 192  # of the last 256 operators, so that at least a quarter of them is seen twice
 
@@ -27,3 +34,17 @@ class AdaptiveFusion:
         ]
         period = next((length for length in range(1, _LONGEST_LOOP) if calls[length:] == calls[:-length]), 1)
         return len(operators) % period == 0
+
+    @staticmethod
+    def runs_on_host(call: Node) -> bool:
+        """Return whether the compiler lacks a data type of a call, and the program does not forbid the CPU for it.
+
+        Source: AWS Neuron documentation, "Best practices for TorchNeuron", "TorchNeuron environment variables".
+        """
+        if os.environ.get(_NO_FALLBACK) == "1":
+            return False
+        try:
+            check_types(call, api.runtime().instance.device, parse_environment_flags(os.environ).compiler)
+        except CompileError:
+            return True
+        return False

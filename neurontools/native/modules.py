@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from neurontools.errors import NeuronToolsError
 from neurontools.native.selection import NEURON
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def _crosses(module: nn.Module, convert: Convert) -> bool:
                 parameter.device.type,
                 convert(torch.empty(0, dtype=parameter.dtype, device=parameter.device)).device.type,
             }
+        except NeuronToolsError:
+            raise
         except Exception:  # noqa: BLE001  raised again by the conversion itself
             return False
     return len(kinds) == 2 and NEURON in kinds

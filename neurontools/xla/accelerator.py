@@ -20,8 +20,8 @@ T = TypeVar("T")
 Executable = Callable[[Iterable[Any], Sequence[float]], tuple["torch.Tensor", ...]]
 
 
-class DeviceError(NeuronToolsError):
-    """The lazy device does not support a request."""
+class DeviceError(NeuronToolsError, RuntimeError):
+    """The device does not support a request; a RuntimeError, as torch raises of other devices."""
 
 
 class LostValueError(DeviceError):

@@ -22,9 +22,16 @@ from neurontools.xla.operators import Kind, Operator, Parameter, is_constant
 from neurontools.xla.trie import Alias, Fresh, Recipe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.xla.buffers import BufferOwner
 
 
+_RARE_TYPES = frozenset(
+    value
+    for name, value in vars(torch).items()
+    if isinstance(value, torch.dtype) and name.startswith(("complex", "float8"))
+)
 _IGNORED = frozenset({Kind.IGNORED, Kind.DEVICE})
 _OMITTED = _IGNORED | {Kind.GENERATOR}
 
@@ -196,6 +203,11 @@ def _omitted(parameter: Parameter, value: Any) -> bool:
     if isinstance(value, (list, tuple)) and parameter.default is not None:
         return list(value) == list(parameter.default)
     return value.__class__ is parameter.default.__class__ and bool(value == parameter.default)
+
+
+def has_rare_type(tensors: Sequence[torch.Tensor | None]) -> bool:
+    """Return whether one of the tensors has a data type that the compiler may lack."""
+    return any(tensor is not None and tensor.dtype in _RARE_TYPES for tensor in tensors)
 
 
 def fast_result(

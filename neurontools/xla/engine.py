@@ -100,6 +100,9 @@ class Fusion(Protocol):
     def is_complete(self, operators: Sequence[Node]) -> bool:
         """Return whether the recorded operators are to run before the next one is recorded."""
 
+    def runs_on_host(self, call: Node) -> bool:
+        """Return whether a call with a data type that the compiler may lack runs on the CPU instead."""
+
 
 class DeviceEngine(TensorStores, Protocol):
     """Records operators per device and runs them at synchronizations. `index` is the position of a device."""

@@ -89,7 +89,7 @@ def run_on_cpu(
     stores: TensorStores, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> Any:
     """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for."""
-    _count(operator)
+    report(operator)
     values = (*args, *(kwargs or {}).values())
     store = _store_in(stores, values)
     device = next((v for v in values if isinstance(v, torch.device) and v.type == device_name()), None)
@@ -126,7 +126,8 @@ def run_on_cpu(
         return tree_map(up, outcome)
 
 
-def _count(operator: Operator) -> None:
+def report(operator: Operator) -> None:
+    """Count an operator that runs on the CPU, and warn about it the first time."""
     metrics.count(operator.name)
     if operator.name not in _EXPECTED and operator.name not in _warned:
         _warned.add(operator.name)

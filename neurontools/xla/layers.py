@@ -61,7 +61,7 @@ def layer_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
 
     def native_dropout_backward(grad_output: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
         noise = mask.to(grad_output.dtype)
-        return grad_output * (noise.div_(1 / scale) if scale else noise)
+        return grad_output * (noise.div_(1 / scale) if scale else noise.zero_())
 
     # Integers are counted too, as on CUDA: models with experts choose by device.
     def histc_of(self: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import torch
+
 from neurontools import env
 from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
+from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import DeviceError
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class MemoryAccount:
         """Take device memory.
 
         Raises:
-            NrtError: the core's memory is full.
+            DeviceMemoryError: the core's memory is full.
             HostMemoryError: this computer has no memory for the contents.
         """
         if not self._accelerator.faults_armed and nbytes <= self._freed_bytes:
@@ -58,7 +61,7 @@ class MemoryAccount:
         self.settle()
         self._inside = True
         try:
-            self._accelerator.allocate(self._index, nbytes)
+            self._allocate(nbytes)
             try:
                 self._host.take(nbytes)
             except HostMemoryError:
@@ -71,11 +74,11 @@ class MemoryAccount:
         """Check that there is room for a tensor.
 
         Raises:
-            NrtError: the core's memory is too full.
+            DeviceMemoryError: the core's memory is too full.
             HostMemoryError: this computer has no memory for the contents.
         """
         self.settle()
-        self._accelerator.allocate(self._index, nbytes)
+        self._allocate(nbytes)
         self._accelerator.free(self._index, nbytes)
         self._host.take(nbytes)
         self._host.give(nbytes)
@@ -106,6 +109,16 @@ class MemoryAccount:
             finally:
                 self._inside = False
 
+    def _allocate(self, nbytes: int) -> None:
+        try:
+            self._accelerator.allocate(self._index, nbytes)
+        except NrtError as error:
+            if error.status is not NrtStatus.NRT_RESOURCE:
+                raise
+            raise DeviceMemoryError(
+                error.function, error.status, error.remedy, detail=error.detail
+            ) from error
+
     def read(self) -> MemoryInfo:
         """Return the core's memory after settling."""
         self.settle()
@@ -116,7 +129,11 @@ class MemoryAccount:
         self._closed = True
 
 
-class HostMemoryError(DeviceError):
+class DeviceMemoryError(NrtError, torch.OutOfMemoryError):  # type: ignore[misc]
+    """The simulated device memory is full; the error of torch for that, too."""
+
+
+class HostMemoryError(DeviceError, torch.OutOfMemoryError):  # type: ignore[misc]
     """The limit on host memory for device contents is reached; the simulated device memory may not be full."""
 
 

@@ -20,7 +20,7 @@ from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
-from neurontools.xla.call_capture import Call, fast_result, shape_results
+from neurontools.xla.call_capture import Call, fast_result, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.debugging import metrics
@@ -100,6 +100,7 @@ class Recorder:
         """Choose where recordings end that are not synchronized."""
         self.graph_limit = fusion.limit
         self._is_complete = fusion.is_complete
+        self._runs_on_host = fusion.runs_on_host
 
     def calls(self) -> tuple[Node, ...]:
         """Return the operators that are recorded so far."""
@@ -288,15 +289,23 @@ class Recorder:
         except UnstorableError:
             self.rollback()
             return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
+        if has_rare_type(call.tensors) and self._runs_on_host(call.node(())):
+            self.rollback()
+            return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
         bound = len(self.slots) - self.node.slots
         outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
+        if has_rare_type(hosts) and self._runs_on_host(call.node(recipes)):
+            self.rollback()
+            fallback.report(operator)
+            handles = [None if host is None else self.adopt(host) for host in hosts]
+            return shape_results(operator, handles)
         parent = self.node.shadow_of or self.node
         child = parent.edges.get(key)
         if child is None:
             child = self._new_node(parent, call, recipes, bound)
             self._known_nodes += 1
-        handles: list[torch.Tensor | None] = []
+        handles = []
         for recipe, host in zip(recipes, hosts, strict=True):
             handles.append(self._handle(recipe, call.tensors, handles))
             if isinstance(recipe, Fresh):

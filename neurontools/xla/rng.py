@@ -124,7 +124,7 @@ def checked_state(state: torch.Tensor) -> torch.Tensor:
     return state
 
 
-class XlaGenerator(torch._C.Generator):  # type: ignore[misc]
+class GeneratorOfDevice(torch._C.Generator):  # type: ignore[misc]
     """A stream of its own for operators with a `generator` argument: torch's CPU generator, for tensors of the device."""
 
     def __new__(cls, device: torch.device) -> Self:  # noqa: D102
@@ -137,9 +137,9 @@ class XlaGenerator(torch._C.Generator):  # type: ignore[misc]
         """The device."""
         return self._device
 
-    def clone_state(self) -> XlaGenerator:
+    def clone_state(self) -> GeneratorOfDevice:
         """Return a generator of the same device with the same state."""
-        clone = XlaGenerator(self._device)
+        clone = GeneratorOfDevice(self._device)
         clone.set_state(self.get_state())
         return clone
 
@@ -147,7 +147,7 @@ class XlaGenerator(torch._C.Generator):  # type: ignore[misc]
 class _GeneratorType(type(torch._C.Generator)):  # type: ignore[misc]
     def __call__(cls, device: Any = "cpu") -> torch._C.Generator:
         chosen = torch.device(device)
-        return XlaGenerator(chosen) if chosen.type == device_name() else torch._C.Generator(chosen)
+        return GeneratorOfDevice(chosen) if chosen.type == device_name() else torch._C.Generator(chosen)
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch._C.Generator)

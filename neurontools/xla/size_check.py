@@ -80,7 +80,7 @@ def host_allocation(account: MemoryAccount) -> Iterator[None]:
     """Report an allocation for which this computer has no memory as the device would.
 
     Raises:
-        NrtError: the device has no memory for it, either.
+        DeviceMemoryError: the device has no memory for it, either.
         HostMemoryError: only this computer has not.
     """
     try:

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import os
 import pickle
 
 import numpy as np
@@ -85,7 +86,14 @@ def memory():
     torch.accelerator.reset_peak_memory_stats()
     module.reset_accumulated_memory_stats()
     nested = module.memory_stats_as_nested_dict()
+    from torch.neuron.memory import memory_stats
+
     return {
+        "torch": memory_stats(0) == module.memory_stats() == torch.accelerator.memory_stats(),
+        "retries": module.memory_stats()["num_alloc_retries"],
+        "class": module.OutOfMemoryError is torch.OutOfMemoryError,
+        "random": torch.neuron.random.initial_seed() == module.initial_seed(),
+        "snapshot": message(lambda: module.memory.memory_snapshot),
         "lowered": peak - lowered >= 1 << 22,
         "equal": module.memory_allocated() == torch.accelerator.max_memory_allocated(),
         "nested": nested["reserved_bytes"]["all"]["peak"] == module.max_memory_reserved() > 0,
@@ -235,12 +243,67 @@ def refusals():
         "type": message(lambda: torch.neuron.memory_allocated("cpu")),
         "cpu": message(lambda: x + torch.ones(2, 2)),
         "two devices": message(lambda: x @ other),
-        "complex": message(lambda: x.to(torch.complex128) + 1),
         "numpy": message(x.numpy),
         "array": message(lambda: np.asarray(x)),
         "dlpack": message(lambda: torch.utils.dlpack.to_dlpack(x)),
         "np.from_dlpack": message(lambda: np.from_dlpack(x)),
         "double": (torch.ones(1, dtype=torch.float64, device=DEVICE) / 3).tolist() == [1 / 3],
+    }
+
+
+@check
+def types_that_the_compiler_lacks():
+    x = torch.arange(8.0).view(2, 4)
+
+    def spectrum(x):
+        return torch.fft.rfft(x * 2).abs() + 1  # complex64, absent from FFTs
+
+    def written(x):
+        z = torch.zeros(3, dtype=torch.complex128, device=x.device)
+        z[1] = 2j
+        z += 1
+        return z.mul_(2).imag + x[0, :3]
+
+    def rounded(x):
+        return x.to(torch.float8_e4m3fn).float()
+
+    checked = (spectrum, written, rounded, lambda x: torch.linalg.eigvals(x[:, :2]).real, spectrum)
+    graphs = {}
+    for device in ("cpu", DEVICE):
+        z = x.clone().to(device).requires_grad_()
+        spectrum(z).sum().backward()
+        graphs[device] = [*(function(x.to(device)).cpu() for function in checked), z.grad.cpu()]
+    os.environ["TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"] = "1"
+    forbidden = message(lambda: repr(x.to(DEVICE).to(torch.complex128) + 1))
+    del os.environ["TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"]
+    return {
+        "same": [torch.equal(*pair) for pair in zip(graphs["cpu"], graphs[DEVICE], strict=True)],
+        "on the device": spectrum(x.to(DEVICE)).is_neuron,
+        "forbidden": forbidden,
+    }
+
+
+@check
+def memory_is_full():
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8, device=DEVICE).fill_(1)
+    except torch.OutOfMemoryError as error:
+        return {"full": str(error), "runtime": isinstance(error, RuntimeError)}
+    return {}
+
+
+@check
+def profiler_with_stacks():
+    x = torch.ones(32, 31, device=DEVICE)
+    activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    options = {"with_stack": True, "record_shapes": True, "profile_memory": True}
+    with profile(activities=activities, **options) as profiled, torch.profiler.record_function("block"):
+        (x @ x.T).sum().item()
+    with torch.autograd.profiler.profile(use_device=DEVICE) as older:
+        (x @ x.T).sum().item()
+    return {
+        "keys": {"block", "aten::mm"} <= {event.key for event in profiled.key_averages(group_by_stack_n=5)},
+        "older": any("modelled" in event.name for event in older.function_events),
     }
 
 

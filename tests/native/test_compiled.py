@@ -83,7 +83,7 @@ def test_failures_name_the_line_first(seen):
         "[NCC_EVRF004] Complex data types are not supported",
     )
     assert place.startswith(f"{CHECKS}:")
-    assert found["large"].startswith(f"NrtError: {CHECKS}:")
+    assert found["large"].startswith(f"DeviceMemoryError: {CHECKS}:")
     assert found["large"].endswith('message="Allocation Failure"')
     assert found["broken"] == "Unsupported: Call to `torch._dynamo.graph_break()`"
     assert found["triton"] == "DeviceError: Triton kernels do not run on the device neuron"

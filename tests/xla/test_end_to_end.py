@@ -164,7 +164,7 @@ def test_visible_cores_and_their_memory_limit_a_process(python: Python) -> None:
     assert result.stdout.splitlines() == [
         "1 (1,) 2.0",
         "device xla:1 does not exist: this process has 1 NeuronCore(s)",
-        "NrtError NRT_RESOURCE",
+        "DeviceMemoryError NRT_RESOURCE",
         "4.0",
     ], result.stderr
 

@@ -14,6 +14,7 @@ import functools
 import json
 import time
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torch.autograd import profiler as autograd_profiler
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from neurontools.runtime.session import Runtime
     from neurontools.runtime.status import NrtStatus
 
+# Two ways to time any device: by markers that the device sets, or by its own profiler, whose part this module takes.
+_WITH_MARKERS = autograd_profiler.ProfilerState.KINETO_PRIVATEUSE1_FALLBACK
+_WITHOUT_MARKERS = autograd_profiler.ProfilerState.KINETO_PRIVATEUSE1
 _MODELLED = " [modelled]"
 _FIRST_PROCESS = 1_000_000  # Kineto numbers processes by pid and by device
 _ENGINES = tuple(track.label for track in DEVICE_TRACKS)
@@ -90,8 +94,14 @@ def install(runtime: Callable[[], Runtime]) -> None:
         runtime: returns the runtime of this process, or raises a NeuronToolsError.
     """
     profile: Any = autograd_profiler.profile
-    start, end = profile._start_trace, profile.__exit__
+    prepare, start, end = profile._prepare_trace, profile._start_trace, profile.__exit__
     parse, export = profile._parse_kineto_results, profile.export_chrome_trace
+
+    @functools.wraps(prepare)
+    def prepare_trace(self: Any) -> None:
+        if self.use_device == device_name() and self.profiler_kind is _WITH_MARKERS:
+            self.profiler_kind = _WITHOUT_MARKERS
+        prepare(self)
 
     @functools.wraps(start)
     def start_trace(self: Any) -> None:
@@ -100,6 +110,7 @@ def install(runtime: Callable[[], Runtime]) -> None:
             with suppress(NeuronToolsError):  # without a machine, the CPU alone is profiled
                 observers = runtime().observers
             if observers is not None:
+                _import_early()
                 _tell(self.experimental_config, "begin_capture")
                 self._neuron = DeviceTimeline()
                 observers.append(self._neuron)
@@ -132,8 +143,18 @@ def install(runtime: Callable[[], Runtime]) -> None:
             _extend_chrome_trace(timeline, path)
         return outcome
 
-    profile._start_trace, profile.__exit__ = start_trace, exit_
+    profile._prepare_trace, profile._start_trace, profile.__exit__ = prepare_trace, start_trace, exit_
     profile._parse_kineto_results, profile.export_chrome_trace = parse_results, export_trace
+
+
+def _import_early() -> None:
+    """Import what a first compile and `record_function` import.
+
+    With `with_stack=True`, torch reads the names of modules that are imported meanwhile after Python has freed them.
+    """
+    for name in ("yaml", "torch.profiler._cupti_monitor"):
+        with suppress(ImportError):
+            import_module(name)
 
 
 def _tell(config: Any, what: str) -> None:
