@@ -35,6 +35,8 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
 
     @functools.wraps(apply)
     def convert_module(module: nn.Module, convert: Convert, *args: Any, **kwargs: Any) -> nn.Module:
+        if isinstance(module, torch.jit.ScriptModule):
+            return _convert_script_module(module, convert, {})
         if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
             return apply(module, convert, *args, **kwargs)
         _move_lazy(module, convert)
@@ -57,6 +59,19 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
         return module
 
     return convert_module
+
+
+def _convert_script_module(module: Any, convert: Convert, converted: dict[int, torch.Tensor]) -> Any:
+    """Convert the tensors of a TorchScript module, which are no Python objects; `converted` are those done before."""
+    for child in module.children():
+        _convert_script_module(child, convert, converted)
+    for tensors in (module._parameters, module._buffers):
+        for name, tensor in tensors.items():
+            if tensor._cdata not in converted:
+                with torch.no_grad():
+                    converted[tensor._cdata] = convert(tensor).requires_grad_(tensor.requires_grad)
+            module._c.setattr(name, converted[tensor._cdata])
+    return module
 
 
 def _crosses(module: nn.Module, convert: Convert) -> bool:

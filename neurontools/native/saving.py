@@ -8,6 +8,7 @@ So `map_location` works in all its forms, and tensors that share a storage share
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.native.selection import NEURON
+from neurontools.xla.accelerator import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Reduce = Callable[[torch.Tensor, int], Any]
 
@@ -37,6 +39,10 @@ def install() -> None:
     """Let torch save and pickle tensors of the device."""
     torch.Tensor._reduce_ex_internal = _with_device_tensors(torch.Tensor._reduce_ex_internal)
     torch.save = _remembering_copies(torch.save)
+    torch.jit.load = _by_way_of_the_host(torch.jit.load)
+    for kind in (torch.jit.ScriptModule, torch.jit.RecursiveScriptModule):
+        for name in ("save", "save_to_buffer"):
+            setattr(kind, name, _with_copy_on_host(getattr(kind, name)))
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, _location, lambda *_: None)
 
 
@@ -51,6 +57,42 @@ def _remembering_copies(save: Callable[..., None]) -> Callable[..., None]:
             _saving.copies = outer
 
     return save_with_copies
+
+
+def _with_copy_on_host(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that saves a copy of a TorchScript module on the CPU: torch reads storages of the device itself."""
+
+    @functools.wraps(save)
+    def save_copy(module: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(value.device.type == NEURON for value in _constants(module)):
+            raise DeviceError(
+                "TorchScript code with constant tensors on the device cannot be saved",
+                "trace or script it on the CPU",
+            )
+        tensors = (*module.parameters(), *module.buffers())
+        on_device = any(tensor.device.type == NEURON for tensor in tensors)
+        return save(copy.deepcopy(module).cpu() if on_device else module, *args, **kwargs)
+
+    return save_copy
+
+
+def _by_way_of_the_host(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `torch.jit.load` that loads on the CPU what goes to the device: torch cannot make its storages."""
+
+    @functools.wraps(load)
+    def load_and_move(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if map_location is None or torch.device(map_location).type != NEURON:
+            return load(f, map_location, *args, **kwargs)
+        return load(f, "cpu", *args, **kwargs).to(map_location)
+
+    return load_and_move
+
+
+def _constants(module: Any) -> Iterator[torch.Tensor]:
+    for part in module.modules():
+        if hasattr(part, "code_with_constants"):
+            constants = part.code_with_constants[1]
+            yield from (v for v in constants.const_mapping.values() if isinstance(v, torch.Tensor))
 
 
 def _with_device_tensors(reduce: Reduce) -> Reduce:

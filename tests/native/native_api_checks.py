@@ -157,6 +157,37 @@ def saving():
 
 
 @check
+def torchscript():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(2, 3))
+    model[2].weight = model[0].weight
+    x = torch.arange(4.0).view(2, 2)
+    expected = model[:2].eval()(x)
+    traced = torch.jit.trace(model[:2], x)
+    moved = torch.jit.script(model.eval()).to(DEVICE)
+    found, results = {}, [traced.to(DEVICE)(x.to(DEVICE))]
+    for place in (None, "cpu", "neuron:1"):
+        file = io.BytesIO()
+        torch.jit.save(traced, file)
+        file.seek(0)
+        loaded = torch.jit.load(file, map_location=place)
+        found[str(place)] = str(next(loaded.parameters()).device)
+        results.append(loaded.to(DEVICE)(x.to(DEVICE)))
+    constant = torch.ones(2, device=DEVICE)
+
+    class Shifted(nn.Module):
+        def forward(self, x):
+            return x + constant
+
+    return {
+        "devices": found,
+        "same": [torch.equal(result.cpu(), expected) for result in results],
+        "kept": next(traced.parameters()).is_neuron,
+        "tied": len({weight._cdata for weight in moved.parameters()}),
+        "constant": message(lambda: torch.jit.save(torch.jit.trace(Shifted(), x.to(DEVICE)), io.BytesIO())),
+    }
+
+
+@check
 def storages():
     x, other = torch.arange(4.0, device=DEVICE), torch.arange(4.0, device=DEVICE)
     model = nn.Linear(2, 2).to(DEVICE)

@@ -184,6 +184,16 @@ def test_files_hold_storages_as_those_of_any_device(seen):
     }
 
 
+def test_torchscript_modules_move_and_are_saved(seen):
+    assert seen["torchscript"] == {
+        "devices": {"None": "cpu", "cpu": "cpu", "neuron:1": "neuron:1"},
+        "same": [True] * 4,
+        "kept": True,
+        "tied": 5,
+        "constant": "DeviceError: TorchScript code with constant tensors on the device cannot be saved",
+    }
+
+
 def test_storages_have_addresses_and_copies(seen):
     assert seen["storages"] == {
         "apart": True,
