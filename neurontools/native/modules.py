@@ -62,7 +62,7 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
 
 
 def _convert_script_module(module: Any, convert: Convert, converted: dict[int, torch.Tensor]) -> Any:
-    """Convert the tensors of a TorchScript module, which are no Python objects; `converted` are those done before."""
+    """Convert the tensors of a TorchScript module by replacing them; `converted` are those of other modules before it."""
     for child in module.children():
         _convert_script_module(child, convert, converted)
     for tensors in (module._parameters, module._buffers):
