@@ -85,3 +85,22 @@ def test_shards_have_random_numbers_of_their_own_and_replicas_the_same(seen):
             "after": seen[0]["random_numbers"]["after"],
         }
         assert of_worker["compiled_random_numbers"]
+
+
+def test_messages_arrive_by_sender_and_tag_however_late(seen):
+    for rank, of_worker in enumerate(seen):
+        before = (rank - 1) % 4
+        assert of_worker["messages"] == {
+            "ring": [before] * 2,
+            "late": [before + 10] * 2,
+            "tags": [[before + value] * 2 for value in (200, 300, 100)],
+            "host": [True, True, [before]],
+            "objects": ["text", {"rank": before}] if rank % 2 else [None, None],
+        }
+
+
+def test_pipelines_give_the_weights_of_one_process(seen):
+    for of_worker in seen:
+        differences = of_worker["pipelines"]
+        assert list(differences) == ["GPipe", "1F1B", "interleaved"]
+        assert max(differences.values()) < 1e-6

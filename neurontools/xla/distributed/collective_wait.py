@@ -44,6 +44,11 @@ class CollectiveWait:
         Raises:
             NrtError: NRT_EXEC_HW_ERR_COLLECTIVES when a worker has ended, NRT_TIMEOUT when the timeout is over.
         """
+        self.check_ended()
+        self.check_time(takes_part)
+
+    def check_ended(self) -> None:
+        """Check that the others run."""
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
@@ -51,6 +56,9 @@ class CollectiveWait:
             if ended and ended == self._missing:  # what a worker sent before its end may still arrive
                 raise self._lost(ended)
             self._missing = ended
+
+    def check_time(self, takes_part: Callable[[int], bool]) -> None:
+        """Check that time is left."""
         limit_s = self._roster.timeout.total_seconds()
         if self.elapsed_s() > limit_s:
             absent = [rank for position, rank in enumerate(self._ranks) if not takes_part(position)]

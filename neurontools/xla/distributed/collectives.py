@@ -51,6 +51,7 @@ _SCHEMAS = (
 )
 _PAIRWISE = frozenset({"collective_permute", "send", "receive"})  # between two workers, not in a group
 _PAIR = 2
+_PERMUTE_TAG = -1
 _library: Any = None
 
 
@@ -275,11 +276,6 @@ def _group(groups: str) -> WorkerGroup:
     return communicator.current().group_in(groups)
 
 
-def _pair(other: int) -> WorkerGroup:
-    own = communicator.current()
-    return own.group((min(own.rank, other), max(own.rank, other)))
-
-
 def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, replica_groups: str) -> None:
     group = _group(replica_groups)
     for same_type in _by_dtype(tensors):
@@ -321,29 +317,27 @@ def _all_to_all(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
-    own = communicator.current().rank
+    own, messages = communicator.current().rank, communicator.current().messages
     sent, received = _bytes(tensor), torch.zeros_like(_bytes(tensor))
     sources = [source for source, target in parse_groups(pairs) if target == own]
     for source, target in parse_groups(pairs):
         if source == own == target:
             received.copy_(sent)
         elif source == own:
-            _pair(target).send(sent, int(target > own), 0)
+            messages.send(sent, target, _PERMUTE_TAG)
     for source in sources:
         if source != own:
-            _pair(source).receive(received, int(source > own), 0)
+            messages.receive(received, source, _PERMUTE_TAG)
     return received.view(tensor.dtype).view(tensor.shape)
 
 
 def _send(tensor: torch.Tensor, target: int, tag: int) -> None:
-    own = communicator.current().rank
-    _pair(target).send(_bytes(tensor), int(target > own), tag)
+    communicator.current().messages.send(_bytes(tensor), target, tag)
 
 
 def _receive(output: torch.Tensor, source: int, tag: int) -> None:
-    own = communicator.current().rank
     received = torch.empty_like(_bytes(output))
-    _pair(source).receive(received, int(source > own), tag)
+    communicator.current().messages.receive(received, source, tag)
     output.copy_(received.view(output.dtype).view(output.shape))
 
 

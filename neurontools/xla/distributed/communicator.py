@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.xla.distributed import workers
+from neurontools.xla.distributed.messages import MessageExchange
 from neurontools.xla.distributed.worker_group import WorkerGroup
 from neurontools.xla.distributed.worker_roster import Ranks, WorkerRoster
 
@@ -70,7 +71,7 @@ class Communicator(WorkerRoster):
         size: number of workers.
         timeout: time for which a collective waits for the others.
 
-    `world` holds all ranks, `world_groups` the same ranks as replica groups.
+    `world` holds all ranks, `world_groups` the same ranks as replica groups, `messages` what goes from one worker to another.
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
@@ -80,13 +81,13 @@ class Communicator(WorkerRoster):
         self._groups: dict[Ranks, WorkerGroup] = {}
         self._groups_of_text: dict[str, WorkerGroup] = {}
         self._lock = threading.RLock()
+        self.messages = MessageExchange(self)
         if store is not None:
             atexit.register(self.finish)
 
     def finish(self) -> None:
         """Wait a short time until everything this worker sends has arrived: its connections end with the process."""
-        for group in self._groups.values():
-            group.finish(_FINISH_S)
+        self.messages.finish(_FINISH_S)
 
     def group(self, ranks: Ranks) -> WorkerGroup:
         """Return the group of these ranks, which include this worker."""

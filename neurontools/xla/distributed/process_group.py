@@ -9,6 +9,7 @@ All workers must run their collectives in the same order, so a collective on CPU
 from __future__ import annotations
 
 import os
+from collections import deque
 from contextlib import nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,40 @@ def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     raise NotImplementedError(f"reduce op {operation} is not supported by the backend {device_name()}")
 
 
+class _Receive(dist.Work):  # type: ignore[misc]
+    """A tensor to receive when the program waits for it: what it sends before that, the sender may be waiting for.
+
+    Args:
+        source: rank of the sender in the run.
+        tag: the sender's tag.
+        tensors: what is to be received from that sender with that tag, in the order of the requests; this one's is last.
+    """
+
+    def __init__(self, source: int, tag: int, tensors: deque[torch.Tensor]) -> None:
+        super().__init__()
+        self._source = source
+        self._tag = tag
+        self._tensors = tensors
+        self._own = tensors[-1]
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Receive the tensor, and those that were to be received before it."""
+        while any(tensor is self._own for tensor in self._tensors):
+            tensor = self._tensors.popleft()
+            _prepare([tensor])
+            collectives.receive_(tensor, self._source, self._tag)
+        return True
+
+    def is_completed(self) -> bool:
+        """Receive the tensor and return True."""
+        return self.wait()
+
+    def get_future(self) -> Any:
+        """Receive the tensor and return it as a future."""
+        self.wait()
+        return _finished([self._own]).get_future()
+
+
 class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     """A group of workers with device tensors.
 
@@ -105,6 +140,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         self._ranks = ranks
         self._mesh = mesh
         self._name = ""
+        self._receives: dict[tuple[int, int], deque[torch.Tensor]] = {}
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name of the backend."""
@@ -252,16 +288,18 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _finished([])
 
     def send(self, tensors: list[torch.Tensor], target: int, tag: int = 0) -> Any:
-        """Send a tensor to a member."""
+        """Send a tensor to a member. The device `neuron` computes it at once: the other worker waits for it."""
         _prepare(tensors)
         collectives.send(tensors[0], self._ranks[target], tag)
+        if device_name() != XLA and tensors[0].device.type == device_name():
+            api.engine().sync(tensors[0].device.index, "send")
         return _finished(tensors)
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
-        """Receive a tensor from a member."""
-        _prepare(tensors)
-        collectives.receive_(tensors[0], self._ranks[source], tag)
-        return _finished(tensors)
+        """Receive a tensor from a member, when the program waits for it."""
+        waiting = self._receives.setdefault((source, tag), deque())
+        waiting.append(tensors[0])
+        return _Receive(self._ranks[source], tag, waiting)
 
     def shutdown(self) -> None:
         """Do nothing: the connections end with the process."""

@@ -1,4 +1,4 @@
-"""Communication of a worker with its group: through shared memory on one machine, over gloo between machines.
+"""Collectives of a worker with its group: through shared memory on one machine, over gloo between machines.
 
 Both connect at their first use, among the members only. Waits are divided into short ones, so Ctrl-C ends them. The
 error names a member that has ended within a second, and a member that does not take part after the timeout.
@@ -6,7 +6,6 @@ error names a member that has ended within a second, and a member that does not 
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import torch.distributed as dist
 
 from neurontools.xla.distributed import shared_exchange, workers
 from neurontools.xla.distributed.collective_wait import CollectiveWait
-from neurontools.xla.distributed.outbox import Outbox
+from neurontools.xla.distributed.messages import LOOPBACK
 from neurontools.xla.distributed.reductions import scale_
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ _SLICE_S = 0.2
 _ANNOUNCE_S = 1.0
 _POLL_S = 0.005
 _GRACE_S = 60.0
-_LOOPBACK = "127.0.0.1"
 REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
     "mul": dist.ReduceOp.PRODUCT,
@@ -50,8 +48,6 @@ class WorkerGroup:
         self._roster = roster
         self._name = "group/" + "-".join(map(str, ranks))
         self._sequence = 0
-        self._outbox = Outbox(self._over_gloo)
-        self._gloo_lock = threading.Lock()  # the outbox connects, too
         self._gloo: Any = None
         self._shared: SharedExchange | None = None
         self._connected = False
@@ -118,18 +114,6 @@ class WorkerGroup:
             self._run("all_to_all", lambda gloo: gloo.alltoall_base(received, rows, [], []))
         return received
 
-    def send(self, tensor: torch.Tensor, target: int, tag: int) -> None:
-        """Send a copy of a tensor to the member at a position; does not wait for the receiver."""
-        self._outbox.send(tensor, target, tag)
-
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
-        """Wait for a tensor from the member at a position."""
-        self._run(f"recv from rank {self.ranks[source]}", lambda gloo: gloo.recv([tensor], source, tag))
-
-    def finish(self, timeout_s: float) -> None:
-        """Wait until everything that this worker sends has arrived, or the time is over."""
-        self._outbox.finish(timeout_s)
-
     def barrier(self) -> None:
         """Wait for all members."""
         shared = self._exchange()
@@ -169,22 +153,21 @@ class WorkerGroup:
             return shared_exchange.connect(listener, self.position, pids, addresses, waiting)
 
     def _over_gloo(self) -> Any:
-        with self._gloo_lock:
-            if self._gloo is None:
-                self._gloo = self._connect_gloo()
-            return self._gloo
+        if self._gloo is None:
+            self._gloo = self._connect_gloo()
+        return self._gloo
 
     def _connect_gloo(self) -> Any:
         self._join("gloo", b"1")
         options = dist.ProcessGroupGloo._Options()  # noqa: SLF001
         # Workers on one machine do not need a resolvable host name.
         if workers.local_world_size() == self._roster.size:
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK)]  # noqa: SLF001
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]  # noqa: SLF001
         else:
             options._devices = [dist.ProcessGroupGloo.create_default_device()]  # noqa: SLF001
         options._timeout = self._roster.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
-        # Gloo waits in its store for the others, and while a store waits no other thread can use it: the outbox and
-        # the receiver of a ring would keep each other from connecting.
+        # Gloo waits in its store for the others, and while a store waits no other thread can use it: the messages could
+        # not find the workers to which it sends.
         store = dist.PrefixStore(self._name, self._roster.store.clone())
         return dist.ProcessGroupGloo(store, self.position, self.size, options)
 
