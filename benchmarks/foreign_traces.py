@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -15,8 +17,10 @@ from typing import IO
 from benchmarks.report import BenchmarkRow
 
 _EVENTS = 1_000_000
+_MANY_EVENTS = 10 * _EVENTS
 _ROUNDS = 3
 _BLOCK = 10_000
+_SAMPLE_S = 0.05
 _OPERATORS, _KERNELS = 300, 100
 _ENGINE_SCRIPT = Path(__file__).parents[1] / "tests" / "profiler" / "perfetto_processor.js"
 _TOTALS = "SELECT name, count(*), sum(dur) FROM slice GROUP BY name ORDER BY 3 DESC LIMIT 20"
@@ -43,16 +47,27 @@ def main() -> list[BenchmarkRow]:
     try:
         path = os.path.join(directory, "trace.json")
         with open(path, "w", encoding="ascii") as file:
-            _write(file)
+            _write(file, _EVENTS)
         commands = _commands(path)
         measured: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(_ROUNDS):
             for name, command in commands.items():
                 measured[name].append(_cost(command))
         size = os.stat(path).st_size
+        with open(path, "w", encoding="ascii") as file:
+            _write(file, _MANY_EVENTS)
+        many_s, many_mib = min(_wall_cost(commands["neuron-profile top"]) for _ in range(_ROUNDS))
     finally:
         shutil.rmtree(directory)
-    return _rows({name: min(found) for name, found in measured.items()}, size)
+    return [
+        *_rows({name: min(found) for name, found in measured.items()}, size),
+        BenchmarkRow.at_most(
+            "10 million foreign events, neuron-profile top", many_s, "s", 4.0, "wall, two cores"
+        ),
+        BenchmarkRow.at_most(
+            "10 million foreign events, peak memory per million", many_mib / 10, "MiB", 150.0
+        ),
+    ]
 
 
 def _commands(path: str) -> dict[str, list[str]]:
@@ -93,13 +108,37 @@ def _cost(command: list[str]) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def _write(file: IO[str]) -> None:
+def _wall_cost(command: list[str]) -> tuple[float, float]:
+    """Return the seconds and the MiB at its peak of a process, with those that it starts."""
+    begun = time.perf_counter()
+    peak = 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None:
+            peak = max(peak, _group_kib(child.pid))
+            time.sleep(_SAMPLE_S)
+    return time.perf_counter() - begun, peak / 1024
+
+
+def _group_kib(pid: int) -> int:
+    with suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(_kib(number) for number in (str(pid), *children))
+    return 0
+
+
+def _kib(pid: str) -> int:
+    """Return the memory of a process; what it shares with others is divided among them."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def _write(file: IO[str], count: int) -> None:
     """Write operators on three threads and kernels on a stream, with the members and blanks of torch.profiler's files."""
     chance = random.Random(1)
     file.write('{\n  "schemaVersion": 1,\n  "deviceProperties": [],\n  "traceEvents": [')
     separator = "\n"
-    for first in range(0, _EVENTS, _BLOCK):
-        block = range(first, min(first + _BLOCK, _EVENTS))
+    for first in range(0, count, _BLOCK):
+        block = range(first, min(first + _BLOCK, count))
         file.write(separator + ",\n".join(_event(number, chance) for number in block))
         separator = ",\n"
     file.write('\n  ],\n  "traceName": "trace.json"\n}\n')

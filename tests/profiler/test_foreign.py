@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import sys
+from dataclasses import fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +20,16 @@ from neurontools.profiler.analysis import tree as modules
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ProfileError, Track
-from neurontools.profiler.exchange import chrome_text
+from neurontools.profiler.exchange import chrome_parts, chrome_text
+from neurontools.profiler.exchange.chrome_columns import read_part
+from neurontools.profiler.exchange.chrome_events import join_parts, read_chrome
 from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.trace.nesting import nest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from neurontools.profiler.exchange.chrome_events import ForeignEvents
     from neurontools.profiler.trace.trace import Trace
 
 KINETO: list[dict[str, Any]] = [
@@ -361,3 +368,78 @@ def test_any_valid_json_reads_as_pythons_json_does(
     ]
     assert sorted(each[1:] for each in events(trace)) == sorted(expected)
     assert trace.problems == ()
+
+
+def in_parts(path: Path, borders: list[int]) -> ForeignEvents:
+    parts = [read_part(str(path), 0, borders[0])]
+    for first, last in pairwise((*borders, None)):
+        if not parts[-1].notes.is_last:
+            parts.append(read_part(str(path), first or 0, last))
+    return join_parts(parts)
+
+
+def check_equal(found: ForeignEvents, expected: ForeignEvents) -> None:
+    for one, other in zip(vars_of(found), vars_of(expected), strict=True):
+        assert one == other
+
+
+def vars_of(found: ForeignEvents) -> list[object]:
+    values = [getattr(found, field.name) for field in fields(found) if field.name != "headers"]
+    headers = [(bytes(header.deviceProperties), header.otherData) for header in found.headers]
+    return [*(value.tolist() if isinstance(value, np.ndarray) else str(value) for value in values), headers]
+
+
+PAIR = [
+    {"ph": "B", "name": "outer", "pid": 1, "tid": 2, "ts": 5},
+    {"ph": "b", "name": "load", "cat": "dma", "id": "0x1", "pid": 1, "ts": 6},
+    {"ph": "e", "name": "load", "cat": "dma", "id": "0x1", "pid": 1, "ts": 8},
+    {"ph": "E", "pid": 1, "tid": 2, "ts": 9},
+]
+
+
+@given(
+    st.lists(chrome_event(), max_size=6),
+    st.sampled_from([None, 1]),
+    st.lists(st.integers(0, 10**9), min_size=1, max_size=3),
+    st.sampled_from([8, 100, 1 << 16]),
+    st.integers(0, 40),
+)
+def test_parts_of_a_file_read_as_the_whole_file(
+    tmp_path_factory: pytest.TempPathFactory,
+    written_events: list[dict[str, Any]],
+    indent: int | None,
+    chosen: list[int],
+    piece: int,
+    cut: int,
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "t.json"
+    document = kineto(traceEvents=[*KINETO, *written_events, *PAIR], samples=[{}, {"ph": "X"}, {}])
+    data = json.dumps(document, indent=indent).encode()
+    path.write_bytes(data[: len(data) - cut])
+    braces = [place for place, byte in enumerate(data[: len(data) - cut]) if byte == ord("{") and place]
+    borders = sorted({braces[number % len(braces)] for number in chosen})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chrome_text, "_PIECE", piece)
+        expected = join_parts([read_part(str(path))])
+        check_equal(in_parts(path, borders), expected)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_large_file_is_read_by_several_processes(
+    home: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    path = home / "t.json"
+    many = [{**event, "args": {"inner": [{}, {"a": 1}, {}]}} for event in [*KINETO, *PAIR] * 100]
+    path.write_text(json.dumps(kineto(traceEvents=many)))
+    expected = read_chrome(str(path))
+    monkeypatch.setattr(chrome_text, "_PIECE", 1000)
+    monkeypatch.setattr(chrome_parts, "_LEAD", 0)
+    monkeypatch.setattr(chrome_parts, "_SMALLEST_PART", 20_000)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    if broken:
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+    parts = chrome_parts.read_parts(str(path))
+    assert len(parts) == 3
+    check_equal(join_parts(parts), expected)
+    path.write_text(json.dumps(kineto(traceEvents=many)).replace('"ts"', '"ts" 1', 1))
+    assert len(chrome_parts.read_parts(str(path))) == 1

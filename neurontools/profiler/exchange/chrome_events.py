@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_text import UNREADABLE, ChromeText, details
+from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, COMPLETE, IMPOSSIBLE
+from neurontools.profiler.exchange.chrome_parts import read_parts
+from neurontools.profiler.exchange.chrome_text import read_header
 
 if TYPE_CHECKING:
-    from neurontools.profiler.exchange.chrome_text import ChromeEvent, ChromeHeader, EventDetails
-    from neurontools.profiler.trace.intervals import Codes, Floats, Int64s
+    from neurontools.profiler.exchange.chrome_columns import ChromePart, Id, Kind
+    from neurontools.profiler.exchange.chrome_text import ChromeHeader
+    from neurontools.profiler.trace.intervals import Codes, Int64s
 
-Id: TypeAlias = int | float | str | None
 ASYNC = "async"
-_COMPLETE, _METADATA = "X", "M"
-_ASYNC_PAIRS = frozenset("be")
-_PAIRS = frozenset("BE") | _ASYNC_PAIRS
-_DETAILED = _ASYNC_PAIRS | {_METADATA}
-_LONGEST_US = 2.0**62 / 1000
-_FRACTIONS_US = 2.0**43  # from here on a double no longer tells nanoseconds apart
-_NANOSECONDS_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignEvents:
-    """The events of a file by columns, in no order.
+    """The events of a file by columns, those of a track together.
 
     Args:
         start, duration: nanoseconds on the file's own axis.
         name: by event, a number in `names`.
-        track: by event, a number in `tracks`.
+        bounds: by track, where its events begin; the last one is their number.
         names: name and category.
         tracks: process and thread, or process and (ASYNC, category).
         processes: names of processes; `labels` say more, such as the device.
@@ -46,7 +40,7 @@ class ForeignEvents:
     start: Int64s
     duration: Int64s
     name: Codes
-    track: Codes
+    bounds: Int64s
     names: tuple[tuple[str, str], ...]
     tracks: tuple[tuple[Id, Id | tuple[str, str]], ...]
     processes: dict[Id, str]
@@ -63,11 +57,16 @@ def read_chrome(path: str) -> ForeignEvents:
     Raises:
         ProfileError: the file cannot be read, or is not a Chrome trace.
     """
-    text = ChromeText(path)
-    columns = _Columns()
-    for events, source in text.events():
-        columns.add(events, source)
-    return columns.result(text)
+    return join_parts(read_parts(path))
+
+
+def join_parts(parts: list[ChromePart]) -> ForeignEvents:
+    """Return the events of all parts of a file, in its order."""
+    joined = _Joined()
+    for part in parts:
+        joined.add(part)
+    parts.clear()
+    return joined.result()
 
 
 class _Numbers(dict[tuple[object, object], int]):
@@ -76,11 +75,6 @@ class _Numbers(dict[tuple[object, object], int]):
     def __missing__(self, key: tuple[object, object]) -> int:
         number = self[key] = len(self)
         return number
-
-
-class _NameArguments(msgspec.Struct):
-    name: str = ""
-    labels: str = ""
 
 
 @dataclass(slots=True)
@@ -95,155 +89,100 @@ class _Open:
         return sum(map(len, self.stacks.values()))
 
 
-class _Columns:
-    """Collects columns list by list."""
+class _Joined:
+    """Collects parts."""
 
     def __init__(self) -> None:
         self._names = _Numbers()
         self._tracks = _Numbers()
-        self._parts: list[tuple[Int64s, Int64s, Codes, Codes]] = []
-        self._pairs: list[tuple[int, ChromeEvent, object]] = []
+        self._columns: list[tuple[Int64s, Int64s, Codes]] = []
+        self._runs: list[tuple[int, int]] = []  # track and number of events that come together in the columns
+        self._marks: list[tuple[int, Kind, bytes]] = []
         self._processes: dict[Id, str] = {}
         self._labels: dict[Id, str] = {}
         self._threads: dict[tuple[Id, Id], str] = {}
-        self._impossible = 0
+        self._headers: list[bytes] = []
+        self._impossible = self._damaged = 0
+        self._truncated = False
 
-    def add(self, events: list[ChromeEvent], source: bytes) -> None:
-        """Add events; `source` is their text."""
-        phases = [event.ph for event in events]
-        kinds = set(phases)
-        microseconds: Floats = np.array([event.ts for event in events], dtype=np.float64)
-        is_rounded = bool(((microseconds >= _FRACTIONS_US) & (microseconds % 1 != 0)).any())
-        more = details(source) if is_rounded or not kinds.isdisjoint(_DETAILED) else []
-        start = _nanoseconds(microseconds)
-        if is_rounded:
-            start = np.array([_exact_ns(each.ts) for each in more], dtype=np.int64)
-        if kinds != {_COMPLETE}:
-            for number, phase in enumerate(phases):
-                if phase in _PAIRS:
-                    key = _pair_key(events[number], more[number] if phase in _ASYNC_PAIRS else None)
-                    self._pairs.append((int(start[number]), events[number], key))
-                elif phase == _METADATA:
-                    self._add_metadata(events[number], more[number].args)
-            start = start[np.array([phase == _COMPLETE for phase in phases], dtype=bool)]
-            events = [event for event in events if event.ph == _COMPLETE]
-        names, tracks = self._names, self._tracks
-        self._keep((
-            start,
-            _nanoseconds(np.array([event.dur for event in events], dtype=np.float64)),
-            np.array([names[event.name, event.cat] for event in events], dtype=np.uint32),
-            np.array([tracks[event.pid, event.tid] for event in events], dtype=np.uint32),
-        ))  # fmt: skip
-
-    def _keep(self, part: tuple[Int64s, Int64s, Codes, Codes]) -> None:
-        possible = (part[1] >= 0) & (part[0] != _IMPOSSIBLE) & (part[1] != _IMPOSSIBLE)
-        if not possible.all():
-            self._impossible += int((~possible).sum())
-            start, duration, name, track = part
-            part = start[possible], duration[possible], name[possible], track[possible]
-        self._parts.append(part)
-
-    def _add_metadata(self, event: ChromeEvent, text: msgspec.Raw) -> None:
-        try:
-            arguments = msgspec.json.decode(bytes(text).decode("utf-8", "replace"), type=_NameArguments)
-        except UNREADABLE:
-            return
-        match event.name:
-            case "process_name":
-                self._processes[event.pid] = arguments.name
-            case "process_labels":
-                self._labels[event.pid] = arguments.labels
-            case "thread_name":
-                self._threads[event.pid, event.tid] = arguments.name
+    def add(self, part: ChromePart) -> None:
+        """Add a part, after all parts before it."""
+        notes = part.notes
+        names: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
+        for number, (phase, category, name, _, _) in enumerate(notes.kinds):
+            if phase == COMPLETE:
+                names[number] = self._names[name, category]
+        self._columns.append((part.start, part.duration, names[part.kind]))
+        self._runs += [(self._tracks[process, thread], count) for process, thread, count in notes.rows]
+        self._marks += [(at, notes.kinds[number], ids) for at, number, ids in notes.marks]
+        self._processes.update(notes.processes)
+        self._labels.update(notes.labels)
+        self._threads.update({(process, thread): name for process, thread, name in notes.threads})
+        self._headers += notes.headers
+        self._impossible += notes.impossible
+        self._damaged += notes.damaged
+        self._truncated |= notes.truncated
 
     def _join_pairs(self) -> _Open:
         """Make events of begins and ends."""
         opened = _Open()
-        found: list[tuple[int, int, int, int]] = []
-        self._pairs.sort(key=lambda pair: pair[0])
-        for at, event, key in self._pairs:
-            if at == _IMPOSSIBLE:
+        found: dict[int, list[tuple[int, int, int]]] = {}
+        self._marks.sort(key=lambda mark: mark[0])
+        for at, (phase, category, name, process, thread), ids in self._marks:
+            if at == IMPOSSIBLE:
                 self._impossible += 1
                 continue
+            is_async = phase in ASYNC_PAIRS
+            key = (process, category, ids, name) if is_async else (process, thread)
             stack = opened.stacks.setdefault(key, [])
-            if event.ph in "Bb":
-                is_async = event.ph in _ASYNC_PAIRS
-                track = (event.pid, (ASYNC, event.cat or "")) if is_async else (event.pid, event.tid)
-                stack.append((at, self._names[event.name, event.cat], self._tracks[track]))
+            if phase in "Bb":
+                track = (process, (ASYNC, category or "")) if is_async else (process, thread)
+                stack.append((at, self._names[name, category], self._tracks[track]))
             elif stack:
-                start, name, track_number = stack.pop()
-                found.append((start, at - start, name, track_number))
+                start, name_number, track_number = stack.pop()
+                found.setdefault(track_number, []).append((start, at - start, name_number))
             else:
                 opened.lonely_ends += 1
-        self._pairs = []
-        if found:
-            columns: Int64s = np.array(found, dtype=np.int64)
-            self._keep((
-                columns[:, 0].copy(), columns[:, 1].copy(),
-                columns[:, 2].astype(np.uint32), columns[:, 3].astype(np.uint32),
-            ))  # fmt: skip
+        for track_number, events in found.items():
+            starts, durations, names = np.array(events, dtype=np.int64).T
+            self._columns.append((starts, durations, names.astype(np.uint32)))
+            self._runs.append((track_number, len(events)))
         return opened
 
-    def result(self, text: ChromeText) -> ForeignEvents:
+    def result(self) -> ForeignEvents:
         """Return everything."""
         opened = self._join_pairs()
         counts = (
-            (text.damaged, "{} damaged and left out"),
+            (self._damaged, "{} damaged and left out"),
             (self._impossible, "{} with negative or impossible times left out"),
             (opened.lonely_ends, "{} that end what never began left out"),
             (opened.unfinished, "{} that never end left out"),
         )
         problems = [line.format(plural(count, "event")) for count, line in counts if count]
-        if text.truncated:
+        if self._truncated:
             problems.insert(0, "the file has no end: events after it are missing")
-        joined = self._joined()
         return ForeignEvents(
-            *joined,
+            *self._by_track(),
             names=tuple((str(name or ""), str(category or "")) for name, category in self._names),
             tracks=tuple(self._tracks),  # type: ignore[arg-type]
             processes=self._processes,
             labels=self._labels,
             threads=self._threads,
-            headers=tuple(text.headers),
+            headers=tuple(map(read_header, self._headers)),
             problems=tuple(problems),
         )
 
-    def _joined(self) -> tuple[Int64s, Int64s, Codes, Codes]:
-        parts, self._parts = self._parts, []
-        nothing: Int64s = np.zeros(0, dtype=np.int64)
-        codes: Codes = np.zeros(0, dtype=np.uint32)
-        if not parts:
-            return nothing, nothing, codes, codes
-        start, duration, name, track = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return start, duration, name, track
-
-
-def _pair_key(event: ChromeEvent, more: EventDetails | None) -> object:
-    """Return what the begin and the end of an event have in common."""
-    if more is None:
-        return event.pid, event.tid
-    return event.pid, event.cat, bytes(more.id), bytes(more.id2), event.name
-
-
-_IMPOSSIBLE = np.iinfo(np.int64).min
-"""Stands for a time that no clock shows."""
-
-
-def _nanoseconds(times: Floats) -> Int64s:
-    """Return microseconds as nanoseconds; _IMPOSSIBLE where they are out of range."""
-    wild = ~(np.abs(times) < _LONGEST_US)
-    times = np.where(wild, 0.0, times)
-    whole = np.floor(times)
-    found: Int64s = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
-    found[wild] = _IMPOSSIBLE
-    return found
-
-
-def _exact_ns(raw: msgspec.Raw) -> int:
-    """Return a time as nanoseconds without rounding it to a float."""
-    text = bytes(raw).decode().strip('"')
-    whole, _, fraction = text.partition(".")
-    if whole.removeprefix("-").isdecimal() and (not fraction or fraction.isdecimal()):
-        found = int(whole) * 1000 + int(fraction[:_NANOSECONDS_DIGITS].ljust(_NANOSECONDS_DIGITS, "0"))
-        return found if abs(found) < 1 << 62 else int(_IMPOSSIBLE)
-    return int(_nanoseconds(np.array([float(text)]))[0])
+    def _by_track(self) -> tuple[Int64s, Int64s, Codes, Int64s]:
+        """Return the columns, and where the events of each track begin in them."""
+        columns, self._columns = list(zip(*self._columns, strict=True)), []
+        runs: Int64s = np.array(self._runs, dtype=np.int64).reshape(-1, 2)
+        order = np.argsort(runs[:, 0], kind="stable")
+        track, count = runs[order].T
+        place: Int64s | slice = slice(None)
+        if np.any(order[1:] < order[:-1]):
+            first = np.cumsum(runs[:, 1]) - runs[:, 1]
+            place = np.repeat(first[order] - (np.cumsum(count) - count), count)
+            place += np.arange(len(place))
+        start, duration, name = (np.concatenate(columns.pop(0))[place] for _ in range(3))
+        counts = np.bincount(track, count, len(self._tracks)).astype(np.int64)
+        return start, duration, name, np.concatenate(([0], np.cumsum(counts)))

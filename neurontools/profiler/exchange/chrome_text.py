@@ -19,16 +19,16 @@ from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-_PIECE = 1 << 18  # with its events in the cache of a core
+_PIECE = 1 << 16  # with its events in the cache of a core
 _LONGEST_HEADER = 64 << 20
 _LONGEST_TRAILER = 16 << 20
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _GZIP_RATIO = 300  # traces shrink to a twentieth, a bomb to a thousandth
 _GZIP_ALLOWANCE = 64 << 20
-_WINDOW = 1 << 16
+_WINDOWS = (1 << 12, 1 << 16)
 _MOST_TRIES = 8
 _MOST_ENDS = 64
 _LONGEST_RETRY = 16 << 20
@@ -37,20 +37,23 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _LAST = re.compile(rb"\}\s*\]")
 _CONTROL = bytes(max(code, 32) for code in range(256))
-_WRONG_ESCAPE = re.compile(rb"\\(?:[\"\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})|(\\(?:u[0-9a-fA-F]{4})?)")
-_NO_NUMBER = re.compile(rb"(:\s*)-?(?:NaN|Infinity)\b")
+_WRONG_ESCAPE = re.compile(
+    rb"\\(?:[\"\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(\\(?:u[0-9a-fA-F]{4})?)"
+)
+_NO_NUMBER = re.compile(rb"([:\[,]\s*)-?(?:NaN|Infinity)\b")
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
-    """One event as it is written; times are microseconds."""
+    """One event as it is written, its members in the order of torch.profiler, times in microseconds."""
 
     ph: str = ""
-    name: str | None = ""
     cat: str | None = ""
-    ts: float = 0.0
-    dur: float = 0.0
+    name: str | None = ""
     pid: int | float | str | None = 0
     tid: int | float | str | None = 0
+    ts: float = 0.0
+    dur: float = 0.0
 
 
 class EventDetails(msgspec.Struct, gc=False):
@@ -80,22 +83,28 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class ChromeText:
-    """The events of a file, in lists.
+    """The events of a file or of a part of it, in lists.
 
     Args:
         path: the file.
+        first: where to begin: 0, or where an event begins.
+        last: where to stop, if an event begins there; if none does, the part reaches to the end of the file.
 
     Attributes:
-        header: what the file says about itself; complete after the last event.
+        headers: what the file says about itself, as JSON; complete after the last event.
         damaged: number of damaged stretches or events that were left out.
         truncated: whether the file has no end.
+        is_last: whether the part reached to the end of the events.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, first: int = 0, last: int | None = None) -> None:
         self.path = path
-        self.headers: list[ChromeHeader] = []
+        self.headers: list[bytes] = []
         self.damaged = 0
         self.truncated = False
+        self.is_last = True
+        self._first = first
+        self._stop_at = last
         self._rest = b""
         self._ended = False
 
@@ -107,8 +116,11 @@ class ChromeText:
         """
         try:
             with open(self.path, "rb") as file:
-                source = _Source(file, self.path)
-                self._skip_header(source)
+                source = _Source(file, self.path, self._first)
+                if not self._first:
+                    self._skip_header(source)
+                if self._stop_at is not None and source.at <= self._stop_at:
+                    source.limit = self._stop_at
                 while not self._ended:
                     found = self._next(source)
                     if found is not None:
@@ -144,14 +156,17 @@ class ChromeText:
 
     def _note(self, text: bytes) -> None:
         try:
-            self.headers.append(_HEADER.decode(_repaired(text)))
+            read_header(text := _repaired(text))
         except UNREADABLE:
             return
+        self.headers.append(text)
 
     def _next(self, source: _Source) -> tuple[list[ChromeEvent], bytes] | None:
         more = source.read()
         data = self._rest.lstrip(_BLANKS) + more
         data = data.lstrip(_BLANKS)
+        if not more and source.limit is not None:
+            return self._stop(source, data)
         if data.startswith(b"]"):
             return self._finish(source, data[1:], [], b"")
         if not data and not more:
@@ -159,27 +174,41 @@ class ChromeText:
             return None
         return self._decode(source, data, at_end=not more)
 
+    def _stop(self, source: _Source, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
+        """Return the events before the end of the part, or read on if an event holds that place."""
+        for events_text in (data, _repaired(data)):
+            text = b"[" + events_text.rstrip(_BLANKS) + b"]"
+            events = _decoded(text)
+            if events is not None:
+                self._ended, self.is_last = True, False
+                return events, text
+        self._rest = data
+        source.limit = None
+        return None
+
     def _decode(
         self, source: _Source, data: bytes, *, at_end: bool
     ) -> tuple[list[ChromeEvent], bytes] | None:
-        for text in (data, _repaired(data)):
-            found = None if at_end else self._up_to_last(text)
-            if found is None:
-                found = self._whole_array(source, text)
-            if found is None and at_end:
-                found = self._cut_array(text)
-            if found is not None:
-                return found
+        if not at_end:
+            found = self._up_to_last(data, _unchanged) or self._whole_array(source, data)
+            found = found or self._up_to_last(data, _repaired) or self._whole_array(source, _repaired(data))
+        else:
+            repaired = _repaired(data)
+            found = self._whole_array(source, data) or self._whole_array(source, repaired)
+            found = found or self._cut_array(data) or self._cut_array(repaired)
+        if found is not None or self._ended:
+            return found
         if not at_end and len(data) < _LONGEST_RETRY:
             self._rest = data  # one event may be longer than a piece
             return None
-        return self._salvage(_repaired(data), at_end=at_end)
+        return self._salvage(data, at_end=at_end)
 
-    def _up_to_last(self, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the events before one of the last borders; the rest waits."""
-        borders = list(_BETWEEN.finditer(data, max(0, len(data) - _WINDOW)))
-        for border in borders[: -_MOST_TRIES - 1 : -1]:
-            text = b"[" + data[: border.start() + 1] + b"]"
+    def _up_to_last(
+        self, data: bytes, repair: Callable[[bytes], bytes]
+    ) -> tuple[list[ChromeEvent], bytes] | None:
+        """Return the events before one of the last borders; the rest waits as it is, as it may end within a character."""
+        for border in _last_borders(data):
+            text = repair(b"".join((b"[", memoryview(data)[: border.start() + 1], b"]")))
             events = _decoded(text)
             if events is not None:
                 self._rest = data[border.end() - 1 :]
@@ -200,8 +229,7 @@ class ChromeText:
     def _cut_array(self, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
         """Return the whole events of a file without an end."""
         ends = [len(data.rstrip(_BLANKS))]
-        borders = list(_BETWEEN.finditer(data, max(0, len(data) - _WINDOW)))
-        ends += [border.start() + 1 for border in borders[-1:]]
+        ends += [border.start() + 1 for border in _last_borders(data)[:1]]
         for end in ends:
             text = b"[" + data[:end] + b"]"
             events = _decoded(text)
@@ -221,7 +249,7 @@ class ChromeText:
             self._rest = data[starts.pop() :] if borders else b""
             ends = ends[: len(starts)]
         for start, end in zip(starts, ends, strict=True):
-            text = data[start:end].strip(_BLANKS)
+            text = _repaired(data[start:end].strip(_BLANKS))
             try:
                 events.append(_EVENT.decode(text))
                 texts.append(text)
@@ -249,6 +277,7 @@ class ChromeText:
     def _finish(
         self, source: _Source, trailer: bytes, events: list[ChromeEvent], text: bytes
     ) -> tuple[list[ChromeEvent], bytes] | None:
+        source.limit = None
         while len(trailer) < _LONGEST_TRAILER and (more := source.read()):
             trailer += more
         self._note(b"{" + trailer.lstrip(_BLANKS))
@@ -256,9 +285,39 @@ class ChromeText:
         return (events, text) if events else None
 
 
+def read_header(text: bytes) -> ChromeHeader:
+    """Read what a file says about itself."""
+    return _HEADER.decode(text)
+
+
+def find_border(path: str, at: int) -> int | None:
+    """Return where an event begins, probably, soon after a place in a file that is not packed."""
+    with open(path, "rb") as file:
+        file.seek(at)
+        data = file.read(_WINDOWS[-1])
+    borders = list(_BETWEEN.finditer(data))
+    for number, border in enumerate(borders):
+        begin = border.end() - 1
+        for following in borders[number + 1 : number + 1 + _MOST_TRIES]:
+            events = _decoded(b"[" + data[begin : following.start() + 1] + b"]")
+            if events and events[0].ph:
+                return at + begin
+    return None
+
+
 def details(text: bytes) -> list[EventDetails]:
     """Return the details of the events of a list that `ChromeText` has read."""
     return _DETAILS.decode(text)
+
+
+def _last_borders(data: bytes) -> list[re.Match[bytes]]:
+    """Return the last borders between events, the last one first."""
+    borders: list[re.Match[bytes]] = []
+    for window in _WINDOWS:
+        borders = list(_BETWEEN.finditer(data, max(0, len(data) - window)))
+        if len(borders) >= _MOST_TRIES:
+            break
+    return borders[: -_MOST_TRIES - 1 : -1]
 
 
 def _decoded(text: bytes) -> list[ChromeEvent] | None:
@@ -266,6 +325,10 @@ def _decoded(text: bytes) -> list[ChromeEvent] | None:
         return _EVENTS.decode(text)
     except UNREADABLE:
         return None
+
+
+def _unchanged(data: bytes) -> bytes:
+    return data
 
 
 def _repaired(data: bytes) -> bytes:
@@ -279,25 +342,34 @@ def _repaired(data: bytes) -> bytes:
     return data
 
 
+def is_packed(file: io.BufferedReader) -> bool:
+    """Return whether a file is gzip; it is read from its beginning."""
+    file.seek(0)
+    return file.read(2) == _GZIP
+
+
 class _Source:
     """The bytes of a file, unpacked."""
 
-    def __init__(self, file: io.BufferedReader, path: str) -> None:
+    def __init__(self, file: io.BufferedReader, path: str, first: int) -> None:
         self._path = path
-        packed = file.read(2) == _GZIP
-        file.seek(0)
+        packed = is_packed(file)
+        file.seek(first)
         self._file: io.BufferedReader | gzip.GzipFile = gzip.GzipFile(fileobj=file) if packed else file
         size = os.fstat(file.fileno()).st_size
         self._left = size * _GZIP_RATIO + _GZIP_ALLOWANCE if packed else None
         self.is_cut = False
+        self.limit: int | None = None
+        self.at = first
 
     def read(self) -> bytes:
         """Return the next piece, empty at the end."""
         parts: list[bytes] = []
         size = 0
-        while size < _PIECE and not self.is_cut:
+        wanted = _PIECE if self.limit is None else min(_PIECE, self.limit - self.at)
+        while size < wanted and not self.is_cut:
             try:
-                part = self._file.read1(_PIECE - size)
+                part = self._file.read1(wanted - size)
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 self.is_cut = True
                 break
@@ -306,6 +378,7 @@ class _Source:
             parts.append(part)
             size += len(part)
         data = b"".join(parts)
+        self.at += size
         if self._left is not None:
             self._left -= size
             if self._left < 0:

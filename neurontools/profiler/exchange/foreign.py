@@ -19,8 +19,9 @@ from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbered
 
 if TYPE_CHECKING:
-    from neurontools.profiler.exchange.chrome_events import ForeignEvents, Id
-    from neurontools.profiler.trace.intervals import Codes, Int64s
+    from neurontools.profiler.exchange.chrome_columns import Id
+    from neurontools.profiler.exchange.chrome_events import ForeignEvents
+    from neurontools.profiler.trace.intervals import Codes, Mask
 
 _MOST_ROWS = 4096
 _SNIFFED = 64
@@ -125,23 +126,19 @@ class _Builder:
     def _actions(self) -> tuple[TraceAction, ...]:
         events = self._events
         on_device = np.array([place.track is Track.DEVICE for place in self._places], dtype=bool)
-        device = np.bincount(events.name, on_device[events.track], len(events.names)) > 0
+        device: Mask = np.zeros(len(events.names), dtype=np.bool_)
+        device[events.name[np.repeat(on_device, np.diff(events.bounds))]] = True
         return tuple(
             TraceAction(name, category, Track.DEVICE if device[number] else Track.HOST)
             for number, (name, category) in enumerate(self._events.names)
         )
 
     def _rows(self, origin: int) -> list[TraceRow]:
-        events = self._events
-        row_of, places = self._merge_rows(self._places)
-        track = row_of[events.track]
-        order = np.argsort(track, kind="stable")
-        bounds: Int64s = np.searchsorted(track[order], np.arange(len(places) + 1))
+        chosen, places = self._merge_rows(self._places)
         pids = {place.process: None for place in places}
         numbers = {process: number for number, process in enumerate(pids)}
         rows = []
-        for number, place in enumerate(places):
-            chosen = order[bounds[number] : bounds[number + 1]]
+        for events_of_row, place in zip(chosen, places, strict=True):
             rows.append(
                 TraceRow(
                     process=numbers[place.process],
@@ -151,7 +148,7 @@ class _Builder:
                     track=place.track,
                     first=0,
                     last=0,
-                    events=self._flat(chosen, origin),
+                    events=self._flat(events_of_row, origin),
                     title=place.title,
                     group=place.group,
                 )
@@ -159,10 +156,13 @@ class _Builder:
         rows.sort(key=lambda row: (row.process, row.track, row.title))
         return rows
 
-    def _flat(self, chosen: Int64s, origin: int) -> FlatEvents:
+    def _of_track(self, number: int) -> slice:
+        return slice(*self._events.bounds[number : number + 2].tolist())
+
+    def _flat(self, chosen: slice | Mask, origin: int) -> FlatEvents:
         events = self._events
         start, duration, action = events.start[chosen], events.duration[chosen], events.name[chosen]
-        start -= origin
+        start = start - origin
         if np.any(start[1:] < start[:-1]):
             order = np.lexsort((-duration, start))  # what holds another event comes before it
             start, duration, action = start[order], duration[order], action[order]
@@ -174,7 +174,9 @@ class _Builder:
     def _places(self) -> list[_Place]:
         events = self._events
         of_device = np.array([bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names])
-        device_events = np.bincount(events.track, of_device[events.name], len(events.tracks)) > 0
+        before: Codes = np.zeros(len(events.name) + 1, dtype=np.uint32)
+        np.cumsum(of_device[events.name], out=before[1:])
+        device_events = before[events.bounds[1:]] > before[events.bounds[:-1]]
         return [
             self._place(process, thread, has_device_events=bool(device_events[number]))
             for number, (process, thread) in enumerate(events.tracks)
@@ -193,18 +195,19 @@ class _Builder:
         on_device = has_device_events or bool(_DEVICE_NAMES.match(name) or _DEVICE_NAMES.match(label))
         return _Place(process, Track.DEVICE if on_device else Track.HOST, title, group)
 
-    def _merge_rows(self, places: list[_Place]) -> tuple[Codes, list[_Place]]:
-        """Return by track the number of its row, and the rows: small tracks share one where there are very many."""
+    def _merge_rows(self, places: list[_Place]) -> tuple[list[slice | Mask], list[_Place]]:
+        """Return the events of each row, and the rows: small tracks share one where there are very many."""
         if len(places) <= _MOST_ROWS:
-            return np.arange(len(places), dtype=np.uint32), places
-        counts = np.bincount(self._events.track, minlength=len(places))
-        kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_ROWS])
-        row_of: Codes = np.full(len(places), _MOST_ROWS, dtype=np.uint32)
-        row_of[kept] = np.arange(_MOST_ROWS)
+            return [self._of_track(number) for number in range(len(places))], places
+        order = np.argsort(-np.diff(self._events.bounds), kind="stable")
+        kept: list[int] = np.sort(order[:_MOST_ROWS]).tolist()
+        is_small: Mask = np.ones(len(places), dtype=np.bool_)
+        is_small[kept] = False
         left = len(places) - _MOST_ROWS
         self._problems.append(f"{plural(len(places), 'track')}: the {left} smallest share one row")
-        others = _Place(places[int(kept[0])].process, Track.HOST, f"{left} other tracks", "other tracks")
-        return row_of, [*(places[number] for number in kept.tolist()), others]
+        shared = _Place(places[kept[0]].process, Track.HOST, f"{left} other tracks", "other tracks")
+        others: Mask = np.repeat(is_small, np.diff(self._events.bounds))
+        return [*map(self._of_track, kept), others], [*(places[number] for number in kept), shared]
 
 
 def _pid(process: Id) -> int:

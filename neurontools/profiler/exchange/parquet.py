@@ -11,6 +11,7 @@ import numpy as np
 
 from neurontools.base.text import plural
 from neurontools.profiler.capture.format import META_FILE, ProfileError
+from neurontools.profiler.exchange.chrome_columns import group_rows
 from neurontools.profiler.exchange.chrome_events import ForeignEvents
 from neurontools.profiler.query.tables import SCHEMA_VERSION, TABLES, connect, create_tables
 
@@ -192,11 +193,12 @@ def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents
         JOIN lines l ON l.process = f.process AND l.line = f.line AND l.on_device = f.on_device""",
     ).fetchnumpy()
     lines = _run(connection, "SELECT process, line, on_device FROM lines ORDER BY number").fetchall()
+    order, bounds = group_rows(np.array(found["line"], dtype=np.uint32), len(lines))
     return ForeignEvents(
-        start=np.array(found["start"], dtype=np.int64),
-        duration=np.array(found["duration"], dtype=np.int64),
-        name=np.array(found["name"], dtype=np.uint32),
-        track=np.array(found["line"], dtype=np.uint32),
+        start=np.array(found["start"], dtype=np.int64)[order],
+        duration=np.array(found["duration"], dtype=np.int64)[order],
+        name=np.array(found["name"], dtype=np.uint32)[order],
+        bounds=bounds,
         names=tuple(_run(connection, "SELECT name, category FROM names ORDER BY number").fetchall()),
         tracks=tuple((process, line) for process, line, _ in lines),
         processes={},
