@@ -56,6 +56,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)
+    torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)  # noqa: SLF001  private API
     _choose_execution_mode()
 
 
@@ -86,6 +87,16 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         api.engine().sync(parameter.device.index, _OPTIMIZER_STEP)
         if observers:
             report_step(start_ns, _OPTIMIZER_STEP, current_source())
+
+
+def _of_host_copies(write: Callable[..., str]) -> Callable[..., str]:
+    """Return a function that writes the values of tensors from a copy on the CPU, as torch does for its lazy devices."""
+
+    @functools.wraps(write)
+    def write_copy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> str:
+        return write(tensor.cpu() if tensor.device.type == NEURON else tensor, *args, **kwargs)
+
+    return write_copy
 
 
 def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,15 @@ import sys
 from neurontools import env
 from neurontools.errors import NeuronToolsError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_UNKNOWN_NAME = "at start of device string: neuron"
+NO_DEVICE = (
+    f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
+)
+
 
 def autoload() -> None:
     """Make the device `neuron` known to torch, if this program is to have it; end the program if that is impossible.
@@ -22,9 +31,28 @@ def autoload() -> None:
     from neurontools.native.selection import NEURON, chosen_device
 
     try:
-        if "torch_xla" not in sys.modules and chosen_device(os.environ, sys.argv, sys.orig_argv) == NEURON:
+        if "torch_xla" in sys.modules:
+            return
+        chosen = chosen_device(os.environ, sys.argv, sys.orig_argv)
+        if chosen == NEURON:
             from neurontools.native.activation import activate
 
             activate()
+        elif not chosen:
+            _explain_missing_device()
     except NeuronToolsError as error:
         raise SystemExit(f"neurontools: {error.message}: {error.remedy}") from None
+
+
+def _explain_missing_device() -> None:
+    """Add a note to the traceback of a program that ends because it has no device `neuron`; torch's error has no reason."""
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        from neurontools.xla import api
+
+        if isinstance(error, RuntimeError) and _UNKNOWN_NAME in str(error) and not api.is_active():
+            error.add_note(NO_DEVICE)
+        shown(kind, error, traceback)
+
+    sys.excepthook = show

@@ -11,6 +11,7 @@ import torch
 
 from neurontools.base.text import suggest
 from neurontools.base.units import format_size
+from neurontools.errors import NoMachineError
 from neurontools.native.cores import core_count
 from neurontools.native.names import ALIASES, INSTEAD, SUBMODULES
 
@@ -41,8 +42,11 @@ def device_count() -> int:
 
 
 def is_available() -> bool:
-    """Return whether the machine has at least one NeuronCore with the native device."""
-    return device_count() > 0
+    """Return whether a machine runs, or can be started, that has at least one NeuronCore with the native device."""
+    try:
+        return device_count() > 0
+    except NoMachineError:
+        return False
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from neurontools.xla.api import counter_value
+
 DEVICE = "neuron"
 CHECKS = []
 
@@ -261,6 +263,7 @@ def default_device():
     return {
         "inside": inside,
         "printed": repr(torch.tensor([1.5, 2], device=DEVICE)),
+        "on the CPU": counter_value("aten::masked_select"),  # which torch chooses the format with
         "cpu": str(torch.ones(1).device),
     }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from neurontools.errors import NoMachineError
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 
@@ -226,6 +228,7 @@ def test_the_device_can_be_torchs_default(seen):
     assert seen["default_device"] == {
         "inside": ["neuron:0", "neuron:0"],
         "printed": "tensor([1.5000, 2.0000], device='neuron:0')",
+        "on the CPU": None,
         "cpu": "cpu",
     }
 
@@ -346,6 +349,32 @@ def test_a_device_that_cannot_be_prepared_ends_the_program_in_one_line(monkeypat
         SystemExit, match=r"^neurontools: torch \S+ lacks in_another_torch, .*: install torch 2.13$"
     ):
         autoload.autoload()
+
+
+def test_a_missing_device_is_explained(monkeypatch):
+    from neurontools.native import autoload
+
+    seen = []
+    monkeypatch.setattr("sys.excepthook", lambda kind, error, traceback: seen.append(error.__notes__))
+    monkeypatch.setenv("NEURONTOOLS_RUN", "1")
+    monkeypatch.setattr("neurontools.native.selection.chosen_device", lambda *arguments: "")
+    monkeypatch.setattr("neurontools.xla.api.is_active", lambda: False)
+    autoload.autoload()
+    error = RuntimeError("Expected one of cpu device type at start of device string: neuron")
+    sys.excepthook(RuntimeError, error, None)
+    assert seen == [[autoload.NO_DEVICE]]
+
+
+def test_without_a_machine_the_device_is_not_available(monkeypatch):
+    from neurontools.native import device_functions
+
+    def no_machine(environ):
+        raise NoMachineError("no machine 'default' is running")
+
+    monkeypatch.setattr(device_functions, "core_count", no_machine)
+    assert not device_functions.is_available()
+    with pytest.raises(NoMachineError):
+        device_functions.device_count()
 
 
 def test_both_devices_share_the_compile_cache(tool, home, torch_python):
