@@ -108,14 +108,15 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compile_model)
     def compile_for_device(*args: Any, **kwargs: Any) -> Any:
-        from torch._dynamo.backends.registry import (
-            get_default_backend,  # takes a second; torch.compile needs it too
-        )
+        from torch._dynamo import config as dynamo_config  # takes a second; torch.compile needs it too
+        from torch._dynamo.backends.registry import get_default_backend
 
         if get_default_backend() == "inductor":
             kwargs.setdefault("backend", NEURON)
-        if kwargs.get("backend") == NEURON and kwargs.get("dynamic") is None:
-            kwargs["dynamic"] = False
+        if kwargs.get("backend") == NEURON:
+            dynamo_config.record_runtime_overhead = False  # calls in each step, for two regions in profiles
+            if kwargs.get("dynamic") is None:
+                kwargs["dynamic"] = False
         compiled = compile_model(*args, **kwargs)
         optimizer = getattr(args[0], "__self__", None) if args else None
         return (

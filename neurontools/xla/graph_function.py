@@ -172,10 +172,9 @@ def _result(recorder: Recorder, value: Any, args: Sequence[Any], positions: dict
         return ArgumentResult(argument_position, geometry) if same_type else None
     if buffer.epoch is not recorder.epoch:
         return None
-    whole = layout_geometry(buffer.layout_id)
-    if whole[0] != value.dtype or value.requires_grad:
+    if layout_geometry(buffer.layout_id)[0] != value.dtype or value.requires_grad:
         return None
-    return ComputedResult(buffer.slot, None if geometry == whole else geometry)
+    return ComputedResult(buffer.slot, geometry)
 
 
 def _versions(args: Sequence[Any]) -> list[int]:

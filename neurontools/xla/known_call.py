@@ -39,10 +39,10 @@ class ArgumentResult:
 
 @dataclass(frozen=True, slots=True)
 class ComputedResult:
-    """A result that the graph computes: a slot, or a view of one."""
+    """A result that the graph computes: a view of a slot."""
 
     slot: int
-    geometry: Geometry | None
+    geometry: Geometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,12 @@ class ArgumentLayouts:
         strides: list[Any] = [list(arg.stride()) for arg in args]
         self._guards = TensorGuards(*args, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         self._geometries = _geometries(args)
-        self._offsets = [arg.storage_offset() for arg in args]
+        self._partial = [
+            position
+            for position, (arg, buffer) in enumerate(zip(args, buffers, strict=True))
+            if arg.numel() * arg.itemsize != buffer.nbytes or not arg.is_contiguous()
+        ]
+        self._offsets = [args[position].storage_offset() for position in self._partial]
         self._layout_ids = [buffer.layout_id for buffer in buffers]
         self._first = first_positions(buffers)
         self._count = len(set(buffers))
@@ -96,7 +101,7 @@ class ArgumentLayouts:
         """Return whether other arguments are laid out like these."""
         if (
             [buffer.layout_id for buffer in buffers] != self._layout_ids
-            or [arg.storage_offset() for arg in args] != self._offsets
+            or [args[position].storage_offset() for position in self._partial] != self._offsets
             or len(set(buffers)) != self._count
         ):
             return False
@@ -128,13 +133,25 @@ class KnownCall:
         self._draft = draft
         layout_ids = [layout_id for added in draft.node.trace().added for layout_id in added]
         self._fresh = [(slot, layout_bytes(layout_ids[slot]), layout_ids[slot]) for slot in program.fresh]
-        geometries = [(slot, layout_geometry(layout_ids[slot])) for slot in program.fresh]
-        self._handles = [(slot, geometry[1], geometry[0]) for slot, geometry in geometries]
-        self._strided = [
-            (slot, geometry[1:]) for slot, geometry in geometries if not _is_contiguous(geometry)
+        self._handles = {slot: layout_geometry(layout_ids[slot]) for slot in program.fresh}
+        computed = [
+            (index, result)
+            for index, result in enumerate(draft.results)
+            if isinstance(result, ComputedResult)
         ]
-        self._views = _views(draft, ComputedResult)
-        self._argument_views = _views(draft, ArgumentResult)
+        for _, result in reversed(computed):
+            if _is_contiguous(result.geometry):
+                self._handles[result.slot] = result.geometry
+        self._views = [
+            (index, result.geometry[1:])
+            for index, result in computed
+            if not (_is_contiguous(result.geometry) and result.geometry == self._handles[result.slot])
+        ]
+        self._argument_views = [
+            (index, result.geometry[1:])
+            for index, result in enumerate(draft.results)
+            if isinstance(result, ArgumentResult) and result.geometry is not None
+        ]
         self._kept = {
             *draft.changed,
             *(result.position for result in draft.results if isinstance(result, ArgumentResult)),
@@ -184,13 +201,9 @@ class KnownCall:
     def _results(self, args: dict[int, Any], buffers: dict[int, DeviceBuffer]) -> Any:
         make = self._recorder.make
         handles: dict[int, torch.Tensor] = {}
-        for slot, shape, dtype in self._handles:
+        for slot, (dtype, shape, _, _) in self._handles.items():
             handle = handles[slot] = make(shape, dtype)
             handle.untyped_storage()._neuron_buffer = buffers[slot]
-        if self._strided:
-            with host_execution():  # autograd does not see that these are views
-                for slot, view in self._strided:
-                    handles[slot] = handles[slot].as_strided(*view)
         results: list[Any] = [
             handles[result.slot]
             if isinstance(result, ComputedResult)
@@ -200,23 +213,12 @@ class KnownCall:
             for result in self._draft.results
         ]
         if self._views:
-            with host_execution():
+            with host_execution():  # autograd does not see that these are views
                 for index, view in self._views:
                     results[index] = results[index].as_strided(*view)
         for index, view in self._argument_views:
             results[index] = results[index].as_strided(*view)
         return results if self._draft.kind is list else tuple(results)
-
-
-def _views(
-    draft: CallDraft, kind: type[ArgumentResult | ComputedResult]
-) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return the results of a kind that are not whole, with shape, strides and offset."""
-    return [
-        (index, result.geometry[1:])
-        for index, result in enumerate(draft.results)
-        if isinstance(result, kind) and result.geometry is not None
-    ]
 
 
 def _is_contiguous(geometry: Geometry) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -108,8 +107,12 @@ class ProgramRunner:
         hosts = [] if given is not None else [buffers[slot].host for slot in program.inputs]
         taken = hosts if given is None else _taken(given)
         run = functools.partial(program.executable(), taken, scalars)
-        with host_execution(), self._generator.scope() if program.random else nullcontext():
-            outcome = self._accelerator.execute(program.loaded, run, hosts)
+        with host_execution():
+            if program.random:
+                with self._generator.scope():
+                    outcome = self._accelerator.execute(program.loaded, run, hosts)
+            else:
+                outcome = self._accelerator.execute(program.loaded, run, hosts)
         for slot, host in zip(program.fresh, outcome, strict=True):
             buffers[slot].host = host
 
