@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding
@@ -17,12 +16,9 @@ from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions, lines
 from neurontools.tui.cache.details import read_report
 from neurontools.tui.names import AUTO
-from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver
-from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
@@ -76,9 +72,8 @@ class CacheFrame(ThemedApp, KeyQueue):
     AUTO_FOCUS = None
 
     def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
-        super().__init__(ansi_color=None if colour else True, driver_class=TerminalDriver)
+        super().__init__(theme=theme, colour=colour, ansi_color=None if colour else True)
         self.browser = browser
-        self.look = theme_for(theme, dark=hinted_dark(os.environ)) if colour else MONOCHROME
         self.first = 0
         self._message = ""
         self._reading = False

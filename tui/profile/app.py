@@ -18,12 +18,10 @@ from neurontools.tui.profile.page import ProfilePage
 from neurontools.tui.profile.pages import PAGE_NAMES, PAGE_TITLES, make_page
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
-from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.chrome import head_line, pages_line, small_screen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
-from neurontools.tui.widgets.terminal_driver import TerminalDriver
-from neurontools.tui.widgets.theme import MONOCHROME, theme_for
+from neurontools.tui.widgets.theme import MONOCHROME
 from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
@@ -111,6 +109,7 @@ class ProfileApp(ThemedApp):
             for number, name in enumerate(PAGE_NAMES, 1)
         ),
         Binding("ctrl+s,e", "screenshot_file", "save the screen as SVG", key_display="ctrl+s e"),
+        Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)"),
         Binding("ctrl+t", "next_theme", "next theme"),
         Binding("ctrl+p", "command_palette", "command palette"),
         Binding("question_mark", "keys", "help", key_display="?"),
@@ -121,11 +120,12 @@ class ProfileApp(ThemedApp):
     def __init__(
         self, trace: Trace, other: Trace | None = None, *, directory: str = ".", theme: str = AUTO
     ) -> None:
-        super().__init__(driver_class=TerminalDriver)
+        super().__init__(theme=theme)
         self._other = other
         self._trace = trace
         self._directory = directory
-        self.look = MONOCHROME if self.no_color else theme_for(theme, dark=hinted_dark(os.environ))
+        if self.no_color:
+            self.look = MONOCHROME
         self._shown = FIRST_PAGE
 
     def compose(self) -> ComposeResult:

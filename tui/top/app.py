@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -23,11 +22,9 @@ from neurontools.tui.top.reader import SourceEnd, UpdateReader
 from neurontools.tui.top.screen import TITLE, page_keys, page_names, whole_frame
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem
-from neurontools.tui.widgets.background import hinted_dark
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane, write_rows
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
-from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,8 +108,13 @@ class TopApp(MachineActions, KeyQueue):
         reader: UpdateReader | None = None,
         start_screen: StartScreen | None = None,
     ) -> None:
-        super().__init__(ansi_color=None if colour else True, driver_class=TerminalDriver)
         self.settings = settings or TopSettings()
+        super().__init__(
+            theme=self.settings.theme,
+            colour=colour,
+            dark=start_screen.is_dark if start_screen else None,
+            ansi_color=None if colour else True,
+        )
         self.shows_classic = self.settings.classic
         history, speed = replay or (SnapshotHistory(SHORTEST_TAPED_NS), 1.0)
         shown: list[MonitoredMachine] = []
@@ -135,11 +137,7 @@ class TopApp(MachineActions, KeyQueue):
         )
         page = self.settings.page
         self.page = self.pages[-1] if machines and page == self.pages.names[0] else self.pages.named(page)
-        self.theme_name = self.settings.theme
         self.start_screen = start_screen
-        answered = start_screen.is_dark if start_screen else None
-        self.is_dark = hinted_dark(os.environ) if answered is None else answered
-        self.look = theme_for(self.theme_name, dark=self.is_dark) if colour else MONOCHROME
         self.source_ended = asyncio.Event()
         """Set at the end of the source."""
         self.source = source
@@ -166,8 +164,6 @@ class TopApp(MachineActions, KeyQueue):
 
     def on_mount(self) -> None:
         """Draw the empty dashboard, start reading the source."""
-        # Panes paint only changes, but after ctrl+z and fg the terminal is empty.
-        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.apply_theme(self.look)
         self._start_watching()  # what has come already is in the first frame
         self.turn_to(self.page)

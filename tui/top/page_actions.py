@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding, BindingsMap
 
-from neurontools.tui.names import AUTO, THEME_NAMES
 from neurontools.tui.top.layout import MIN_HEIGHT
 from neurontools.tui.top.screen import CLASSIC_PANES
-from neurontools.tui.widgets.background import QUESTION, may_be_asked
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
-from neurontools.tui.widgets.terminal_driver import AdaptiveApp
-from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
-from neurontools.tui.widgets.themed_app import ThemedApp, next_theme
+from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,27 +71,18 @@ async def copy_into_tmux(text: str) -> bool:
     return False
 
 
-class PageActions(AdaptiveApp, ThemedApp):
+class PageActions(ThemedApp):
     """Actions of pages; `paint` shows the changed model."""
 
     model: TopModel
     pages: Pages
     page: Page
     settings: TopSettings
-    theme_name = AUTO
-    """The theme chosen by the user."""
-    is_dark = True
-    """Whether the terminal is dark, as far as known."""
 
     @property
     def is_ascii(self) -> bool:
         """Whether only ASCII is drawn."""
         return self.settings.ascii
-
-    @property
-    def follows_background(self) -> bool:
-        """Whether the theme depends on the terminal's background."""
-        return self.look is not MONOCHROME and self.theme_name in ADAPTING
 
     panes: tuple[LinePane, ...] = ()
     """Title, pages that were shown, and bottom bar."""
@@ -172,34 +159,6 @@ class PageActions(AdaptiveApp, ThemedApp):
         key = next((key for key in self.page.bindings() if key.name == name), None)
         if key is not None:
             self._take(key.run(self.model))
-
-    def action_next_theme(self) -> None:
-        """Switch to the next theme."""
-        self.use_theme(next_theme(self.theme_name, THEME_NAMES))
-
-    def set_background(self, dark: bool) -> None:
-        """Apply the variant for the terminal's background, if the theme is adaptive."""
-        self.is_dark = dark
-        theme = theme_for(self.theme_name, dark=dark)
-        if self.follows_background and theme is not self.look:
-            self.apply_theme(theme)
-            self.paint()
-
-    def ask_background(self) -> None:
-        """Query the terminal's background if the theme depends on it; `set_background` gets the answer."""
-        if self._driver is not None and self.follows_background and may_be_asked(os.environ):
-            self._driver.write(QUESTION)
-
-    def use_theme(self, name: str) -> None:
-        """Switch to a theme by name."""
-        if self.look is MONOCHROME:
-            self.notify("colours are off (NO_COLOR)", markup=False)
-            return
-        self.theme_name = name
-        self.apply_theme(theme_for(name, dark=self.is_dark))
-        self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
-        self.paint()
-        self.ask_background()
 
     def action_exit(self, code: int) -> None:
         """End the app with an exit code."""

@@ -16,7 +16,9 @@ QUESTION = "\x1b]11;?\x1b\\"
 
 _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,64})(?:\x07|\x1b\\)")
 # An incomplete answer. Two characters alone may also be a key, alt+].
-_BEGUN = re.compile(r"\x1b\]1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?\Z")
+_BEGUN = re.compile(r"\x1b\]1(?:1(?:;[rgba:/#\dA-Fa-f]{0,64}\x1b?)?)?\Z")
+# An answer that was cut off: a key follows it.
+_CUT = re.compile(r"\x1b\]11;[rgba:/#\dA-Fa-f]{0,64}")
 _CHANNEL = re.compile(r"[0-9a-fA-F]{1,4}")
 _HALF = 0.5
 _LIGHT_ANSI = frozenset({"7", *map(str, range(9, 16))})
@@ -34,17 +36,17 @@ class BackgroundAnswers:
         self._held = ""
 
     def rest_of(self, text: str) -> str:
-        """Return the input without answers; an incomplete answer is kept until the next call."""
+        """Return the input without answers; an incomplete one is kept until the next call, and dropped if a key follows."""
         if self._held:
             text, self._held = self._held + text, ""
         if "\x1b]1" not in text:
             return text
         text = _ANSWER.sub(self._take, text)
         begun = _BEGUN.search(text)
-        if begun is None:
-            return text
-        self._held = begun.group()
-        return text[: begun.start()]
+        if begun is not None:
+            self._held = begun.group()
+            text = text[: begun.start()]
+        return _CUT.sub("", text)
 
     def _take(self, answer: re.Match[str]) -> str:
         dark = is_dark(answer.group(1))

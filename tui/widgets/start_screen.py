@@ -19,6 +19,8 @@ from neurontools.tui.widgets.background import QUESTION, BackgroundAnswers
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 _BEGIN = f"{ENTER_SCREEN}\x1b[?25l\x1b[?7l"  # no cursor, no line wrap, as Textual sets them
 _END = f"\x1b[?7h{LEAVE_SCREEN}\x1b[?25h"
+CANCEL = "\x18"
+"""Ends a sequence that was cut off."""
 
 # The same input mode as Textual's, so that keys typed early are read by it as if typed later.
 _LOCAL_OFF = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
@@ -44,17 +46,15 @@ class StartScreen:
         self._typed = b""
         self._output = -1
         self._settings: list[Any] | None = None
+        self._own_settings: list[Any] = []
+        self._frame = ""
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.is_drawn:
-            self._write(_END)
-        if self._settings is not None:
-            with suppress(termios.error):
-                termios.tcsetattr(_input(), termios.TCSAFLUSH, self._settings)
+        self.leave(termios.TCSAFLUSH)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._release()
@@ -68,23 +68,21 @@ class StartScreen:
         try:
             if _is_in_background():
                 return False
-            # Opened again so that writing never blocks; the standard streams are shared with other programs.
-            path = os.ttyname(sys.__stderr__.fileno())  # type: ignore[union-attr]
-            self._output = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+            self._output = open_output()
             settings = termios.tcgetattr(_input())
         except (OSError, termios.error):
             self._release()
             return False
-        for number in _ENDING:
-            self._handlers[number] = signal.signal(number, _end)
-        self._settings = settings
         own = [*settings]
         own[_LOCAL] &= ~_LOCAL_OFF
         own[_INPUT] &= ~_INPUT_OFF
         own[_CHARACTERS] = [*own[_CHARACTERS]]
         own[_CHARACTERS][termios.VMIN] = 1
-        with suppress(termios.error):
-            termios.tcsetattr(_input(), termios.TCSANOW, own)
+        self._settings, self._own_settings = settings, own
+        for number in _ENDING:
+            self._handlers[number] = signal.signal(number, _end)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._stop)
+        _set(own, termios.TCSANOW)
         return True
 
     def ask_background(self) -> None:
@@ -116,28 +114,53 @@ class StartScreen:
 
     def draw(self, text: str) -> None:
         """Enter the alternate screen and write the frame."""
-        self.is_drawn = True
+        self.is_drawn, self._frame = True, text
         self._write(_BEGIN + text)
+
+    def leave(self, when: int = termios.TCSANOW) -> None:
+        """Restore the terminal, if it was taken and not handed over.
+
+        Args:
+            when: as `termios.tcsetattr` takes it.
+        """
+        if self.is_drawn:
+            self.is_drawn = False
+            self._write(_END, at_once=True)
+        if self._settings is not None:
+            _set(self._settings, when)
 
     def hand_over(self) -> list[Any] | None:
         """Leave the terminal as it is to Textual; returns its settings before the start, None if it was never taken."""
         settings, self._settings = self._settings, None
-        self.is_drawn = False
+        self.is_drawn, self._frame = False, ""
         self._release()
         return settings
 
     def _take_background(self, dark: bool) -> None:
         self.is_dark = dark
 
-    def _write(self, text: str) -> None:
+    def _stop(self, _number: int, _frame: object) -> None:
+        was_drawn = self.is_drawn
+        self.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        _set(self._own_settings, termios.TCSANOW)  # in the background this stops again
+        if was_drawn:
+            self.draw(self._frame)
+
+    def _write(self, text: str, *, at_once: bool = False) -> None:
+        """Write a text; a terminal that accepts nothing drops what it has not shown yet for it, or gets nothing."""
         data = text.encode(errors="replace")
         while data:
             try:
                 data = data[os.write(self._output, data) :]
             except BlockingIOError:
                 # A terminal that accepts nothing gets no first frame; Textual waits for it in a thread.
-                if not select.select([], [self._output], [], _FULL_S)[1]:
+                if select.select([], [self._output], [], _FULL_S)[1]:
+                    continue
+                if not at_once:
                     return
+                at_once, data = False, f"{CANCEL}{text}".encode()
+                drop_output(self._output)
             except OSError:
                 return
 
@@ -145,6 +168,27 @@ class StartScreen:
         if self._output >= 0:
             os.close(self._output)
             self._output = -1
+
+
+def open_output() -> int:
+    """Open the terminal for output that never blocks; the standard streams are shared with other programs.
+
+    Raises:
+        OSError: it cannot be opened a second time.
+    """
+    path = os.ttyname(sys.__stderr__.fileno())  # type: ignore[union-attr]
+    return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def drop_output(fileno: int) -> None:
+    """Drop what a terminal has not read yet."""
+    with suppress(termios.error):
+        termios.tcflush(fileno, termios.TCOFLUSH)
+
+
+def _set(settings: list[Any], when: int) -> None:
+    with suppress(termios.error):
+        termios.tcsetattr(_input(), when, settings)
 
 
 def _input() -> int:

@@ -12,17 +12,19 @@ import threading
 import weakref
 from codecs import getincrementaldecoder
 from contextlib import suppress
+from queue import Empty
 from select import select
 from typing import TYPE_CHECKING, Any
 
 from textual import constants
+from textual._ansi_sequences import SYNC_END
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from neurontools.base.text import is_utf8
 from neurontools.tui.widgets.background import BackgroundAnswers
 from neurontools.tui.widgets.lines import ascii_only
-from neurontools.tui.widgets.start_screen import ENTER_SCREEN, StartScreen
+from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, StartScreen, drop_output, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +42,10 @@ _LASTING = ("mouse_pixels", "terminal_size", "terminal_pixel_size", "last_x", "l
 # What ends a program by default, and would leave the terminal as it is.
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _READ_BYTES = 4096
+_WRITE_BYTES = 1024
 _MOST_WAITING = 3
-_LAST_WRITES_S = 5.0
+_LAST_WRITES_S = 2.0
+_LOOK_AGAIN_S = 0.5
 _ESCAPE_S = constants.ESCAPE_DELAY + 0.01  # certainly longer than the parser waits
 
 
@@ -122,10 +126,10 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        assert sys.__stderr__ is not None
         # It is all that the driver's writer needs of a file.
         is_plain = not is_utf8(sys.stdout.encoding) or (isinstance(app, AdaptiveApp) and app.is_ascii)
-        self._file = Screen(sys.__stderr__.fileno(), ascii_only=is_plain)  # type: ignore[assignment]
+        self._screen = Screen(_output(), ascii_only=is_plain)
+        self._file = self._screen  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()
         self._is_started = False
         self._start = app.start_screen if isinstance(app, AdaptiveApp) and app.start_screen else StartScreen()
@@ -195,16 +199,25 @@ class TerminalDriver(LinuxDriver):
         return self._writer_thread._queue  # noqa: SLF001  has no other way to tell
 
     def close(self) -> None:
-        """Wait until everything is written, but only briefly for a terminal that accepts no output."""
+        """Wait until everything is written; a terminal that accepts nothing gets the end when it reads again."""
         if self._writer_thread is not None and self._writer_thread.is_alive():
             self._waiting.put(None)
             self._writer_thread.join(_LAST_WRITES_S)
+            if self._writer_thread.is_alive():
+                drop_output(self._screen.fileno())
+                self._writer_thread.join(_LAST_WRITES_S)
 
     def stop_application_mode(self) -> None:
-        """Restore the terminal once."""
-        if self._is_started:
-            self._is_started = False
-            super().stop_application_mode()
+        """Restore the terminal once; frames that a slow terminal has not accepted yet are dropped."""
+        if not self._is_started:
+            self._start.leave()
+            return
+        self._is_started = False
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+        self._screen.drop()
+        super().stop_application_mode()
 
     def _report_background(self, dark: bool) -> None:
         if isinstance(self._app, AdaptiveApp):
@@ -229,6 +242,7 @@ class Screen:
         self._fileno = fileno
         self._ascii_only = ascii_only
         self._pieces: list[str] = []
+        self._drops = 0
 
     def fileno(self) -> int:
         """Return the terminal's descriptor."""
@@ -238,18 +252,25 @@ class Screen:
         """Keep a text until `flush`."""
         self._pieces.append(text)
 
+    def drop(self) -> None:
+        """Drop what is not written yet; another thread may be in `flush`."""
+        self._pieces.clear()
+        self._drops += 1
+
     def flush(self) -> None:
         """Write everything."""
-        text = "".join(self._pieces)
+        text, drops = "".join(self._pieces), self._drops
         data = (ascii_only(text) if self._ascii_only else text).encode(errors="replace")
         self._pieces.clear()
         while data:
             try:
-                data = data[os.write(self._fileno, data) :]
-            except BlockingIOError:  # another program made it so, and they share it
-                select([], [self._fileno], [])
+                data = data[os.write(self._fileno, data[:_WRITE_BYTES]) :]
+            except BlockingIOError:
+                select([], [self._fileno], [], _LOOK_AGAIN_S)  # it does not wake up when output is dropped
             except OSError:
                 return
+            if data and self._drops != drops:
+                drops, data = self._drops, f"{CANCEL}{SYNC_END}".encode()
 
 
 class SelectableEvent(threading.Event):
@@ -275,6 +296,14 @@ class SelectableEvent(threading.Event):
         if self.is_set():
             super().clear()
             os.read(self._reader, 1)
+
+
+def _output() -> int:
+    try:
+        return open_output()
+    except OSError:
+        assert sys.__stderr__ is not None
+        return sys.__stderr__.fileno()
 
 
 def _close(*descriptors: int) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 
-from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES, shown_key
-from neurontools.tui.widgets.background import hinted_dark
+from neurontools.tui.names import AUTO, TEXTUAL_THEMES, THEME_NAMES, shown_key
+from neurontools.tui.widgets.background import QUESTION, hinted_dark, may_be_asked
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.theme import DEFAULT_THEME, MONOCHROME, THEMES, meaning_of, theme_for
+from neurontools.tui.widgets.terminal_driver import AdaptiveApp, TerminalDriver
+from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, meaning_of, theme_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +26,45 @@ if TYPE_CHECKING:
 _LEFT_OUT = frozenset({"command_palette", "suspend_process"})
 
 
-class ThemedApp(App[int]):
-    """Draws its panes in one of our themes; its command palette offers every key and every theme."""
+class ThemedApp(AdaptiveApp, App[int]):
+    """Draws its panes in one of our themes; its command palette offers every key and every theme.
 
-    look: Theme = DEFAULT_THEME
-    """The theme; the monochrome one stays, as the user wants no colours."""
+    Args:
+        theme: name of a theme, or "auto".
+        colour: False draws without any colour.
+        dark: whether the terminal is dark; None if it is not known yet.
+        options: of Textual's app.
+    """
+
+    def __init__(
+        self, *, theme: str = AUTO, colour: bool = True, dark: bool | None = None, **options: Any
+    ) -> None:
+        super().__init__(driver_class=TerminalDriver, **options)
+        self.theme_name = theme
+        self.is_dark = hinted_dark(os.environ) if dark is None else dark
+        self.look = theme_for(theme, dark=self.is_dark) if colour else MONOCHROME
+        """The theme; the monochrome one stays, as the user wants no colours."""
+
+    def on_mount(self) -> None:
+        """Draw everything again when the program continues after a stop: the terminal is empty then."""
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+
+    @property
+    def follows_background(self) -> bool:
+        """Whether the theme depends on the terminal's background."""
+        return self.look is not MONOCHROME and self.theme_name in ADAPTING
+
+    def ask_background(self) -> None:
+        """Query the terminal's background if the theme depends on it; `set_background` gets the answer."""
+        if self._driver is not None and self.follows_background and may_be_asked(os.environ):
+            self._driver.write(QUESTION)
+
+    def set_background(self, dark: bool) -> None:
+        """Apply the variant for the terminal's background, if the theme is adaptive."""
+        self.is_dark = dark
+        theme = theme_for(self.theme_name, dark=dark)
+        if self.follows_background and theme is not self.look:
+            self.apply_theme(theme)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:  # noqa: ARG002
         """Yield what the command palette offers."""
@@ -45,12 +80,17 @@ class ThemedApp(App[int]):
 
     def use_theme(self, name: str) -> None:
         """Switch to a theme by name."""
-        if self.look is not MONOCHROME:
-            self.apply_theme(theme_for(name, dark=hinted_dark(os.environ)))
+        if self.look is MONOCHROME:
+            self.notify("colours are off (NO_COLOR)", markup=False)
+            return
+        self.theme_name = name
+        self.apply_theme(theme_for(name, dark=self.is_dark))
+        self.notify(f"theme {name}: {meaning_of(name)}", markup=False)
+        self.ask_background()
 
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
-        self.use_theme(next_theme(self.look.name, tuple(THEMES)))
+        self.use_theme(next_theme(self.theme_name, THEME_NAMES))
 
     def apply_theme(self, theme: Theme) -> None:
         """Change the colours of the first screen and its panes."""

@@ -382,6 +382,22 @@ def test_a_real_terminal_is_restored(
     assert shown.is_restored()
 
 
+def test_after_a_stop_everything_is_drawn_again_as_light_as_the_terminal_is(
+    some: Tree, terminal: Callable[..., Terminal]
+) -> None:
+    shown = terminal(size=(80, 24), TERM="xterm-256color", COLORTERM="truecolor")
+    shown.read_until("MODULE_3333")
+    shown.press("\x1b]11;rgb:ffff/fafa/f0f0\x1b\\")
+    shown.read_until_bytes(b"48;2;255;255;255m")
+    shown.press("\x1a")
+    assert shown.has_stopped()
+    assert shown.is_restored()
+    shown.process.send_signal(signal.SIGCONT)
+    shown.read_until("MODULE_3333")
+    shown.press("q")
+    assert shown.exit_code() == 0
+
+
 def test_keys_that_are_typed_ahead_are_not_lost(some: Tree, terminal: Callable[..., Terminal]) -> None:
     shown = terminal(size=(80, 24))
     shown.read_until("MODULE_3333")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -146,6 +147,20 @@ def test_a_terminal_without_utf8_gets_ascii(opened: Callable[..., Terminal]) -> 
 def test_a_tiny_terminal_without_colours_says_what_it_needs(opened: Callable[..., Terminal]) -> None:
     shown_there = opened(NO_COLOR="1", TERM="xterm", size=(10, 3))
     shown_there.read_until("60x12")
+    shown_there.press("q")
+    assert shown_there.exit_code() == 0
+
+
+def test_after_a_stop_everything_is_drawn_again(opened: Callable[..., Terminal]) -> None:
+    shown_there = opened(TERM="xterm", size=(100, 30))
+    shown_there.read_until("Timeline")
+    shown_there.press("4")
+    shown_there.read_until("custom::tick")
+    shown_there.press("\x1a")
+    assert shown_there.has_stopped()
+    assert shown_there.is_restored()
+    shown_there.process.send_signal(signal.SIGCONT)
+    shown_there.read_until("custom::tick")
     shown_there.press("q")
     assert shown_there.exit_code() == 0
 

@@ -87,8 +87,18 @@ def test_what_only_begins_like_an_answer_comes_through() -> None:
     assert answers.rest_of("\x1b]") == "\x1b]"
     assert answers.rest_of("\x1b]1") == ""
     assert answers.rest_of("x") == "\x1b]1x"
-    long = "\x1b]11;" + "9" * 200
-    assert answers.rest_of(long) == long
+    assert answers.rest_of("\x1b]11;x\x1b[A") == "x\x1b[A"
+
+
+def test_an_answer_that_is_cut_off_swallows_no_key() -> None:
+    told: list[bool] = []
+    answers = BackgroundAnswers(told.append)
+    assert answers.rest_of("a\x1b]11;rgb:ffff/ff") == "a"
+    assert answers.rest_of("q") == "q"
+    assert answers.rest_of("\x1b]11;rgb:ff") == ""
+    assert answers.rest_of("\x03") == "\x03"
+    assert answers.rest_of("\x1b]11;" + "9" * 200) == "9" * 136
+    assert not told
 
 
 def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_not_a_key(terminal: Open) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import select
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from neurontools.tui.widgets.terminal_driver import SelectableEvent
+from textual._ansi_sequences import SYNC_END
+
+from neurontools.tui.widgets.start_screen import CANCEL
+from neurontools.tui.widgets.terminal_driver import Screen, SelectableEvent
 
 Open = Callable[..., Any]
 
 
-def is_readable(event: SelectableEvent) -> bool:
+def is_readable(event: SelectableEvent | int) -> bool:
     return bool(select.select([event], [], [], 0)[0])
 
 
@@ -24,6 +29,27 @@ def test_an_event_is_readable_while_it_is_set() -> None:
     event.clear()
     event.clear()
     assert not is_readable(event)
+
+
+def test_frames_that_a_slow_terminal_has_not_accepted_are_dropped() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    screen = Screen(writer)
+    screen.write("x" * (1 << 20))
+    thread = threading.Thread(target=screen.flush)
+    thread.start()
+    shown = os.read(reader, 4096)
+    screen.drop()
+    while thread.is_alive():
+        shown += os.read(reader, 1 << 16) if is_readable(reader) else b""
+    screen.write("the end")
+    screen.flush()
+    os.close(writer)
+    while data := os.read(reader, 1 << 16):
+        shown += data
+    os.close(reader)
+    assert len(shown) < 1 << 20
+    assert shown.endswith(f"x{CANCEL}{SYNC_END}the end".encode())
 
 
 def test_escape_alone_is_a_key_and_the_begin_of_a_sequence_is_not(terminal: Open) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import sys
 import termios
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.tui.widgets.background import QUESTION
-from neurontools.tui.widgets.start_screen import ENTER_SCREEN, LEAVE_SCREEN, StartScreen
+from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, LEAVE_SCREEN, StartScreen
 from tests.tui.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -103,7 +104,39 @@ def test_nobody_waits_for_a_terminal_that_does_not_answer_or_accepts_nothing(mas
         assert screen.is_dark is None
         screen.draw("x" * (1 << 20))
         assert screen.is_drawn
-    assert os.read(master, 16).startswith(ENTER_SCREEN.encode())
+    shown = b""
+    while LEAVE_SCREEN.encode() not in shown:
+        shown += os.read(master, 1 << 16)
+    assert shown.startswith(ENTER_SCREEN.encode())
+    assert CANCEL.encode() in shown
+
+
+def test_a_stop_leaves_the_screen_and_comes_back_to_the_frame(
+    master: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = termios.tcgetattr(master)
+    seen: list[bytes] = []
+
+    def stop(_pid: int, number: int) -> None:
+        assert number == signal.SIGSTOP
+        assert termios.tcgetattr(master) == before
+        seen.append(os.read(master, 4096) if select.select([master], [], [], 0)[0] else b"")
+
+    monkeypatch.setattr(os, "kill", stop)
+    with StartScreen() as screen:
+        assert screen.open()
+        signal.raise_signal(signal.SIGTSTP)  # nothing is drawn yet
+        assert termios.tcgetattr(master) != before
+        screen.draw("first frame")
+        signal.raise_signal(signal.SIGTSTP)
+        assert screen.is_drawn
+        assert termios.tcgetattr(master) != before
+        seen.append(os.read(master, 4096))
+    assert seen[0] == b""
+    assert seen[1].partition(b"first frame")[2].startswith(b"\x1b[?7h" + LEAVE_SCREEN.encode())
+    assert seen[2].startswith(ENTER_SCREEN.encode())
+    assert seen[2].endswith(b"first frame")
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
 def test_in_the_background_the_terminal_is_left_alone(master: int, monkeypatch: pytest.MonkeyPatch) -> None:
