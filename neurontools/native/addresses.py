@@ -35,6 +35,7 @@ def install() -> None:
         (torch.Tensor, "data_ptr", _address_of_tensor),
     ):
         setattr(kind, name, _on_device(answer, getattr(kind, name)))
+    storage.copy_ = _copying(storage.copy_)
 
 
 def _on_device(answer: Callable[[Any], Any], method: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -46,7 +47,7 @@ def _on_device(answer: Callable[[Any], Any], method: Callable[[Any], Any]) -> Ca
 
 
 def _address(storage: torch.UntypedStorage) -> int:
-    if getattr(storage, "_neuron_size", None) == 0:
+    if not _size(storage):
         return 0
     found: int | None = getattr(storage, "_neuron_address", None)
     if found is None:
@@ -55,7 +56,8 @@ def _address(storage: torch.UntypedStorage) -> int:
 
 
 def _address_of_tensor(tensor: torch.Tensor) -> int:
-    return int(_address(tensor.untyped_storage()) + tensor.storage_offset() * tensor.element_size())
+    address = _address(tensor.untyped_storage())
+    return address and int(address + tensor.storage_offset() * tensor.element_size())
 
 
 def _size(storage: torch.UntypedStorage) -> int:
@@ -67,5 +69,22 @@ def _size(storage: torch.UntypedStorage) -> int:
 
 
 def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    return _bytes(storage).clone().untyped_storage()
+
+
+def _copying(copy: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that copies storages, those of the device by way of tensors."""
+
+    @functools.wraps(copy)
+    def copy_or_transfer(storage: torch.UntypedStorage, source: Any, *args: Any, **kwargs: Any) -> Any:
+        if NEURON not in {storage.device.type, source.device.type}:
+            return copy(storage, source, *args, **kwargs)
+        _bytes(storage).copy_(_bytes(source))
+        return storage
+
+    return copy_or_transfer
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return whole.set_(storage, 0, (_size(storage),), (1,)).clone().untyped_storage()
+    return whole.set_(storage, 0, (storage.nbytes(),), (1,))

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from neurontools.native.selection import NEURON
 from neurontools.xla.accelerator import DeviceError
@@ -97,7 +98,7 @@ def _constants(module: Any) -> Iterator[torch.Tensor]:
 
 def _with_device_tensors(reduce: Reduce) -> Reduce:
     def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
-        if tensor.device.type != NEURON:
+        if tensor.device.type != NEURON or is_traceable_wrapper_subclass(tensor):  # such as a DTensor
             return reduce(tensor, protocol)
         return reduce(_on_host(tensor, {} if _saving.copies is None else _saving.copies), protocol)
 

@@ -104,3 +104,20 @@ def test_pipelines_give_the_weights_of_one_process(seen):
         differences = of_worker["pipelines"]
         assert list(differences) == ["GPipe", "1F1B", "interleaved"]
         assert max(differences.values()) < 1e-6
+
+
+def test_checkpoints_are_loaded_by_other_shards_and_other_devices(seen):
+    for of_worker in seen:
+        differences = of_worker["checkpoints"]
+        assert list(differences) == [
+            "first",
+            "first, next step",
+            "later",
+            "later, next step",
+            "cpu",
+            "one device",
+            "tensor parallel",
+            "from the first worker",
+            "torch.save",
+        ]
+        assert max(differences.values()) < 1e-6, differences

@@ -98,7 +98,7 @@ def all_reduce_(
         NrtError: a worker has ended or does not answer.
     """
     _check_reduction(reduce_type)
-    text, size = _replica_groups(groups)
+    text, size = _replica_groups(groups, tensors)
     with torch.no_grad():
         if size > 1 and tensors:
             torch.ops.neurontools.all_reduce_(list(tensors), reduce_type, float(scale), text)
@@ -116,7 +116,7 @@ def broadcast_(tensors: Sequence[torch.Tensor], root: int, groups: Groups = None
     own = communicator.current()
     if not 0 <= root < own.size:
         raise ValueError(f"root_ordinal {root} does not exist: the run has {own.size} process(es)")
-    text, size = _replica_groups(groups)
+    text, size = _replica_groups(groups, tensors)
     if size > 1 and tensors:
         with torch.no_grad():
             torch.ops.neurontools.broadcast_(list(tensors), root, text)
@@ -124,7 +124,7 @@ def broadcast_(tensors: Sequence[torch.Tensor], root: int, groups: Groups = None
 
 def all_gather(tensor: torch.Tensor, dim: int = 0, groups: Groups = None) -> torch.Tensor:
     """Return the tensors of all workers, concatenated along a dimension."""
-    text, size = _replica_groups(groups)
+    text, size = _replica_groups(groups, [tensor])
     with torch.no_grad():
         if size == 1:
             return tensor.clone()
@@ -144,7 +144,7 @@ def reduce_scatter(
         ValueError: the dimension cannot be divided evenly.
     """
     _check_reduction(reduce_type)
-    text, size = _replica_groups(groups)
+    text, size = _replica_groups(groups, [tensor])
     _check_divisible(tensor, dim, size)
     with torch.no_grad():
         if size == 1:
@@ -163,7 +163,7 @@ def all_to_all(
     Raises:
         ValueError: the dimension cannot be divided evenly.
     """
-    text, size = _replica_groups(groups)
+    text, size = _replica_groups(groups, [tensor])
     _check_divisible(tensor, split_dim, size)
     with torch.no_grad():
         if size == 1:
@@ -238,18 +238,22 @@ def group_size(groups: Groups = None) -> int:
     return _replica_groups(groups)[1]
 
 
-def _replica_groups(groups: Groups) -> tuple[str, int]:
-    """Return the groups in the form used in graphs, and the size of this worker's group."""
+def _replica_groups(groups: Groups, tensors: Sequence[torch.Tensor] = ()) -> tuple[str, int]:
+    """Return the groups in the form used in graphs, and the size of this worker's group.
+
+    Host tensors have groups of their own, so that a thread may exchange them while another one runs graphs.
+    """
     own = communicator.current()
+    mark = communicator.OF_HOST if tensors and tensors[0].device.type == "cpu" else ""
     if not groups:
-        return own.world_groups, own.size
+        return mark + own.world_groups, own.size
     chosen = [tuple(group) for group in groups]
     if any(not 0 <= rank < own.size for group in chosen for rank in group):
         raise ValueError(f"groups {groups} name processes that do not exist: the run has {own.size}")
     size = next((len(group) for group in chosen if own.rank in group), 0)
     if not size:
         raise ValueError(f"rank {own.rank} is in none of the groups {chosen}")
-    return format_groups(chosen), size
+    return mark + format_groups(chosen), size
 
 
 # Kernels: on host tensors, when the graph is executed.

@@ -19,6 +19,9 @@ from neurontools.xla.distributed.messages import MessageExchange
 from neurontools.xla.distributed.worker_group import WorkerGroup
 from neurontools.xla.distributed.worker_roster import Ranks, WorkerRoster
 
+OF_HOST = "host "
+"""In front of replica groups, those that exchange host tensors outside of graphs: in an order of their own."""
+
 _FINISH_S = 10.0
 _current: Communicator | None = None
 
@@ -78,7 +81,7 @@ class Communicator(WorkerRoster):
         super().__init__(store, rank, size, timeout)
         self.world: Ranks = tuple(range(size))
         self.world_groups = format_groups([self.world])
-        self._groups: dict[Ranks, WorkerGroup] = {}
+        self._groups: dict[tuple[Ranks, str], WorkerGroup] = {}
         self._groups_of_text: dict[str, WorkerGroup] = {}
         self._lock = threading.RLock()
         self.messages = MessageExchange(self)
@@ -89,12 +92,12 @@ class Communicator(WorkerRoster):
         """Wait a short time until everything this worker sends has arrived: its connections end with the process."""
         self.messages.finish(_FINISH_S)
 
-    def group(self, ranks: Ranks) -> WorkerGroup:
-        """Return the group of these ranks, which include this worker."""
+    def group(self, ranks: Ranks, mark: str = "") -> WorkerGroup:
+        """Return the group of these ranks, which include this worker; `mark` is empty or `OF_HOST`."""
         with self._lock:
-            found = self._groups.get(ranks)
+            found = self._groups.get((ranks, mark))
             if found is None:
-                found = self._groups[ranks] = WorkerGroup(self, ranks)
+                found = self._groups[ranks, mark] = WorkerGroup(self, ranks, mark)
             return found
 
     def group_in(self, groups: str) -> WorkerGroup:
@@ -106,7 +109,8 @@ class Communicator(WorkerRoster):
         found = self._groups_of_text.get(groups)
         if found is not None:
             return found
-        for ranks in parse_groups(groups):
+        mark = OF_HOST if groups.startswith(OF_HOST) else ""
+        for ranks in parse_groups(groups.removeprefix(mark)):
             if self.rank in ranks:
-                return self._groups_of_text.setdefault(groups, self.group(ranks))
+                return self._groups_of_text.setdefault(groups, self.group(ranks, mark))
         raise ValueError(f"rank {self.rank} is in none of the replica groups {groups}")

@@ -146,6 +146,11 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Return the name of the backend."""
         return device_name()
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """The devices whose tensors the backend takes: torch prefers the CPU for objects."""
+        return [torch.device(device_name()), torch.device("cpu")]
+
     def _set_group_name(self, name: str) -> None:
         self._name = name
 

@@ -39,14 +39,20 @@ REDUCTIONS = {
 
 
 class WorkerGroup:
-    """The workers of one group. Positions count within `ranks`; tensors are on the host and dense."""
+    """The workers of one group. Positions count within `ranks`; tensors are on the host and dense.
 
-    def __init__(self, roster: WorkerRoster, ranks: Ranks) -> None:
+    Args:
+        roster: the workers of the run.
+        ranks: the members, this worker among them.
+        mark: distinguishes groups of the same ranks.
+    """
+
+    def __init__(self, roster: WorkerRoster, ranks: Ranks, mark: str = "") -> None:
         self.ranks = ranks
         self.size = len(ranks)
         self.position = ranks.index(roster.rank)
         self._roster = roster
-        self._name = "group/" + "-".join(map(str, ranks))
+        self._name = f"group/{mark}" + "-".join(map(str, ranks))
         self._sequence = 0
         self._gloo: Any = None
         self._shared: SharedExchange | None = None
