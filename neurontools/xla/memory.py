@@ -16,8 +16,10 @@ from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device_name import NEURON, device_name
 
 if TYPE_CHECKING:
+    from neurontools.errors import NeuronToolsError
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.accelerator import Accelerator
 
@@ -115,9 +117,7 @@ class MemoryAccount:
         except NrtError as error:
             if error.status is not NrtStatus.NRT_RESOURCE:
                 raise
-            raise DeviceMemoryError(
-                error.function, error.status, error.remedy, detail=error.detail
-            ) from error
+            raise DeviceMemoryError(error) from error
 
     def read(self) -> MemoryInfo:
         """Return the core's memory after settling."""
@@ -132,9 +132,24 @@ class MemoryAccount:
 class DeviceMemoryError(NrtError, torch.OutOfMemoryError):  # type: ignore[misc]
     """The simulated device memory is full; the error of torch for that, too."""
 
+    def __init__(self, error: NrtError) -> None:
+        super().__init__(error.function, error.status, error.remedy, detail=error.detail)
+        _name_condition(self)
+
 
 class HostMemoryError(DeviceError, torch.OutOfMemoryError):  # type: ignore[misc]
     """The limit on host memory for device contents is reached; the simulated device memory may not be full."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        _name_condition(self)
+
+
+def _name_condition(error: NeuronToolsError) -> None:
+    """Begin the message as torch's own devices do: libraries look for that, and try smaller batches."""
+    if device_name() == NEURON:
+        error.message = f"{NEURON} out of memory. {error.message}"
+        error.args = (error.message,)
 
 
 class HostBudget:

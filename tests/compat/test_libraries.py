@@ -158,6 +158,33 @@ DIFFUSERS = """
 
     compare(make, loss_of, 1e-6)  # torch's gradient of a GroupNorm in channels-last order
 """
+PEFT = """
+    import os
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+    config = LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
+    )
+
+    def make():
+        adapters = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        return get_peft_model(LlamaForCausalLM(config), adapters)
+
+    def loss_of(model, data, device):
+        tokens = torch.randint(0, 50, (2, 6), generator=data).to(device)
+        return model(input_ids=tokens, labels=tokens).loss
+
+    compare(make, loss_of)
+    make().to(DEVICE).save_pretrained("adapters")
+    loaded = PeftModel.from_pretrained(LlamaForCausalLM(config).to(DEVICE), "adapters")
+    print({weight.device.type for weight in loaded.parameters()})
+    merged = loaded.merge_and_unload().eval()
+    tokens = torch.ones(1, 3, dtype=torch.long)
+    options = dict(max_new_tokens=4, do_sample=False, pad_token_id=0)
+    generated = merged.generate(tokens.to(DEVICE), **options)
+    print(torch.equal(generated.cpu(), merged.cpu().generate(tokens, **options)))
+"""
 METRICS = """
     import datasets, torchmetrics
     rows = {"x": torch.randn(12, 3).tolist(), "label": [i % 3 for i in range(12)]}
@@ -270,6 +297,7 @@ NATIVE_RUNS = {
     "diffusers": (("diffusers",), NEURON + COMPARE + DIFFUSERS, ["True"]),
     "torchmetrics": (("torchmetrics", "datasets"), NEURON + COMPARE + METRICS, ["{'neuron'}", "True"]),
     "lightning": (("pytorch_lightning",), NEURON + COMPARE + LIGHTNING, ["{'cpu'} {'neuron'} True True"]),
+    "peft": (("peft", "transformers"), NEURON + COMPARE + PEFT, ["True", "{'neuron'}", "True"]),
     "safetensors": (("safetensors",), NEURON + SAFETENSORS, ["True", "(set(), []) True"]),
 }
 

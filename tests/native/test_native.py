@@ -264,7 +264,7 @@ def test_operators_on_types_that_the_compiler_lacks_run_on_the_cpu(seen):
 def test_a_lack_of_memory_is_torchs_error(seen):
     full = seen["memory_is_full"]
     assert full["runtime"]
-    assert "Allocation Failure" in full["full"] or "host memory" in full["full"]
+    assert full["full"] == 'neuron out of memory. nrt_tensor_allocate status=4 message="Allocation Failure"'
 
 
 def test_profiles_of_torch_have_stacks(seen):
