@@ -63,6 +63,11 @@ class Interval:
         """The snapshot at its start, None if there is no earlier one."""
         return self._before.snapshot if self._before else None
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether rates are known: after the first snapshot alone they are 0, and not shown."""
+        return self._before is not None
+
     def show(self, before: TimedSnapshot | None, after: TimedSnapshot, rates: Rates) -> None:
         """Change to another interval.
 

@@ -81,6 +81,17 @@ def test_memory_stands_beside_the_cores_of_each_device_as_a_part_of_its_capacity
     assert "8/32GB" in row
 
 
+def test_rates_are_not_shown_as_zero_before_they_are_known(training: Ticks) -> None:
+    first = drawn(model_of(training[0]), (80, 21))
+    assert "no rates yet" in first
+    assert "%" not in first
+    assert "  - usr" in first
+    assert "GB" in first
+    first = drawn(model_of(training[0]), (120, 37))
+    assert "0.0%" not in first
+    assert "avg" in drawn(model_of(*training), (120, 37))
+
+
 def test_a_lost_device_shows_no_numbers(training: Ticks) -> None:
     before, after = training
     first, *others = after.snapshot.devices

@@ -44,6 +44,7 @@ class _Look(NamedTuple):
 
     grid: CoreBarGrid
     flops: bool
+    has_rates: bool
     marked: frozenset[int]
     alerted: frozenset[int]
 
@@ -94,7 +95,8 @@ def core_bar_rows(
     shown: Sequence[DeviceRates], states: dict[int, DeviceState], model: TopModel, grid: CoreBarGrid
 ) -> Iterator[Line]:
     """Yield a line for each row of devices; a line whose devices show what they showed before is not drawn again."""
-    look = _Look(grid, model.flops, model.tree.marked_cores, frozenset(model.monitor.alerts_of_device))
+    alerted = frozenset(model.monitor.alerts_of_device)
+    look = _Look(grid, model.flops, model.shown.has_rates, model.tree.marked_cores, alerted)
     if not _drawn or _drawn[0][0] != look:
         _drawn[:] = [(look, {})]
     known = _drawn[0][1]
@@ -143,6 +145,8 @@ def _cores(cores: Sequence[CoreRate], look: _Look, *, is_marked: bool) -> list[S
             spans += [heat_cell(share, cell - 1), gap]
             continue
         value = short_teraflops(rate.flops_s) if look.flops else short_percent(share)
+        if not look.has_rates:
+            value = "-".rjust(len(value))
         role = Role.PLAIN if share > 0 else Role.DIM
         spans += [*bar(share, cell - 1 - len(value)), (value, role), gap]
     return spans

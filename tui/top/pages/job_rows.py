@@ -48,7 +48,7 @@ def job_rows(model: TopModel, trends: Trends, width: int, room: int) -> Iterator
     """Yield the spans of a row for each job or process, busiest first, at most `room`."""
     trends.look(model)
     found = sorted(find_jobs(model.shown.processes), key=lambda one: -len(_rows(one)))
-    alerts = model.monitor.alerts_of_pid
+    alerts, has_rates = model.monitor.alerts_of_pid, model.shown.has_rates
     spare = room - len(found)
     shown: list[ProcessJob | ProcessRow] = []
     for one in found:
@@ -74,7 +74,7 @@ def job_rows(model: TopModel, trends: Trends, width: int, room: int) -> Iterator
         spans: list[Span] = [
             (f"{fixed(label, _name_cells(width))} ", Role.ALERT if has_alert else Role.PLAIN),
             (trend_text(values, TREND), Role.GRAPH),
-            (f" {100 * share:5.1f}%", Role.VALUE if share else Role.DIM),
+            (f" {100 * share:5.1f}%" if has_rates else f"{'-':>7}", Role.VALUE if share else Role.DIM),
             (f" {size(one.device_bytes):>8}", Role.PLAIN if one.device_bytes else Role.DIM),
         ]
         if width >= _WIDE:

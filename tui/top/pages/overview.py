@@ -188,7 +188,7 @@ class OverviewPage(ClassicPage):
             note = str(len(model.shown.processes)) if model.shown.processes else "none"
             return framed("Processes", rows, (width, layout.processes), key="F3", note=note)
 
-        key = (width, layout.processes, model.shown.snapshot is None, model.tabs)
+        key = (width, layout.processes, model.shown.has_rates, model.tabs)
         return self._each_second("processes", model, key, draw)
 
     def _each_second(
@@ -263,8 +263,10 @@ def _cores_pane(model: TopModel, layout: OverviewLayout) -> list[Line]:
     states = {device.index: device for device in snapshot.devices}
     body = [core_bar_heads(shown, grid)] if boxed else []
     body += core_bar_rows(shown, states, model, grid)
-    if model.flops:
+    if model.flops and model.shown.has_rates:
         note = f"avg {teraflops(view.mean_flops_s).strip()}  total {teraflops(view.total_flops_s).strip()}"
+    elif not model.shown.has_rates:
+        note = "no rates yet"
     else:
         note = f"avg {percent(view.mean_utilization).strip()}"
     if len(shown) < len(view.devices):

@@ -41,18 +41,18 @@ _ON_DEVICE = ("tensors", "constants", "model_code", "runtime_memory", "model_sha
 def cpu_rows(model: TopModel, width: int) -> Iterator[Line]:
     """Yield the host's CPUs, and the share of the machine's processes."""
     for name, share in (("System", model.shown.system_cpu), ("Runtime", model.shown.runtime_cpu)):
-        yield _cpu_row(name, share, width)
+        yield _cpu_row(name, share if model.shown.has_rates else None, width)
 
 
-def _cpu_row(name: str, share: CpuShare, width: int) -> Line:
-    both = share.user + share.system
-    value = f" {100 * share.user:5.1f}% usr {100 * share.system:5.1f}% sys"
+def _cpu_row(name: str, share: CpuShare | None, width: int) -> Line:
+    user, system = (share.user, share.system) if share else (0.0, 0.0)
+    value = f" {100 * user:5.1f}% usr {100 * system:5.1f}% sys" if share else f" {'-':>6} usr {'-':>6} sys"
     room = max(4, width - _CPU_LABEL - len(value) - 1)
     return fit(
         (
             (f" {name:<{_CPU_LABEL - 1}}", Role.HEAD),
-            *stacked_bar((share.user, share.system), room),
-            (value, Role.PLAIN if both else Role.DIM),
+            *stacked_bar((user, system), room),
+            (value, Role.PLAIN if user + system else Role.DIM),
         ),
         width,
     )

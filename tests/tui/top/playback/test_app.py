@@ -31,7 +31,7 @@ def title(app: TopApp) -> str:
 def mean(app: TopApp) -> str:
     """What the bar above the cores says."""
     lines = [text_of(line) for line in app.query_one("#page-overview", LinePane).lines]
-    return lines[0].split("avg ")[1].split()[0]
+    return "none" if "no rates yet" in lines[0] else lines[0].split("avg ")[1].split()[0]
 
 
 @asynccontextmanager
@@ -56,7 +56,7 @@ async def test_space_holds_and_brackets_scroll(tick_at: Callable[..., TimedSnaps
             (("]",), "88.00%"),
             (("{",), "28.00%"),
             (("}",), "88.00%"),
-            (("(",), "0.00%"),
+            (("(",), "none"),
             (("]",), "1.00%"),
             ((")",), "89.00%"),
         ):
