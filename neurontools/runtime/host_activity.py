@@ -60,7 +60,14 @@ class HostEvent(IntEnum):
     """A buffer took device memory; `number` is the buffer's."""
     RELEASE = 15
     """A buffer gave its device memory back; 0 as its number: it is older than the profile."""
+    CPU_UTIL = 16
+    """A sample of the computer: percent of all its CPUs, instead of bytes."""
+    HOST_MEMORY = 17
+    """A sample of the computer: bytes of its memory in use."""
 
+
+HOST_LOAD = frozenset({HostEvent.CPU_UTIL, HostEvent.HOST_MEMORY})
+"""Kinds that are recorded only on request: samples of the computer."""
 
 observers: list[HostObserver] = []
 """The observers of this process. Hooks test it; `add_observer` and `remove_observer` change it."""

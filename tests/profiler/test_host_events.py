@@ -6,6 +6,8 @@ import io
 import os
 import resource
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,15 @@ import numpy as np
 import pytest
 
 from neurontools.profiler.analysis.summary import event_details
+from neurontools.profiler.capture import host_load
 from neurontools.profiler.capture.format import NO_CORE, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile, options_from_environ
+from neurontools.profiler.exchange.counters import counter_tracks, values
 from neurontools.profiler.exchange.stacks import write_folded
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
-from neurontools.runtime.host_activity import HostEvent
+from neurontools.profiler.trace.timeline import TraceTimeline
+from neurontools.runtime.host_activity import HOST_LOAD, HostEvent
 
 if TYPE_CHECKING:
     from conftest import Maker
@@ -209,3 +214,37 @@ def test_call_stacks_are_stored_once_and_become_a_flame_graph_of_measured_time(
     (row,) = trace.rows_of(Track.HOST)
     details = event_details(trace, row.first)
     assert [text for name, text in details if name == "called in"] == list(upload.stack)
+
+
+def test_the_load_of_the_computer_is_sampled_until_the_end(
+    home: Path, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter(range(10_000))
+
+    def ticks() -> list[int]:
+        count = next(seen)  # 3 of 4 busy, one of them for another guest
+        return [count, 0, count, count, 0, 0, 0, count]
+
+    monkeypatch.setattr(host_load, "read_cpu_ticks", ticks)
+    options = CaptureOptions(device=DeviceProfile.SESSION, host_load=HOST_LOAD)
+    meta = replace(maker.meta(options), started_ns=time.monotonic_ns())
+    capture = maker.capture(home / "p", options, meta=meta)
+    capture.on_close()
+    capture.on_close()
+    trace = load(str(home / "p"))
+    cpu, memory = trace.rows_of(Track.CPU, Track.RAM)
+    assert (cpu.name, memory.name, cpu.nc) == ("Host CPU", "Host memory", NO_CORE)
+    assert set(cpu.events.block(0, cpu.events.count).value.tolist()) == {75}
+    assert ("CPU", "75 % of all CPUs") in event_details(trace, cpu.first)
+    edges = np.array([0, trace.end_ns], dtype=np.int64)
+    (height,) = TraceTimeline(trace).rows[trace.place_of(cpu.first)].cells(edges).heights().tolist()
+    assert height == 6
+    counters = {track.name: next(values(trace, track))[1].tolist() for track in counter_tracks(trace)}
+    assert set(counters["host CPU %"]) == {75}
+    assert min(counters["host memory bytes"]) > 1 << 20
+
+
+def test_the_load_of_the_computer_is_sampled_on_request() -> None:
+    assert options_from_environ({}).host_load == frozenset()
+    chosen = options_from_environ({"NEURON_RT_INSPECT_CPU_UTIL": "1", "NEURON_RT_INSPECT_HOST_MEMORY": "0"})
+    assert chosen.host_load == {HostEvent.CPU_UTIL}

@@ -20,6 +20,7 @@ from neurontools.profiler.capture.settings import (
     DeviceProfile,
     parse_numbers,
 )
+from neurontools.runtime.host_activity import HOST_LOAD
 
 __all__ = ["NeuronConfig", "NeuronProfiler", "ProfileMode"]
 
@@ -41,8 +42,8 @@ class NeuronConfig(torch._C._profiler._ExperimentalConfig):  # type: ignore[misc
     """What to capture beside the events of torch.profiler; its argument `experimental_config`.
 
     Args:
-        modes: DEVICE records every execution with its modelled schedule, RUNTIME the events on the wall clock. CPU_UTIL
-            and HOST_MEMORY are accepted; there are no such records here.
+        modes: DEVICE records every execution with its modelled schedule, RUNTIME the events on the wall clock, CPU_UTIL
+            and HOST_MEMORY samples of the computer.
         max_events_per_nc: records to keep per NeuronCore.
         capture_enabled_for_nc: NeuronCores of this process, such as `0,2-5`; all by default.
         profile_output_dir: gets a directory for this process; `neuron-profile view` shows it.
@@ -70,6 +71,7 @@ class NeuronConfig(torch._C._profiler._ExperimentalConfig):  # type: ignore[misc
             device=DeviceProfile.SESSION if ProfileMode.DEVICE in self.modes else DeviceProfile.OFF,
             system_events=CaptureOptions().system_events if on_wall_clock else frozenset(),
             host_events=CaptureOptions().host_events if on_wall_clock else frozenset(),
+            host_load=frozenset(kind for kind in HOST_LOAD if ProfileMode[kind.name] in self.modes),
             ncs=parse_numbers(capture_enabled_for_nc, "capture_enabled_for_nc")
             if capture_enabled_for_nc
             else None,

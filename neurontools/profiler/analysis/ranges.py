@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.analysis.operators import OperatorTotal, top_operators
+from neurontools.profiler.capture.format import Track
 from neurontools.profiler.trace.selection import between
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class RowUse:
 
 
 def row_uses(rows: Iterable[TraceRow], from_ns: int, to_ns: int) -> tuple[RowUse, ...]:
-    """Return how busy rows are in a stretch.
+    """Return how busy rows are in a stretch; samples of the computer are left out.
 
     Args:
         rows: of the trace.
@@ -36,6 +37,8 @@ def row_uses(rows: Iterable[TraceRow], from_ns: int, to_ns: int) -> tuple[RowUse
     edges = np.array([from_ns, max(to_ns, from_ns + 1)], dtype=np.int64)
     found = []
     for row in rows:
+        if row.track in {Track.CPU, Track.RAM}:
+            continue
         first, last = row.events.first_from(edges).tolist()
         found.append(RowUse(row, last - first, int(row.events.busy_between(edges)[0])))
     return tuple(found)

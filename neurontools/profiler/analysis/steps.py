@@ -19,7 +19,7 @@ from neurontools.profiler.analysis.host import (
     host_intervals,
     load_intervals,
 )
-from neurontools.profiler.capture.format import ProfileError, Track
+from neurontools.profiler.capture.format import NAMED_TRACKS, ProfileError
 from neurontools.profiler.trace.rows import ExecutionFilter
 from neurontools.runtime.host_activity import HostEvent
 
@@ -221,7 +221,7 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
         span = spans.get(row.process)
         if span is None:
             continue
-        if row.track in {Track.HOST, Track.MEMORY}:
+        if row.track in NAMED_TRACKS:
             row = replace(row, events=row.events.between(*span))  # noqa: PLW2901
         rows.append(row)
     return kept.with_rows(rows, [runs for runs in kept.runs if runs.process in spans])

@@ -231,7 +231,7 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ("gap before", _gap(trace, found)),
         ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})" if model else ""),
         ("execution", str(found.execution) if model else ""),
-        ("bytes", f"{found.value} B" if found.value else ""),
+        ("CPU" if row.track is Track.CPU else "bytes", _value(found)),
         ("status", str(found.status) if found.status else ""),
         (
             "process",
@@ -240,6 +240,12 @@ def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
         ),
     )
     return tuple((name, value) for name, value in fields if value)
+
+
+def _value(event: TraceEvent) -> str:
+    if event.row.track is Track.CPU:
+        return f"{event.value} % of all CPUs"
+    return f"{event.value} B" if event.value else ""
 
 
 def _rate(amount: int, seconds: float, unit: str) -> str:

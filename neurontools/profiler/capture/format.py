@@ -72,12 +72,13 @@ CLOCKS = {
 class Track(IntEnum):
     """The rows of one NeuronCore, and of the process (HOST); the numbers are those of the file.
 
-    RUNTIME, HARDWARE, HOST, MEMORY and DEVICE are measured (wall clock); the others are modelled (device clock). MODEL
-    holds one interval per execution: the model running on the core, idle engines included. DEVICE is what another
-    program measured on a device; no record has it.
+    RUNTIME, HARDWARE, HOST, MEMORY, DEVICE, CPU and RAM are measured (wall clock); the others are modelled (device
+    clock). MODEL holds one interval per execution: the model running on the core, idle engines included. DEVICE is what
+    another program measured on a device; no record has it.
 
-    Records of a file have one of four: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
-    the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py).
+    Records of a file have one of six: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
+    the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py), CPU and
+    RAM (see host_load.py).
     """
 
     RUNTIME = 0
@@ -93,6 +94,8 @@ class Track(IntEnum):
     HOST = 10
     MEMORY = 11
     DEVICE = 12
+    CPU = 13
+    RAM = 14
 
     @property
     def label(self) -> str:
@@ -119,8 +122,12 @@ _LABELS = (
     "Host",
     "Memory",
     "Device",
+    "Host CPU",
+    "Host memory",
 )
-_MEASURED = {Track.RUNTIME, Track.HARDWARE, Track.HOST, Track.MEMORY, Track.DEVICE}
+NAMED_TRACKS = frozenset({Track.HOST, Track.MEMORY, Track.CPU, Track.RAM})
+"""Rows whose records carry their names; they do not belong to executions."""
+_MEASURED = NAMED_TRACKS | {Track.RUNTIME, Track.HARDWARE, Track.DEVICE}
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
 DEVICE_TRACKS = (*ENGINES, Track.DMA, Track.CC)
 TRACK_OF_LABEL = {track.label: track for track in Track}

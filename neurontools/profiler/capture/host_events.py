@@ -6,7 +6,7 @@ A record of the row Host or Memory has, beside its times,
     name        number of a string: what was done, or the cause
     link        number of a string: the user's `file:line`, or an empty one; with call stacks, a line `function file:line`
                 for each frame of the program follows, the innermost first
-    value       bytes that were copied, exchanged, allocated or released
+    value       bytes that were copied, exchanged, allocated or released; or a sample of host_load.py
     execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
 
 An event costs less than a microsecond. It is queued without a lock: buffers are released in finalizers, which may run
@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from neurontools.profiler.capture.format import NO_CORE, RECORD, Track
-from neurontools.runtime.host_activity import HostEvent, remove_observer
+from neurontools.runtime.host_activity import HOST_LOAD, HostEvent, remove_observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +36,13 @@ __all__ = ["HostEvent", "HostRecorder"]
 _PACK = RECORD.pack
 _HOST, _MEMORY = int(Track.HOST), int(Track.MEMORY)
 _STEP, _ALLOCATION, _RELEASE = HostEvent.STEP, HostEvent.ALLOCATION, HostEvent.RELEASE
-_TRACKS = tuple(_MEMORY if kind in {_ALLOCATION, _RELEASE} else _HOST for kind in HostEvent)
+_OTHER_TRACKS = {
+    _ALLOCATION: _MEMORY,
+    _RELEASE: _MEMORY,
+    HostEvent.CPU_UTIL: int(Track.CPU),
+    HostEvent.HOST_MEMORY: int(Track.RAM),
+}
+_TRACKS = tuple(_OTHER_TRACKS.get(kind, _HOST) for kind in HostEvent)
 _LABELS = tuple(kind.name.lower() for kind in HostEvent)
 _ALL_KINDS = frozenset(HostEvent)
 _WRITE_EVENTS = 256
@@ -73,7 +79,7 @@ class HostRecorder:
         self._ncs = ncs
         self._steps = steps
         self._kinds = kinds
-        self._takes_all = kinds == _ALL_KINDS and ncs is None
+        self._takes_all = kinds | HOST_LOAD == _ALL_KINDS and ncs is None
         self._on_last_step = on_last_step
         self._pid = os.getpid()
         self._queue: deque[HostRecord] = deque()
@@ -160,7 +166,9 @@ class HostRecorder:
         """Queue an event; before the first recorded step, remember only which buffers are alive."""
         kind, number = event[0], event[-1]
         if self.records:
-            if kind in self._kinds and (self._ncs is None or event[3] in self._ncs or _TRACKS[kind] == _HOST):
+            if kind in self._kinds and (
+                self._ncs is None or event[3] in self._ncs or _TRACKS[kind] != _MEMORY
+            ):
                 self._queue.append(event)
         elif kind is _ALLOCATION:
             self._held[number] = event

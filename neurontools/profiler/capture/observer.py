@@ -33,6 +33,7 @@ from neurontools.profiler.capture.format import (
     pairing_hash,
 )
 from neurontools.profiler.capture.host_events import HostRecorder
+from neurontools.profiler.capture.host_load import HostLoadSampler
 from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,
@@ -130,10 +131,12 @@ class Capture:
             self._lock,
             ncs=self._options.ncs,
             steps=self._options.steps,
-            kinds=self._options.host_events,
+            kinds=self._options.host_events | self._options.host_load,
             started_ns=meta.started_ns,
             on_last_step=self.on_close,
         )
+        chosen = self._options.host_load
+        self._load = HostLoadSampler(chosen, self.host.on_host_event) if chosen else None
         self._known: set[bytes] = set()
         self._loaded: dict[int, tuple[int, int]] = {}
         self._models = 0
@@ -198,6 +201,8 @@ class Capture:
 
     def on_close(self) -> None:
         """Write everything and say that the process ended in order; further calls do nothing."""
+        if self._load is not None and os.getpid() == self._meta.pid:
+            self._load.stop()
         with self._lock:
             atexit.unregister(self.on_close)
             if os.getpid() != self._meta.pid or not self._files.writable:

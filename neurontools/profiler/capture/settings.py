@@ -11,7 +11,7 @@ from neurontools import env
 from neurontools.errors import UsageError
 from neurontools.machine.machine_names import parse_indices
 from neurontools.profiler.capture.format import NC_EXEC_RUNNING, SYSTEM_EVENTS
-from neurontools.runtime.host_activity import HostEvent
+from neurontools.runtime.host_activity import HOST_LOAD, HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ _MAX_NC = 255
 _STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _POSITIVE = re.compile("0*[1-9][0-9]{0,17}")
 _HARDWARE = frozenset({SYSTEM_EVENTS[NC_EXEC_RUNNING]})
-_ALL = frozenset({*SYSTEM_EVENTS, *(kind.name.lower() for kind in HostEvent)})
+_ALL = frozenset({*SYSTEM_EVENTS, *(kind.name.lower() for kind in HostEvent if kind not in HOST_LOAD)})
 # Names of the real runtime for what has another name here; of its other events there are none.
 _SAME = {
     "model_load": "nrt_load",
@@ -55,6 +55,7 @@ class CaptureOptions:
         device: which executions get modelled instruction records.
         system_events: numbers of the system events to record, see `SYSTEM_EVENTS`.
         host_events: kinds of events of the host and of memory to record.
+        host_load: samples of the computer to record: CPU_UTIL, HOST_MEMORY.
         ncs: process-local NeuronCores to record; None for all.
         steps: the first and the last training step to record, from 1; None for the whole run.
         max_events_per_nc: maximum number of system events, and of device records, per NeuronCore.
@@ -64,7 +65,8 @@ class CaptureOptions:
 
     device: DeviceProfile = DeviceProfile.OFF
     system_events: frozenset[int] = frozenset(range(len(SYSTEM_EVENTS)))
-    host_events: frozenset[HostEvent] = frozenset(HostEvent)
+    host_events: frozenset[HostEvent] = frozenset(HostEvent) - HOST_LOAD
+    host_load: frozenset[HostEvent] = frozenset()
     ncs: frozenset[int] | None = None
     max_events_per_nc: int = DEFAULT_MAX_EVENTS
     steps: StepWindow | None = None
@@ -95,6 +97,7 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
         device=_device(environ, "session" if only_failures else "0"),
         system_events=frozenset(number for number, name in enumerate(SYSTEM_EVENTS) if name in events),
         host_events=frozenset(kind for kind in HostEvent if kind.name.lower() in events),
+        host_load=frozenset(kind for kind in HOST_LOAD if _flag(environ, kind.name, default=False)),
         ncs=parse_numbers(ncs, filter_nc) if ncs.strip() else None,
         max_events_per_nc=_max_events(environ),
         steps=parse_steps(environ[env.PROFILE_STEPS], env.PROFILE_STEPS)

@@ -1,4 +1,4 @@
-"""Counters of a timeline: device memory in use, and bytes a second that the DMA moves."""
+"""Counters of a timeline: device memory in use, bytes a second that the DMA moves, samples of the computer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
-_NAMES = {Track.MEMORY: "HBM bytes", Track.DMA: "DMA bytes/s"}
+_NAMES = {
+    Track.MEMORY: "HBM bytes",
+    Track.DMA: "DMA bytes/s",
+    Track.CPU: "host CPU %",
+    Track.RAM: "host memory bytes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,11 @@ def values(trace: Trace, track: CounterTrack) -> Iterator[tuple[Int64s, Int64s]]
     """Yield times and the values from then on, in blocks, in order of time."""
     if track.row.track is Track.MEMORY:
         yield _memory(trace, track.row)
-    else:
+    elif track.row.track is Track.DMA:
         yield from _throughput(trace, track.row)
+    else:
+        samples = track.row.events.block(0, track.row.events.count)
+        yield _last_of_each(samples.start, samples.value)
 
 
 def _memory(trace: Trace, row: TraceRow) -> tuple[Int64s, Int64s]:

@@ -54,7 +54,7 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
     lines: list[Line] = []
     for row in trace.rows:
         group = groups.setdefault(_group_key(row), Group(len(groups) + 1, _group_name(row)))
-        if row.track is Track.MEMORY:
+        if row.track in {Track.MEMORY, Track.CPU, Track.RAM}:
             continue
         for lane in range(_lane_count(row)):
             name = row.name if lane == 0 else f"{row.name} {lane + 1}"

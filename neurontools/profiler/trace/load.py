@@ -169,7 +169,10 @@ class _ProcessRows:
     def rows(self) -> list[TraceRow]:
         """Return the rows: the host's, then those of each core."""
         records = self._capture.records
-        found = self._named(records[records["track"] == Track.HOST], Track.HOST)
+        of_process = (Track.HOST, Track.CPU, Track.RAM)
+        found = [
+            row for track in of_process for row in self._named(records[records["track"] == track], track)
+        ]
         for nc in np.unique(records["nc"]).tolist():
             own = records[records["nc"] == nc]
             runs = own[own["track"] == Track.MODEL]
@@ -247,7 +250,7 @@ class _ProcessRows:
             action=np.array(actions, dtype=np.uint32)[place.reshape(-1)],
             model=np.zeros(len(records), dtype=np.uint32),
         )
-        return [self._row(NO_CORE if track is Track.HOST else int(records["nc"][0]), track, events)]
+        return [self._row(int(records["nc"][0]) if track is Track.MEMORY else NO_CORE, track, events)]
 
     def _core_runs(self, nc: int, runs: Records) -> CoreRuns:
         device_ns = self._device_ns(runs)

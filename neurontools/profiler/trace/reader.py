@@ -14,6 +14,7 @@ from neurontools.profiler.capture.format import (
     EVENTS_FILE,
     META_FILE,
     MODELS_FILE,
+    NAMED_TRACKS,
     RECORD,
     STRINGS_FILE,
     LoadedModel,
@@ -295,7 +296,7 @@ def _valid(records: Records, models: dict[int, LoadedModel], strings: int) -> Ma
     track = records["track"]
     of_model = (track == Track.RUNTIME) | (track == Track.MODEL)
     known = np.isin(records["link"], np.fromiter(models, dtype=np.uint32, count=len(models)))
-    named = (track == Track.HOST) | (track == Track.MEMORY)
+    named = np.isin(track, list(NAMED_TRACKS))
     texts = (records["name"] < strings) & (records["link"] < strings) & (records["status"] < len(HostEvent))
     valid: Mask = (of_model & known) | (named & texts)
     return valid

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.errors import UsageError
+from neurontools.profiler.capture.format import Track
 from neurontools.profiler.trace.rows import NO_EVENT
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class TimelineRow:
 
     def __init__(self, row: TraceRow) -> None:
         self.row = row
+        self._full = _full_value(row)
 
     def cells(self, edges: Int64s, widths: Int64s | None = None) -> Cells:
         """Return the contents of the cells between edges.
@@ -81,6 +83,9 @@ class TimelineRow:
         busy = self.row.events.busy_between(edges)
         opened = self.row.events.first_from(edges)
         event = self._or_running(self.row.events.longest(opened), edges, opened)
+        if self._full:
+            busy = busy * np.minimum(self.row.events.at(np.maximum(event, 0)).value / self._full, 1)
+            busy = busy.astype(np.int64)
         return Cells(busy, width, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
 
     def actions(self, cells: Cells) -> Codes:
@@ -106,6 +111,13 @@ class TimelineRow:
         own_block = events.at(np.maximum(event, 0))
         own = np.minimum(own_block.duration, right - own_block.start)
         return np.where((covered > 0) & ((event == NO_EVENT) | (covered > own)), running, event)
+
+
+def _full_value(row: TraceRow) -> int:
+    """Return the value of a sample that fills a cell of its row; 0 in rows of other events."""
+    if row.track is Track.CPU:
+        return 100
+    return int(row.events.block(0, row.events.count).value.max()) if row.track is Track.RAM else 0
 
 
 def busiest(rows: Sequence[TimelineRow], edges: Int64s, widths: Int64s | None = None) -> tuple[Cells, Codes]:

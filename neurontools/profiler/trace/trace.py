@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.compiler.engines.queues import queue_of
-from neurontools.profiler.capture.format import NO_CORE, Track, process_label
+from neurontools.profiler.capture.format import NAMED_TRACKS, NO_CORE, Track, process_label
 from neurontools.profiler.trace.rows import EventBlock, Part
 from neurontools.runtime.host_activity import HostEvent
 
@@ -209,10 +209,7 @@ class Trace:
         """By action, which `HostEvent` it is; -1 for what is not an event of the host."""
         kinds = {kind.name: kind.value for kind in HostEvent}
         return np.array(
-            [
-                kinds.get(action.opcode, -1) if action.track in {Track.HOST, Track.MEMORY} else -1
-                for action in self.actions
-            ],
+            [kinds.get(action.opcode, -1) if action.track in NAMED_TRACKS else -1 for action in self.actions],
             dtype=np.int64,
         )
 
@@ -261,7 +258,7 @@ class Trace:
         """Return the trace with the chosen executions only; what the host did stays."""
         rows = [
             row
-            if row.track in {Track.HOST, Track.MEMORY, Track.DEVICE}
+            if row.track in NAMED_TRACKS or row.track is Track.DEVICE
             else replace(row, events=row.events.of_executions(wanted))
             for row in self.rows
         ]
