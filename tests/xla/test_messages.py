@@ -1,0 +1,150 @@
+"""Messages between workers: two workers of a run in one process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from neurontools.runtime.status import NrtError, NrtStatus
+from neurontools.xla.distributed import collectives
+from neurontools.xla.distributed.messages import MessageExchange
+from neurontools.xla.distributed.worker_roster import WorkerRoster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Pair = tuple[MessageExchange, MessageExchange]
+
+
+@pytest.fixture
+def store() -> dist.Store:
+    """The store of a run of two workers."""
+    return dist.HashStore()
+
+
+@pytest.fixture
+def pair(store: dist.Store) -> Pair:
+    """Both workers of the run."""
+    first, second = (WorkerRoster(store, rank, 2, timedelta(seconds=60)) for rank in range(2))
+    return MessageExchange(first), MessageExchange(second)
+
+
+def octets(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.uint8)
+
+
+def received(exchange: MessageExchange, source: int, tag: int, size: int) -> list[int]:
+    output = torch.zeros(size, dtype=torch.uint8)
+    exchange.receive(output, source, tag)
+    return output.tolist()
+
+
+def test_both_may_send_first_and_each_tag_keeps_its_order(pair: Pair) -> None:
+    first, second = pair
+    large = torch.arange(1 << 20, dtype=torch.int32).view(torch.uint8)
+    first.send(large, 1, 0)
+    second.send(large.flip(0), 0, 0)
+    sent = octets(1, 2)
+    first.send(sent, 1, 7)
+    sent.zero_()  # a send takes a copy
+    first.send(octets(), 1, 8)
+    first.send(octets(3), 1, 7)
+    assert received(second, 0, 8, 0) == []
+    assert received(second, 0, 7, 2) == [1, 2]
+    assert received(second, 0, 7, 1) == [3]
+    assert received(second, 0, 0, large.numel()) == large.tolist()
+    assert received(first, 1, 0, large.numel()) == large.flip(0).tolist()
+    first.finish(60)
+    assert all(outbox.is_done() for outbox in first._outboxes.values())
+
+
+def test_a_receiver_waits_for_a_late_sender(pair: Pair) -> None:
+    first, second = pair
+    found: list[list[int]] = []
+    receiver = threading.Thread(target=lambda: found.append(received(second, 0, 5, 1)))
+    receiver.start()
+    first.send(octets(9), 1, 4)
+    first.send(octets(5), 1, 5)
+    receiver.join(60)
+    assert found == [[5]]
+
+
+def test_a_send_of_another_size_is_an_error_of_that_worker(pair: Pair) -> None:
+    first, second = pair
+    first.send(octets(1, 2, 3), 1, 0)
+    with pytest.raises(
+        NrtError, match=r"recv from rank 0 .*rank 0 \(pid .* a send of 3 bytes, not of 2"
+    ) as caught:
+        received(second, 0, 0, 2)
+    assert caught.value.status is NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES
+
+
+def test_a_sender_that_is_silent_for_too_long_is_named(store: dist.Store) -> None:
+    first, second = (WorkerRoster(store, rank, 2, timedelta(seconds=0)) for rank in range(2))
+    assert first.rank == 0
+    with pytest.raises(NrtError, match=r"no answer in 0 s from rank 0 \(pid") as caught:
+        received(MessageExchange(second), 0, 0, 1)
+    assert caught.value.status is NrtStatus.NRT_TIMEOUT
+
+
+def test_what_a_worker_sent_before_it_ended_arrives_and_then_it_is_named(
+    store: dist.Store, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second = pair
+    second.send(octets(), 0, 0)  # which opens its address
+    host, port, secret = json.loads(store.get("messages/1"))
+    with socket.create_connection((host, port)) as sender:
+        sender.sendall((0).to_bytes(8, "little") + bytes.fromhex(secret))
+        sender.sendall((2).to_bytes(8, "little") + (1).to_bytes(8, "little") + b"x")
+    assert received(second, 0, 2, 1) == [ord("x")]
+    monkeypatch.setattr("neurontools.xla.distributed.worker_roster.WorkerProcess.has_ended", lambda _: True)
+    with pytest.raises(NrtError, match=r"rank 0 \(pid .*\) has ended"):
+        received(second, 0, 2, 1)
+
+
+def test_a_stranger_without_the_secret_is_not_heard(store: dist.Store, pair: Pair) -> None:
+    first, second = pair
+    second.send(octets(), 0, 0)
+    host, port, _ = json.loads(store.get("messages/1"))
+    with socket.create_connection((host, port)) as stranger:
+        stranger.sendall(bytes(8) + bytes(16) + bytes(8) + (1).to_bytes(8, "little") + b"x")
+        assert _answer(stranger) == b""
+    first.send(octets(4), 1, 0)
+    assert received(second, 0, 0, 1) == [4]
+
+
+def _answer(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:  # it has left what the stranger sent
+        return b""
+
+
+def test_collectives_send_the_bytes_of_a_tensor_of_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+
+    class Messages:
+        def send(self, data: torch.Tensor, target: int, tag: int) -> None:
+            calls.append(("send", data.view(torch.int16).tolist(), target, tag))
+
+        def receive(self, data: torch.Tensor, source: int, tag: int) -> None:
+            calls.append(("receive", data.numel(), source, tag))
+            data.fill_(1)
+
+    class Group:
+        messages = Messages()
+
+    group: Callable[[], Group] = Group
+    monkeypatch.setattr(collectives.communicator, "current", group)
+    collectives._send(torch.tensor([[1, 2], [3, 4]], dtype=torch.int16).t(), 3, 7)
+    output = torch.zeros(2, 2, dtype=torch.int16)
+    collectives._receive(output.t(), 2, 8)
+    assert calls == [("send", [1, 3, 2, 4], 3, 7), ("receive", 8, 2, 8)]
+    assert output.tolist() == [[257, 257], [257, 257]]
