@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
+from neurontools.cache.flags import FLAGS_VARIABLE
 from neurontools.native import addresses, device_functions, modules, saving
 from neurontools.native.cores import check_instance
 from neurontools.native.fusion import AdaptiveFusion
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from neurontools.xla.accelerator import Accelerator
 
 _BLOCKING = "NEURON_LAUNCH_BLOCKING"
+_NO_CACHE = "TORCH_NEURONX_DISABLE_NEFF_CACHE"
 _OPTIMIZER_STEP = "optimizer step"
 
 
@@ -43,6 +45,8 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     if is_active():
         return
     workers.assign_core(os.environ)
+    if os.environ.get(_NO_CACHE) == "1":
+        os.environ[FLAGS_VARIABLE] = f"{os.environ.get(FLAGS_VARIABLE, '')} --no_cache".lstrip()
     api.activate(open_accelerator or _open_accelerator, name=NEURON)
     api.engine().set_fusion(AdaptiveFusion())
     device_functions.install(torch.get_device_module(NEURON))

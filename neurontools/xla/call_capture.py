@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
-from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.buffers import buffer_of
-from neurontools.xla.device_name import device_name
+from neurontools.xla.fallback import check_layout
 from neurontools.xla.geometry import (
     geometry_of,
     intern_layout,
@@ -132,12 +131,7 @@ class Call:
             self.tensors += value or ()
 
     def _recipe(self, host: torch.Tensor, own: dict[int, int], slot: int) -> Recipe:
-        if host.layout is not torch.strided or host.is_quantized:
-            kind = "quantized tensor" if host.is_quantized else f"tensor of layout {host.layout}"
-            raise DeviceError(
-                f"{self.operator} returns a {kind}, which the {device_name()} device does not support",
-                "move its arguments to the CPU first",
-            )
+        check_layout(self.operator, host)
         geometry = geometry_of(host)
         storage = storage_of(host)
         if storage in self._storages:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from neurontools.cache.extraction import RecordKind, record
 from neurontools.runtime.host_activity import HostEvent, observers
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_name import device_name
@@ -110,6 +111,7 @@ def run_on_cpu(
     def up(value: Any) -> Any:
         if store is None or not isinstance(value, torch.Tensor):
             return value
+        check_layout(operator, value)
         same = handles.get(storage_of(value))
         if same is not None and same.shape == value.shape:
             return same
@@ -124,6 +126,20 @@ def run_on_cpu(
         ):
             outcome = operator.overload(*host_args, **host_kwargs)
         return tree_map(up, outcome)
+
+
+def check_layout(operator: Operator, result: torch.Tensor) -> None:
+    """Check that the device can hold a result.
+
+    Raises:
+        DeviceError: it is quantized, or of a sparse layout.
+    """
+    if result.layout is not torch.strided or result.is_quantized:
+        kind = "quantized tensor" if result.is_quantized else f"tensor of layout {result.layout}"
+        raise DeviceError(
+            f"{operator} returns a {kind}, which the {device_name()} device does not support",
+            "move its arguments to the CPU first",
+        )
 
 
 def report(operator: Operator) -> None:

@@ -60,7 +60,7 @@ def layer_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         return input * noise, noise != 0
 
     def native_dropout_backward(grad_output: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
-        noise = mask.to(grad_output.dtype)
+        noise = mask.to(torch.result_type(grad_output, scale))  # of integers too, as on the CPU
         return grad_output * (noise.div_(1 / scale) if scale else noise.zero_())
 
     # Integers are counted too, as on CUDA: models with experts choose by device.

@@ -314,6 +314,10 @@ def types_that_the_compiler_lacks():
         "same": [torch.equal(*pair) for pair in zip(graphs["cpu"], graphs[DEVICE], strict=True)],
         "on the device": spectrum(x.to(DEVICE)).is_neuron,
         "forbidden": forbidden,
+        "sparse": message(x.to(DEVICE).to(torch.complex64).to_sparse),
+        "dropout": torch.ops.aten.native_dropout_backward(
+            torch.ones(2, dtype=torch.int64, device=DEVICE), torch.tensor([True, False], device=DEVICE), 2.0
+        ).tolist(),
     }
 
 

@@ -255,6 +255,8 @@ def test_what_cannot_be_done_is_one_clear_line(seen):
 def test_operators_on_types_that_the_compiler_lacks_run_on_the_cpu(seen):
     types = seen["types_that_the_compiler_lacks"]
     assert types["same"] == [True] * 6
+    assert types["sparse"].endswith("layout torch.sparse_coo, which the neuron device does not support")
+    assert types["dropout"] == [2.0, 0.0]
     assert types["on the device"]
     assert types["forbidden"].startswith(
         "CompileError: [NCC_EVRF004] Complex data types are not supported: complex128"
@@ -377,7 +379,7 @@ def test_without_a_machine_the_device_is_not_available(monkeypatch):
         device_functions.device_count()
 
 
-def test_both_devices_share_the_compile_cache(tool, home, torch_python):
+def test_both_devices_share_the_compile_cache(tool, home, torch_python, monkeypatch):
     (home / "use.py").write_text(
         "import sys, torch\n"
         "from neurontools.native.activation import activate\n"
@@ -395,3 +397,5 @@ def test_both_devices_share_the_compile_cache(tool, home, torch_python):
     assert "Call compiler with cmd" in first.stderr
     assert "Using a cached neff" in second.stderr
     assert "Call compiler with cmd" not in second.stderr
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_NEFF_CACHE", "1")
+    assert "Call compiler with cmd" in tool("neuron-run", "--", torch_python, "use.py", "neuron").stderr
