@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -31,6 +31,7 @@ _INPUTS = "inputs of torch.compile(backend='neuron')"
 _GRAPH = "torch.compile(backend='neuron')"
 _NO_COPIES = "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"
 _CPU = torch.device("cpu")
+_CONSTANT = "_tensor_constant"
 _log = logging.getLogger("neurontools.native")
 
 
@@ -67,72 +68,66 @@ def neuron(
     return compiled
 
 
-def _compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
+def _compile(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
     """Return a function that runs a graph as one execution on the device; it takes a list, which it clears."""
-    tensors = {position: value for position, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    graph, owned = _lift_tensors(model)
+    tensors = {
+        position: value for position, value in enumerate([*inputs, *owned]) if isinstance(value, torch.Tensor)
+    }
     on_host = [position for position, value in tensors.items() if value.device == _CPU]
     if not any(value.device != _CPU or value.dim() for value in tensors.values()):
         on_host = []  # numbers of the CPU alone stay there
     if on_host:
         _move_constants(graph)
-    owned = _own_tensors(graph)
-    run = api.engine().as_graph(
-        lambda *args: graph(*args[: len(inputs)]), _INPUTS, _GRAPH, repeatable=is_repeatable(graph)
-    )
+    arrays = [position for position in on_host if tensors[position].dim()]
+    run = api.engine().as_graph(graph, _INPUTS, _GRAPH, repeatable=is_repeatable(graph), on_host=on_host)
 
     def run_boxed(args: list[Any]) -> Any:
-        copies = _copy_to_device(args, on_host) if on_host else ()
+        if arrays and os.environ.get(_NO_COPIES) == "1":
+            raise DeviceError(
+                f"Input tensor at index {arrays[0]} is on cpu device",
+                f"move it to {NEURON}, or unset {_NO_COPIES}",
+            )
         taken = [*args, *owned]
         args.clear()
         try:
-            results = run(taken)
+            return run(taken)
         except NeuronToolsError as error:
             add_source(error, graph)
             raise
-        for copied in copies:
-            copied.write_back()
-        return results
 
     run_boxed._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's mark: it may clear the list
     return run_boxed
 
 
-class _Copy(NamedTuple):
-    """A copy on the device of an input that is on the CPU, and the version that it had."""
+def _lift_tensors(model: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """Make inputs of the tensors that a graph holds itself, such as the state of an optimizer.
 
-    original: torch.Tensor
-    copy: torch.Tensor
-    version: int
+    Constants of the program on the CPU stay in the graph.
 
-    def write_back(self) -> None:
-        """Change the input as the graph has changed the copy."""
-        if _version(self.copy) != self.version:
-            self.original.copy_(self.copy)
-
-
-def _copy_to_device(args: list[Any], on_host: Sequence[int]) -> list[_Copy]:
-    """Replace inputs of a graph that are on the CPU by copies on the device, and return those."""
-    refused = next((position for position in on_host if args[position].dim()), None)
-    if refused is not None and os.environ.get(_NO_COPIES) == "1":
-        raise DeviceError(
-            f"Input tensor at index {refused} is on cpu device", f"move it to {NEURON}, or unset {_NO_COPIES}"
-        )
-    copies = []
-    for position in on_host:
-        original, args[position] = args[position], args[position].to(NEURON)
-        copies.append(_Copy(original, args[position], _version(args[position])))
-    return copies
-
-
-def _own_tensors(graph: torch.fx.GraphModule) -> tuple[torch.Tensor, ...]:
-    """Return the tensors on the device that a graph holds itself, such as the parameters of an optimizer."""
-    names = dict.fromkeys(str(node.target) for node in graph.graph.nodes if node.op == "get_attr")
-    values = (attrgetter(name)(graph) for name in names)
-    return tuple(value for value in values if isinstance(value, torch.Tensor) and value.device.type == NEURON)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001
+    Returns:
+        The graph, another one if it holds tensors, and these.
+    """
+    names = dict.fromkeys(str(node.target) for node in model.graph.nodes if node.op == "get_attr")
+    values = {name: attrgetter(name)(model) for name in names if not name.startswith(_CONSTANT)}
+    tensors = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor) and (value.device.type == NEURON or not value.dim())
+    }
+    if not tensors:
+        return model, []
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in model.graph.find_nodes(op="placeholder"):
+        copies[node] = graph.node_copy(node)
+    inputs = {name: graph.placeholder(f"own_{index}") for index, name in enumerate(tensors)}
+    for node in model.graph.nodes:
+        if node.op == "get_attr" and node.target in inputs:
+            copies[node] = inputs[node.target]
+        elif node.op != "placeholder":
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    return torch.fx.GraphModule(model, graph), list(tensors.values())
 
 
 def _move_constants(graph: torch.fx.GraphModule) -> None:

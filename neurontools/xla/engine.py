@@ -171,7 +171,13 @@ class DeviceEngine(TensorStores, Protocol):
         """
 
     def as_graph(
-        self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
+        self,
+        function: Callable[..., Any],
+        before: str,
+        cause: str,
+        *,
+        repeatable: bool,
+        on_host: Sequence[int] = (),
     ) -> Callable[[list[Any]], Any]:
         """Return a function that takes the arguments of another one as a list, which it may clear, and runs it as one graph.
 
@@ -180,6 +186,7 @@ class DeviceEngine(TensorStores, Protocol):
             before: why an open recording ends when it is called.
             cause: why its graph ends.
             repeatable: whether its operators follow from the layouts of its arguments: then it is not called again.
+            on_host: the positions of arguments that are on the CPU: it gets copies on the device.
         """
 
     def memory(self, index: int) -> MemoryInfo:

@@ -12,6 +12,7 @@ import torch
 from neurontools.xla.buffers import buffer_of
 from neurontools.xla.geometry import geometry_of, layout_geometry
 from neurontools.xla.graph_limits import OneGraph
+from neurontools.xla.host_arguments import buffers_with_numbers, copy_to_device, write_back
 from neurontools.xla.known_call import (
     ArgumentLayouts,
     ArgumentResult,
@@ -37,12 +38,16 @@ class GraphFunction:
     A call whose arguments have the layouts of an earlier one executes the same program, and the function itself is not
     called. A function that passes contents between device and host outside of its graph is recorded each time.
 
+    Arguments on the CPU are copied to the device, and changed as their copies are. Numbers need no copies once the
+    program is known: it computes with the numbers themselves.
+
     Args:
         engine: records the operators.
         function: takes and returns tensors.
         before: what ends a recording that is open when the function is called.
         cause: what ends the graph.
         repeatable: whether its operators follow from the layouts of its arguments.
+        on_host: the positions of its arguments on the CPU.
     """
 
     def __init__(
@@ -53,30 +58,45 @@ class GraphFunction:
         cause: str,
         *,
         repeatable: bool,
+        on_host: Sequence[int],
     ) -> None:
         self._engine = engine
         self._function = function
         self._before = before
         self._cause = cause
         self._repeatable = repeatable
+        self._on_host = on_host
         self._calls: list[KnownCall] = []
 
     def __call__(self, args: list[Any]) -> Any:
         """Return what the function returns for these arguments; may clear the list."""
+        if not self._on_host:
+            return self._run(args, ())
+        copies = copy_to_device(args, [position for position in self._on_host if args[position].dim()])
+        outcome = self._run(args, [position for position in self._on_host if not args[position].dim()])
+        write_back(copies)
+        return outcome
+
+    def _run(self, args: list[Any], numbers: Sequence[int]) -> Any:
         try:
             buffers: list[DeviceBuffer] = [arg.untyped_storage()._neuron_buffer for arg in args]
         except AttributeError:
-            buffers = []  # an argument is not on the device
-        if not buffers or not self._repeatable:
-            return self._record(args)
-        for known in self._calls:
-            if known.accepts(args, buffers):
-                return known.execute(args, buffers, self._before, self._cause)
-        return self._learn(args, buffers)
+            buffers = buffers_with_numbers(args)
+        if buffers and self._repeatable:
+            for known in self._calls:
+                if known.accepts(args, buffers):
+                    return known.execute(args, buffers, self._before, self._cause)
+            return self._learn(args, buffers, numbers)
+        copies = copy_to_device(args, numbers)
+        outcome = self._record(args)
+        write_back(copies)
+        return outcome
 
-    def _learn(self, args: Sequence[Any], buffers: list[DeviceBuffer]) -> Any:
+    def _learn(self, args: list[Any], buffers: list[DeviceBuffer], numbers: Sequence[int]) -> Any:
         recorder: Any = buffers[0].recorder
-        layouts, first = ArgumentLayouts(args, buffers), first_positions(buffers)
+        given, layouts, first = tuple(args), ArgumentLayouts(args, buffers), first_positions(buffers)
+        copies = copy_to_device(args, numbers)
+        recorded = [buffer_of(arg) for arg in args]
         transfers = -1
         versions: list[int] = []
 
@@ -87,20 +107,21 @@ class GraphFunction:
         drafts: list[CallDraft | None] = []
 
         def end(outcome: Any) -> None:
-            if recorder.transfers == transfers and all(buffer.recorder is recorder for buffer in buffers):
+            if recorder.transfers == transfers and all(buffer.recorder is recorder for buffer in recorded):
                 changed = [
                     position
                     for position, (version, before) in enumerate(zip(_versions(args), versions, strict=True))
                     if version != before and first[position] == position  # views share the counter
                 ]
-                drafts.append(_draft(recorder, args, buffers, outcome, tuple(changed)))
+                drafts.append(_draft(recorder, args, recorded, outcome, tuple(changed)))
 
         outcome = self._record(args, begin, end)
         draft = drafts[0] if drafts else None
-        if draft is not None and layouts.match(args, buffers):
+        if draft is not None and layouts.match(given, buffers):
             program = recorder.executed
-            if set(program.fresh) <= draft.computed():
+            if set(program.fresh) <= draft.computed() and draft.returned().isdisjoint(numbers):
                 self._calls.append(KnownCall(recorder, layouts, program, draft))
+        write_back(copies)
         return outcome
 
     def _record(

@@ -12,6 +12,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from neurontools.xla import fallback
 from neurontools.xla.buffers import DeviceBuffer
 from neurontools.xla.device_name import device_name
@@ -34,6 +36,7 @@ class _Field(NamedTuple):
     keyword_only: bool
     has_default: bool
     omits_default: bool
+    is_changed_list: bool
 
 
 def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
@@ -51,6 +54,7 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
             p.keyword_only,
             p.has_default,
             p.kind is Kind.SCALAR and p.has_default and is_constant(p.default),
+            p.kind is Kind.TENSOR_LIST and p.written,
         )
         for position, p in enumerate(operator.parameters)
     )
@@ -85,7 +89,7 @@ def _find_scalar_overload(operator: Operator) -> Operator | None:
 def _factory(
     fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None, pending_bits: bool
 ) -> Callable[..., Kernel]:
-    namespace: dict[str, Any] = {}
+    namespace: dict[str, Any] = {"_increment_version": torch._C._increment_version}
     text = "\n".join(_Writer(fields, returned, overload_keywords, pending_bits).lines())
     exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]
@@ -120,6 +124,7 @@ class _Writer:
         ]
         body = [
             *self._try_scalar_overload(),
+            *(f"_increment_version({field.name})" for field in self._fields if field.is_changed_list),
             *self._find_buffers(),
             f"_recorder = {self._recorder()}",
             "with _recorder.lock:",
@@ -201,7 +206,7 @@ class _Writer:
     def _key(self) -> list[str]:
         lines = []
         parts = ["_index"]
-        for position, (name, kind, _, _, omits_default) in enumerate(self._fields):
+        for position, (name, kind, _, _, omits_default, _) in enumerate(self._fields):
             slot = f"b{position}.slot if b{position}.epoch is _epoch else _recorder.bind(b{position})"
             part = f"k{position}"
             match kind:

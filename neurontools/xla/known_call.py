@@ -73,6 +73,10 @@ class CallDraft:
         """Return the slots of the results that the graph computes."""
         return {result.slot for result in self.results if isinstance(result, ComputedResult)}
 
+    def returned(self) -> set[int]:
+        """Return the positions of the arguments that are results, or have views that are."""
+        return {result.position for result in self.results if isinstance(result, ArgumentResult)}
+
 
 class ArgumentLayouts:
     """How arguments view their buffers, and which of them share one.
@@ -152,10 +156,7 @@ class KnownCall:
             for index, result in enumerate(draft.results)
             if isinstance(result, ArgumentResult) and result.geometry is not None
         ]
-        self._kept = {
-            *draft.changed,
-            *(result.position for result in draft.results if isinstance(result, ArgumentResult)),
-        }
+        self._kept = {*draft.changed, *draft.returned()}
 
     def accepts(self, args: Sequence[Any], buffers: Sequence[DeviceBuffer]) -> bool:
         """Return whether arguments with these buffers may be executed."""

@@ -178,10 +178,16 @@ class PythonEngine:
         return record_function(self.recorder(index), function, arguments, weights)
 
     def as_graph(
-        self, function: Callable[..., Any], before: str, cause: str, *, repeatable: bool
+        self,
+        function: Callable[..., Any],
+        before: str,
+        cause: str,
+        *,
+        repeatable: bool,
+        on_host: Sequence[int] = (),
     ) -> Callable[[list[Any]], Any]:
         """Return a function that runs another one as one graph, see `DeviceEngine.as_graph`."""
-        return GraphFunction(self, function, before, cause, repeatable=repeatable)
+        return GraphFunction(self, function, before, cause, repeatable=repeatable, on_host=on_host)
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core."""

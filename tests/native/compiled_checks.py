@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from neurontools.native import activation
 from neurontools.xla import api
+from neurontools.xla.graph_function import GraphFunction
 
 DEVICE = "neuron"
 CHECKS = []
@@ -187,6 +188,42 @@ def numbers_of_the_cpu():
     with torch.no_grad():
         seen = [compiled(torch.ones(2, device=DEVICE)).tolist() for _ in range(3)]
     return {"seen": seen, "count": count.item(), "device": str(count.device)}
+
+
+@check
+def numbers_of_an_optimizer():
+    """Step counts and a learning rate on the CPU: the program reads and changes them itself."""
+
+    def train(device, backend):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1))
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        update, counted = torch.compile(optimizer.step, backend=backend), []
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3).to(device)).square().sum().backward()
+            api.engine().sync()
+            before = executions(), model.weight._version, recorded()
+            update()
+            counted.append(
+                [executions() - before[0], model.weight._version - before[1], recorded() - before[2]]
+            )
+            schedule.step()
+        state = optimizer.state[model.weight]
+        seen = model.weight.tolist(), state["step"].item(), str(state["step"].device), state["step"]._version
+        return seen, counted
+
+    def recorded():
+        return len(calls)
+
+    calls, record = [], GraphFunction._record
+    GraphFunction._record = lambda *args: (calls.append(args), record(*args))[1]
+    try:
+        expected, (found, counted) = train("cpu", "eager")[0], train(DEVICE, DEVICE)
+    finally:
+        GraphFunction._record = record
+    return {"same": found[:3] == expected[:3], "steps": found[1:3], "counted": counted}
 
 
 @check

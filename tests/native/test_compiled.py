@@ -66,6 +66,15 @@ def test_numbers_on_the_cpu_are_written_back(seen):
     assert seen["numbers_of_the_cpu"] == {"seen": [[1, 1], [2, 2], [3, 3]], "count": 3, "device": "cpu"}
 
 
+def test_a_compiled_optimizer_is_not_recorded_again_for_its_numbers_on_the_cpu(seen):
+    found = seen["numbers_of_an_optimizer"]
+    assert (found["same"], found["steps"]) == (True, [5, "cpu"])
+    executions, versions, recordings = zip(*found["counted"], strict=True)
+    assert executions[-3:] == (1, 1, 1)
+    assert min(versions) > 0
+    assert recordings[-3:] == (0, 0, 0)
+
+
 def test_each_shape_has_a_graph_and_dynamic_ones_are_refused_with_the_line(seen):
     found = seen["shapes"]
     for name in ("dynamic", "marked"):

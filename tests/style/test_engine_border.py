@@ -18,6 +18,7 @@ INSIDE = {
     "call_capture",
     "function_recording",
     "graph_function",
+    "host_arguments",
     "kernels",
     "known_call",
     "program_run",

@@ -185,3 +185,14 @@ def test_an_optimizer_resumes_from_its_saved_state(machine: InMemoryAccelerator)
 
     wanted = halves("cpu")
     assert all(torch.equal(value, wanted[name]) for name, value in halves("xla").items())
+
+
+def test_operators_on_lists_change_the_versions_of_their_tensors(machine: InMemoryAccelerator) -> None:
+    changed = torch.ones(2, device="xla").requires_grad_()
+    copy_of_it = changed * 1
+    product = copy_of_it * copy_of_it
+    with torch.no_grad():
+        torch._foreach_add_([copy_of_it], 1)
+    assert copy_of_it._version == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
