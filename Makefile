@@ -69,6 +69,7 @@ screenshots: $(VENV)/installed-dev
 	$(BIN)/python -m docs.schedule_picture
 	$(BIN)/python -m docs.screenshot_cache docs/images
 	$(BIN)/python -m docs.screenshot_profile docs/images
+	$(BIN)/python -m docs.screenshot_live docs/images
 
 dist: $(VENV)/installed-dev
 	rm -rf build dist
