@@ -102,7 +102,8 @@ ATEN = {
 """The reason why a torch operator is safe, by name. Its in-place variant, with a trailing underscore, is safe, too."""
 
 COLLECTIVES = frozenset({
-    "all_gather", "all_reduce_", "all_to_all", "broadcast_", "collective_permute", "recv_", "reduce_scatter", "send",
+    "all_gather", "all_reduce_", "all_to_all", "all_to_all_uneven_", "broadcast_", "collective_permute", "recv_",
+    "reduce_scatter", "send",
 })  # fmt: skip
 """Operators of the namespace neurontools; they reach only the workers of this run. None sets random number states."""
 

@@ -4,8 +4,10 @@ import json
 import sys
 
 import checkpoint_checks
+import collective_checks
 import parallel_training
 import pipeline_checks
+import torch
 import torch.distributed as dist
 
 from neurontools.native.autoload import autoload
@@ -14,9 +16,13 @@ autoload()  # of a copy of a process that has loaded torch; elsewhere torch has 
 dist.init_process_group("neuron")
 seen = {
     check.__name__: check()
-    for check in (*parallel_training.CHECKS, *pipeline_checks.CHECKS, *checkpoint_checks.CHECKS)
+    for checks in (parallel_training, pipeline_checks, checkpoint_checks, collective_checks)
+    for check in checks.CHECKS
 }
-dist.barrier()
+dist.destroy_process_group()
+dist.init_process_group("cpu:gloo,neuron:neuron", device_id=torch.device("neuron", 0))
+dist.all_reduce(total := torch.ones(1, device="neuron"))
+seen["again"] = total.item()
 with open(f"{sys.argv[1]}/rank{dist.get_rank()}.json", "w") as file:
     json.dump(seen, file)
 dist.destroy_process_group()

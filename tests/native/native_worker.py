@@ -3,17 +3,23 @@
 import json
 import os
 import sys
+import time
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from neurontools.native.autoload import autoload
+from neurontools.runtime.status import NrtError
+from neurontools.xla.distributed import communicator
 
 autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
 
@@ -46,6 +52,18 @@ def sharded(mesh):
     return model
 
 
+def split(mesh):
+    return parallelize_module(make("neuron"), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def compile_random_numbers(mesh):
+    ones = distribute_tensor(torch.ones(8), mesh, [Shard(0)])
+    try:
+        torch.compile(nn.functional.dropout)(ones)
+    except Exception as error:
+        return "does not support random numbers of DTensors" in str(error)
+
+
 expected = train(make("cpu"), "cpu")
 dist.init_process_group("neuron")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -59,18 +77,33 @@ ways = {
     "data parallel": lambda: train(DistributedDataParallel(make("neuron")), "neuron", half),
     "compiled": lambda: train(torch.compile(DistributedDataParallel(make("neuron"))), "neuron", half),
     "fully sharded": lambda: train(sharded(mesh), "neuron", half),
-    "tensor parallel": lambda: train(
-        parallelize_module(make("neuron"), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}), "neuron"
-    ),
+    "tensor parallel": lambda: train(split(mesh), "neuron"),
+    "tensor parallel, compiled": lambda: train(torch.compile(split(mesh)), "neuron"),
 }
 seen = {
     "backend": dist.get_backend(),
     "cores": os.environ["NEURON_RT_VISIBLE_CORES"],
     "sum": value.item(),
     "parts": [part.item() for part in parts],
+    "compiled": torch.compile(lambda x: functional.all_reduce(x * 2, "sum", mesh) + 1)(
+        torch.ones(2, device="neuron")
+    ).tolist(),
+    "random numbers refused": compile_random_numbers(mesh),
     "differences": {name: (way() - expected).abs().max().item() for name, way in ways.items()},
 }
 dist.barrier()
-dist.destroy_process_group()
+lost = []
+if rank == 0:
+    communicator.current().timeout = timedelta(seconds=1)
+    for _ in range(2):
+        try:
+            dist.recv(value, 1)
+        except NrtError as error:
+            lost.append(str(error))
+        Path(f"{sys.argv[1]}/done").touch()
 with open(f"{sys.argv[1]}/rank{rank}.json", "w") as file:
-    json.dump(seen, file)
+    json.dump({**seen, "pid": os.getpid(), "lost": lost}, file)
+if rank == 1:
+    while not Path(f"{sys.argv[1]}/done").exists():
+        time.sleep(0.02)
+    os._exit(0)

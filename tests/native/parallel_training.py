@@ -117,7 +117,6 @@ def training():
         ),
         "hybrid": weights(train(shard(make(), square), own)),
         "split": weights(train(split(make(), flat))),
-        "split, compiled": weights(train(torch.compile(split(make(), flat)))),
         "split with its loss": weights(train_with_a_split_loss(flat)),
         "split and sharded": weights(train(shard(split(make(), square["tensor"]), square["data"]), pair)),
         "mixed precision": weights(train(shard(make(), flat, mp_policy=mixed), own)),
@@ -188,12 +187,4 @@ def random_numbers():
     }
 
 
-def compiled_random_numbers():
-    mesh = init_device_mesh("neuron", (_WORLD,))
-    try:
-        torch.compile(nn.functional.dropout)(dt.ones(8, device_mesh=mesh, placements=[Shard(0)]))
-    except Exception as error:
-        return "does not support random numbers of DTensors" in str(error)
-
-
-CHECKS = (training, gradients_of_shards, redistribution, random_numbers, compiled_random_numbers)
+CHECKS = (training, gradients_of_shards, redistribution, random_numbers)

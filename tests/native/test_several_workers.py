@@ -42,19 +42,40 @@ def seen(run_workers: Start) -> list[dict[str, Any]]:
     return _seen
 
 
-def test_two_workers_train_like_one(run_workers):
-    for rank, seen in enumerate(run_workers(2, "native_worker.py")):
+def test_two_workers_train_like_one_and_name_a_lost_worker(run_workers):
+    workers = run_workers(2, "native_worker.py")
+    name = f"rank 1 (pid {workers[1].pop('pid')} on {os.uname().nodename})"
+    del workers[0]["pid"]
+    message = 'nrt_execute status={} message="recv from rank 1 of ranks 0,1: {}"'
+    assert [seen.pop("lost") for seen in workers] == [
+        [message.format(5, f"no answer in 1 s from {name}"), message.format(1200, f"{name} has ended")],
+        [],
+    ]
+    for rank, seen in enumerate(workers):
         differences = seen.pop("differences")
-        assert list(differences) == ["data parallel", "compiled", "fully sharded", "tensor parallel"]
+        assert list(differences) == [
+            "data parallel",
+            "compiled",
+            "fully sharded",
+            "tensor parallel",
+            "tensor parallel, compiled",
+        ]
         assert max(differences.values()) < 1e-6
-        assert seen == {"backend": "neuron", "cores": str(rank), "sum": 3.0, "parts": [0.0, 1.0]}
+        assert seen == {
+            "backend": "neuron",
+            "cores": str(rank),
+            "sum": 3.0,
+            "parts": [0.0, 1.0],
+            "compiled": [5.0, 5.0],
+            "random numbers refused": True,
+        }
 
 
 def test_each_way_to_train_gives_the_weights_of_one_process(seen):
     for of_worker in seen:
         differences = of_worker["training"]
         assert 1e-4 < differences.pop("mixed precision") < 0.1
-        assert len(differences) == 9
+        assert len(differences) == 8
         assert max(differences.values()) < 1e-5, differences
 
 
@@ -84,7 +105,6 @@ def test_shards_have_random_numbers_of_their_own_and_replicas_the_same(seen):
             "generator": True,
             "after": seen[0]["random_numbers"]["after"],
         }
-        assert of_worker["compiled_random_numbers"]
 
 
 def test_messages_arrive_by_sender_and_tag_however_late(seen):
@@ -121,3 +141,100 @@ def test_checkpoints_are_loaded_by_other_shards_and_other_devices(seen):
             "torch.save",
         ]
         assert max(differences.values()) < 1e-6, differences
+
+
+def test_reductions_are_those_of_torch(seen):
+    for rank, of_worker in enumerate(seen):
+        assert of_worker["reductions"] == {
+            "SUM": 10,
+            "AVG": 2.5,
+            "MAX": 4,
+            "MIN": 1,
+            "PRODUCT": 24,
+            "BAND": 16,
+            "BOR": 31,
+            "torch.bfloat16": [4, 4],
+            "torch.int64": [4, 4],
+            "torch.uint8": [4, 4],
+            "torch.bool": [True, True],
+            "reduce": 10 if rank == 2 else None,
+        }
+
+
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_tensors_are_exchanged_in_equal_and_other_parts(seen, where):
+    pairs = [[rank, rank] for rank in range(4)]
+    growing = [[rank] * (rank + 1) for rank in range(4)]
+    sizes = [[(rank + other) % 3 for other in range(4)] for rank in range(4)]
+    for rank, of_worker in enumerate(seen):
+        starts = [sum(sizes[other][:rank]) for other in range(4)]
+        assert of_worker[f"collectives_on_the_{where}"] == {
+            "broadcast": [1, 1],
+            "all_gather": pairs,
+            "all_gather uneven": growing,
+            "all_gather_into_tensor": [0, 0, 1, 1, 2, 2, 3, 3],
+            "gather": pairs if rank == 3 else [],
+            "scatter": [10 * rank + 1] * 2,
+            "reduce_scatter": [40 * rank + 6] * 2,
+            "reduce_scatter uneven": [6] * (rank + 1),
+            "reduce_scatter_tensor": [10 * rank + 1.5] * 2,
+            "all_to_all": [[10 * rank + other] * 2 for other in range(4)],
+            "all_to_all uneven": growing,
+            "all_to_all_single": [10 * rank + other for other in (0, 0, 1, 1, 2, 2, 3, 3)],
+            "all_to_all_single uneven": [
+                10 * other + starts[other] + number
+                for other in range(4)
+                for number in range(sizes[other][rank])
+            ],
+        }
+
+
+def test_collectives_are_coalesced_and_waited_for(seen):
+    for of_worker in seen:
+        gathered = [[0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 2, 3]]
+        assert of_worker["coalesced"] == [[6, 6], [6] * 3, [4, 4], [8, 8], *gathered, [6], [6, 6]]
+        assert of_worker["asynchronous"] == [
+            [True, True],
+            [True, True, True],
+            [[4, 4], [1, 1], [8, 8], [16, 16]],
+        ]
+
+
+def test_objects_reach_the_other_workers(seen):
+    for rank, of_worker in enumerate(seen):
+        assert of_worker["objects"] == [
+            [{"rank": other} for other in range(4)],
+            [2, "text"],
+            [0, 1, 2, 3] if rank == 0 else None,
+            [f"for {rank}"],
+        ]
+
+
+def test_groups_of_some_workers_have_collectives_of_their_own(seen):
+    for rank, of_worker in enumerate(seen):
+        mine = [rank % 2, rank % 2 + 2]
+        assert of_worker["groups"] == {
+            "odd": [sum(mine)] * 2,
+            "half": [1, 1] if rank < 2 else [5, 5],
+            "cast": [mine[1]] * 2,
+            "names": mine,
+            "sizes": [2, rank // 2, "neuron"],
+            "ranks": mine,
+            "monitored": "monitored_barrier is only implemented for GLOO backend.",
+        }
+        assert of_worker["again"] == 4
+
+
+def test_functional_collectives_give_values_and_gradients(seen):
+    for rank, of_worker in enumerate(seen):
+        assert of_worker["functional_collectives"] == [
+            [6] * 4,
+            [other for other in range(4) for _ in range(4)],
+            [1.5],
+            [0, 1, 2, 3],
+            [1] * 4,
+            [(rank - 1) % 4] * 4,
+            *[[3] * 4] * 2,
+            [8] * 4,
+            [10] * 4,
+        ]

@@ -29,6 +29,7 @@ _OPERATIONS = {
     "all_gather": Operation.ALL_GATHER,
     "reduce_scatter": Operation.REDUCE_SCATTER,
     "all_to_all": Operation.ALLTOALL,
+    "all_to_all_uneven_": Operation.ALLTOALL,
     "collective_permute": Operation.PERMUTE,
     "send": Operation.SENDRECV,
     "recv_": Operation.SENDRECV,

@@ -45,13 +45,14 @@ _SCHEMAS = (
     "all_gather(Tensor input, str replica_groups) -> Tensor",
     "reduce_scatter(Tensor input, str reduce_type, float scale, str replica_groups) -> Tensor",
     "all_to_all(Tensor input, str replica_groups) -> Tensor",
+    "all_to_all_uneven_(Tensor(a!) output, Tensor input, int[] output_sizes, int[] input_sizes, str replica_groups) -> ()",
     "collective_permute(Tensor input, str pairs) -> Tensor",
     "send(Tensor input, int target, int tag) -> ()",
     "recv_(Tensor(a!) output, int source, int tag) -> ()",
 )
 _PAIRWISE = frozenset({"collective_permute", "send", "receive"})  # between two workers, not in a group
 _PAIR = 2
-_PERMUTE_TAG = -1
+_PERMUTE_TAG, _UNEVEN_TAG, _UNEVEN_TAG_OF_HOST = -1, -2, -3  # programs have tags from 0
 _library: Any = None
 
 
@@ -67,6 +68,7 @@ def define() -> None:
         "all_gather": _all_gather,
         "reduce_scatter": _reduce_scatter,
         "all_to_all": _all_to_all,
+        "all_to_all_uneven_": _all_to_all_uneven,
         "collective_permute": _collective_permute,
         "send": _send,
         "recv_": _receive,
@@ -171,6 +173,27 @@ def all_to_all(
         stacked = torch.stack(tensor.chunk(size, split_dim))
         received = torch.ops.neurontools.all_to_all(stacked, text)
         return torch.cat(received.unbind(0), concat_dim)
+
+
+def all_to_all_uneven_(
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    output_sizes: Sequence[int],
+    input_sizes: Sequence[int],
+    groups: Groups = None,
+) -> None:
+    """Send the i-th part of the first dimension to the i-th worker, and receive the i-th part of `output` from it.
+
+    Args:
+        output: receives the parts.
+        tensor: what is sent.
+        output_sizes: number of rows that each worker sends to this one.
+        input_sizes: number of rows that this worker sends to each.
+        groups: lists of ranks that exchange among themselves; None for all workers.
+    """
+    text, _ = _replica_groups(groups, [tensor])
+    with torch.no_grad():
+        torch.ops.neurontools.all_to_all_uneven_(output, tensor, list(output_sizes), list(input_sizes), text)
 
 
 def collective_permute(tensor: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -318,6 +341,29 @@ def _all_to_all(tensor: torch.Tensor, replica_groups: str) -> torch.Tensor:
     group = _group(replica_groups)
     received = group.all_to_all(_bytes(tensor).view(group.size, -1))
     return received.view(-1).view(tensor.dtype).view(tensor.shape)
+
+
+def _all_to_all_uneven(
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    output_sizes: list[int],
+    input_sizes: list[int],
+    replica_groups: str,
+) -> None:
+    own, messages = communicator.current().rank, communicator.current().messages
+    ranks = _group(replica_groups).ranks
+    tag = _UNEVEN_TAG_OF_HOST if replica_groups.startswith(communicator.OF_HOST) else _UNEVEN_TAG
+    sent = dict(zip(ranks, tensor.split(input_sizes), strict=True))
+    for rank, part in sent.items():
+        if rank != own:
+            messages.send(_bytes(part), rank, tag)
+    for rank, part in zip(ranks, output.split(output_sizes), strict=True):
+        if rank == own:
+            part.copy_(sent[own])
+        else:
+            received = torch.empty_like(_bytes(part))
+            messages.receive(received, rank, tag)
+            part.copy_(received.view(part.dtype).view(part.shape))
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:

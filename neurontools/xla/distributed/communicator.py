@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import threading
 from datetime import timedelta
@@ -23,6 +24,7 @@ OF_HOST = "host "
 """In front of replica groups, those that exchange host tensors outside of graphs: in an order of their own."""
 
 _FINISH_S = 10.0
+_numbers = itertools.count()
 _current: Communicator | None = None
 
 
@@ -78,6 +80,8 @@ class Communicator(WorkerRoster):
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        if store is not None:  # a process group after another one finds none of that one's addresses
+            store = dist.PrefixStore(f"run {next(_numbers)}", store)
         super().__init__(store, rank, size, timeout)
         self.world: Ranks = tuple(range(size))
         self.world_groups = format_groups([self.world])

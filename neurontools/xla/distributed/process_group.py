@@ -92,6 +92,11 @@ def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     raise NotImplementedError(f"reduce op {operation} is not supported by the backend {device_name()}")
 
 
+def _check_sizes(sent: list[int], received: list[int]) -> None:
+    if device_name() == XLA and (len(set(sent)) > 1 or len(set(received)) > 1):
+        raise NotImplementedError(f"the backend {XLA} exchanges parts of equal size only")
+
+
 class _Receive(dist.Work):  # type: ignore[misc]
     """A tensor to receive when the program waits for it: what it sends before that, the sender may be waiting for.
 
@@ -151,6 +156,12 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """The devices whose tensors the backend takes: torch prefers the CPU for objects."""
         return [torch.device(device_name()), torch.device("cpu")]
 
+    supports_splitting = False
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupXla:
+        """Return what torch asks for the abilities of the backend."""
+        return self
+
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
@@ -184,14 +195,23 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     def allgather(
         self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], opts: Any = None
     ) -> Any:
-        """Gather tensors of the same shape into lists."""
+        """Gather tensors into lists; their shapes are those of the lists' tensors."""
         _prepare(tensors)
         for parts, tensor in zip(outputs, tensors, strict=True):
+            if len({part.shape for part in parts}) > 1:
+                self._gather_uneven(parts, tensor)
+                continue
             gathered = collectives.all_gather(tensor.unsqueeze(0), 0, self._mesh)
             with torch.no_grad():
                 for part, found in zip(parts, gathered.unbind(0), strict=True):
                     part.copy_(found.view(part.shape))
         return _finished([part for parts in outputs for part in parts])
+
+    def _gather_uneven(self, parts: list[torch.Tensor], tensor: torch.Tensor) -> None:
+        with torch.no_grad():
+            parts[self.rank()].copy_(tensor)
+        for rank, part in zip(self._ranks, parts, strict=True):
+            collectives.broadcast_([part], rank, self._mesh)
 
     def allgather_coalesced(
         self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], opts: Any = None
@@ -240,7 +260,15 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         """Reduce lists of tensors; each member gets its tensor of the list."""
         for output, parts in zip(outputs, tensors, strict=True):
-            self.reduce_scatter_single(output, torch.stack(parts), opts)
+            if len({part.shape for part in parts}) == 1:
+                self.reduce_scatter_single(output, torch.stack(parts), opts)
+                continue
+            _prepare(parts)
+            reduce_type, scale = _reduce_type(opts.reduceOp, self.size())
+            reduced = [part.detach().clone() for part in parts]
+            collectives.all_reduce_(reduced, reduce_type, scale, self._mesh)
+            with torch.no_grad():
+                output.copy_(reduced[self.rank()])
         return _finished(outputs)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
@@ -268,21 +296,29 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         input_sizes: list[int],
         opts: Any = None,
     ) -> Any:
-        """Exchange equal parts of the first dimension."""
-        if len(set(output_sizes)) > 1 or len(set(input_sizes)) > 1:
-            raise NotImplementedError(f"the backend {device_name()} exchanges parts of equal size only")
+        """Exchange parts of the first dimension: equal ones, or of these numbers of rows."""
         _prepare([tensor])
         with torch.no_grad():
-            output.copy_(collectives.all_to_all(tensor, 0, 0, self._mesh).view(output.shape))
+            if output_sizes or input_sizes:
+                sent = input_sizes or [len(tensor) // self.size()] * self.size()
+                received = output_sizes or [len(output) // self.size()] * self.size()
+                _check_sizes(sent, received)
+                collectives.all_to_all_uneven_(output, tensor, received, sent, self._mesh)
+            else:
+                output.copy_(collectives.all_to_all(tensor, 0, 0, self._mesh).view(output.shape))
         return _finished([output])
 
     def alltoall(self, outputs: list[torch.Tensor], tensors: list[torch.Tensor], opts: Any = None) -> Any:
-        """Exchange tensors of the same shape."""
+        """Exchange tensors of any shapes."""
         _prepare(tensors)
-        received = collectives.all_to_all(torch.stack(tensors), 0, 0, self._mesh)
+        sent, received = ([tensor.numel() for tensor in several] for several in (tensors, outputs))
+        _check_sizes(sent, received)
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        joined = flat.new_empty(sum(received))
+        collectives.all_to_all_uneven_(joined, flat, received, sent, self._mesh)
         with torch.no_grad():
-            for output, part in zip(outputs, received.unbind(0), strict=True):
-                output.copy_(part)
+            for output, part in zip(outputs, joined.split(received), strict=True):
+                output.copy_(part.view(output.shape))
         return _finished(outputs)
 
     def barrier(self, opts: Any = None) -> Any:
@@ -305,6 +341,13 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         waiting = self._receives.setdefault((source, tag), deque())
         waiting.append(tensors[0])
         return _Receive(self._ranks[source], tag, waiting)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Do nothing: the graph holds the collectives that follow anyway."""
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        """Return what a program waits for after several collectives."""
+        return _finished([])
 
     def shutdown(self) -> None:
         """Do nothing: the connections end with the process."""
