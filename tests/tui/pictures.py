@@ -150,11 +150,10 @@ async def take_top(directory: Path, theme: str, only: str) -> None:
         updates = [machine_at(state, second) for second in range(1, SECONDS)]
         if not any(only in f"top-{page}-{state}" for page in PAGES):
             continue
-        app = TopApp(FixedSource(*updates, name="sim"), settings=TopSettings(theme=theme))
-        async with app.run_test(size=SIZES[0]) as pilot:
-            await app.source_ended.wait()
-            for width, height in SIZES:
-                await pilot.resize_terminal(width, height)
+        for width, height in SIZES:
+            app = TopApp(FixedSource(*updates, name="sim"), settings=TopSettings(theme=theme))
+            async with app.run_test(size=(width, height)) as pilot:
+                await app.source_ended.wait()
                 for page in PAGES:
                     app.action_page(page)
                     await pilot.pause()

@@ -14,9 +14,10 @@ from neurontools.monitor.scrape_server import ScrapeAddress, ScrapeServer
 from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.pages.device import device_lines
+from neurontools.tui.top.pages.devices import DevicesPage
 from neurontools.tui.top.pages.registry import make_pages, page_data
 from neurontools.tui.top.source import TimedSnapshot, timed_snapshot
-from neurontools.tui.widgets.lines import text_of
+from neurontools.tui.widgets.lines import text_of, width_of
 
 Ticks = tuple[TimedSnapshot, TimedSnapshot]
 CATEGORIES = ("Tensors", "Constants", "Model Code", "Model Scratchpad", "Runtime Memory")
@@ -95,3 +96,20 @@ def test_an_exporter_has_it_too(recorded: str) -> None:
         server.close()
     assert lines["Tensors"].endswith("1.2GB")
     assert lines["Model Code"].endswith("2.3GB")
+
+
+@pytest.mark.parametrize(("width", "has_links"), [(120, False), (200, True)])
+def test_a_large_terminal_has_charts_below_the_device(training: Ticks, width: int, has_links: bool) -> None:
+    model = TopModel(colour=False)
+    for tick in training:
+        model.update(tick)
+    page = DevicesPage()
+    page._toggle_device(model)
+    lines = [text_of(line) for line in page.lines(model, width, 57)]
+    assert [width_of(line) for line in lines] == [width] * 57
+    text = "\n".join(lines)
+    for name in ("Utilization of ND0: last minute", "HBM in use of ND0: last minute"):
+        assert name in text
+    assert ("Links of ND0" in text) is has_links
+    assert ("\n│ links  " in text) is not has_links
+    assert "Utilization of" not in "\n".join(text_of(line) for line in page.lines(model, 80, 21))

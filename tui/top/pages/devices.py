@@ -15,7 +15,7 @@ from neurontools.tui.top.pages.heat_map import heat_map_heads, heat_map_layout, 
 from neurontools.tui.top.pages.topology import Topology
 from neurontools.tui.widgets.bars import CELLS
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Line, Role, Span, fit
+from neurontools.tui.widgets.lines import Line, Role, Span, fit, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,11 +183,22 @@ class DevicesPage(ListPage):
     def _device(self, model: TopModel, device: DeviceState, width: int, height: int) -> list[Line]:
         boxed = is_boxed(width, height)
         inner, room = inner_width(width, boxed=boxed), height - chrome_lines(boxed=boxed)
-        found = list(device_lines(model, device, inner))
+        is_beside = boxed and width >= _LEAST_BESIDE
+        found = list(device_lines(model, device, inner, has_links=not is_beside))
         self._first = max(0, min(self._first, len(found) - room))
         body = found[self._first : self._first + room]
+        below = room - len(body) if boxed and room - len(body) >= _LEAST_CHART else 0
         note = "←→ other devices  ⏎ back"
-        return framed(f"Device ND{device.index}", body, (width, height), note=note, boxed=boxed)
+        drawn = framed(f"Device ND{device.index}", body, (width, height - below), note=note, boxed=boxed)
+        if not below:
+            return drawn
+        left = width // 2 if is_beside else width
+        charts = _device_charts(model, device.index, (left, below))
+        if is_beside:
+            from neurontools.tui.top.pages.link_details import link_pane
+
+            charts = beside(charts, link_pane(model, device.index, (width - left, below)))
+        return drawn + charts
 
     def _topology(self, model: TopModel, selected: int, width: int, height: int) -> list[Line]:
         if model.shown.snapshot is None:
@@ -240,8 +251,22 @@ class DevicesPage(ListPage):
         return [*drawn, fit((), width), _legend(width)]
 
 
+def _device_charts(model: TopModel, device: int, size: tuple[int, int]) -> list[Line]:
+    width, height = size
+    series = [(f"Utilization of ND{device}", "device"), (f"HBM in use of ND{device}", "memory")]
+    high = height // 2 if height >= 2 * _LEAST_CHART else height
+    drawn: list[Line] = []
+    for name, kind in series:
+        if len(drawn) < height:
+            room = (width, high if not drawn else height - high)
+            drawn += chart_pane(share_curve(model, (kind, device)), name, room, hour=False, boxed=True)
+    return drawn
+
+
 def _legend(width: int) -> Line:
     spans: list[Span] = [(" ", Role.PLAIN)]
     for role, text in zip(CELLS, _LEGEND, strict=True):
         spans += [(" ░ " if role is CELLS[0] else "   ", role), (f" {text}  ", Role.DIM)]
-    return fit([*spans, ("utilization, %", Role.DIM)], width)
+    unit: Span = ("utilization, %", Role.DIM)
+    has_room = sum(width_of(text) for text, _ in (*spans, unit)) <= width
+    return fit([*spans, unit] if has_room else spans, width)
