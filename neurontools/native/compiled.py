@@ -15,6 +15,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from neurontools.errors import NeuronToolsError
+from neurontools.native import replayed_random
 from neurontools.native.activation import is_active
 from neurontools.native.graph_checks import add_source, check_graph, is_repeatable, needs_autograd
 from neurontools.native.partition import partition
@@ -54,6 +55,7 @@ def neuron(
             "torch.compile(backend='neuron') needs the device neuron in this process",
             "start the program with neuron-run, or set NEURONTOOLS_DEVICE=neuron",
         )
+    replayed_random.install()
     check_graph(model, inputs)
     for name, value in (("mode", mode), ("options", options)):
         if value and value != "default":
@@ -84,10 +86,7 @@ def _compile(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
 
     def run_boxed(args: list[Any]) -> Any:
         if arrays and os.environ.get(_NO_COPIES) == "1":
-            raise DeviceError(
-                f"Input tensor at index {arrays[0]} is on cpu device",
-                f"move it to {NEURON}, or unset {_NO_COPIES}",
-            )
+            _check_devices(args, arrays)
         taken = [*args, *owned]
         args.clear()
         try:
@@ -98,6 +97,15 @@ def _compile(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
 
     run_boxed._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's mark: it may clear the list
     return run_boxed
+
+
+def _check_devices(args: Sequence[Any], positions: Sequence[int]) -> None:
+    for position in positions:
+        if isinstance(args[position], torch.Tensor) and args[position].device == _CPU:
+            raise DeviceError(
+                f"Input tensor at index {position} is on cpu device",
+                f"move it to {NEURON}, or unset {_NO_COPIES}",
+            )
 
 
 def _lift_tensors(model: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:

@@ -203,11 +203,16 @@ class DeviceEngine(TensorStores, Protocol):
     def initial_seed(self, index: int) -> int:
         """Return the seed of a device's random numbers; runs recorded draws first."""
 
-    def rng_state(self, index: int) -> torch.Tensor:
-        """Return the state of a device's random numbers at this point of the program, as bytes on the device."""
+    def rng_state(self, index: int, *, recorded: bool = False) -> torch.Tensor:
+        """Return the state of a device's random numbers at this point of the program, as bytes on the device.
 
-    def set_rng_state(self, index: int, state: torch.Tensor) -> None:
+        `recorded` makes it part of the graph even where its value is known.
+        """
+
+    def set_rng_state(self, index: int, state: torch.Tensor, *, recorded: bool = False) -> None:
         """Continue a device's random numbers from a state that `rng_state` returned, from this point of the program on.
+
+        `recorded` makes it part of the graph even where no numbers have been drawn in it.
 
         Raises:
             RuntimeError: `state` is not a valid state.

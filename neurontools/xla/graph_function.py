@@ -72,8 +72,9 @@ class GraphFunction:
         """Return what the function returns for these arguments; may clear the list."""
         if not self._on_host:
             return self._run(args, ())
-        copies = copy_to_device(args, [position for position in self._on_host if args[position].dim()])
-        outcome = self._run(args, [position for position in self._on_host if not args[position].dim()])
+        on_host = [position for position in self._on_host if args[position] is not None]
+        copies = copy_to_device(args, [position for position in on_host if args[position].dim()])
+        outcome = self._run(args, [position for position in on_host if not args[position].dim()])
         write_back(copies)
         return outcome
 

@@ -29,7 +29,8 @@ class HostCopy(NamedTuple):
 
 def copy_to_device(args: list[Any], positions: Iterable[int]) -> list[HostCopy]:
     """Replace arguments on the CPU by copies on the device of the others, and return those."""
-    device = next((arg.device for arg in args if arg.device.type == device_name()), device_name())
+    devices = (arg.device for arg in args if arg is not None)
+    device = next((device for device in devices if device.type == device_name()), device_name())
     copies = []
     with torch.inference_mode(mode=False):  # where tensors have no versions
         for position in positions:
@@ -48,8 +49,10 @@ def write_back(copies: Iterable[HostCopy]) -> None:
 def buffers_with_numbers(args: Sequence[Any]) -> list[DeviceBuffer]:
     """Return the buffers of arguments, where numbers on the CPU are their own contents.
 
-    The list is empty if there are other arguments on the CPU, none on the device, or numbers that share memory.
+    The list is empty if there are other arguments, none on the device, or numbers that share memory.
     """
+    if any(arg is None for arg in args):  # torch's tokens for the order of operators with effects
+        return []
     found = [getattr(arg.untyped_storage(), "_neuron_buffer", None) for arg in args]
     recorder: Any = next((buffer.recorder for buffer in found if buffer is not None), None)
     numbers = [

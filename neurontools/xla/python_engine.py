@@ -212,19 +212,19 @@ class PythonEngine:
             recorder.finish_draws()
             return recorder.generator.initial_seed()
 
-    def rng_state(self, index: int) -> torch.Tensor:
+    def rng_state(self, index: int, *, recorded: bool = False) -> torch.Tensor:
         """Return the state of a device's random numbers at this point of the program, as bytes on the device.
 
         Recorded draws come before it, so its value may only be recorded, too.
         """
         recorder = self.recorder(index)
         with recorder.lock:
-            if not recorder.node.draws:
+            if not recorder.node.draws and not recorded:
                 return recorder.adopt(recorder.generator.state())
             state: torch.Tensor = self._get_state(device=recorder.device)
             return state
 
-    def set_rng_state(self, index: int, state: torch.Tensor) -> None:
+    def set_rng_state(self, index: int, state: torch.Tensor, *, recorded: bool = False) -> None:
         """Continue a device's random numbers at a value of `rng_state`, from this point of the program on.
 
         Raises:
@@ -233,9 +233,10 @@ class PythonEngine:
         recorder = self.recorder(index)
         with recorder.lock:
             on_device = state.device == recorder.device
-            if not on_device or not recorder.node.draws:
+            recorded = recorded or recorder.node.draws
+            if not on_device or not recorded:
                 state = checked_state(state.cpu())
-            if not recorder.node.draws:
+            if not recorded:
                 recorder.generator.restore(state)
             else:
                 self._set_state(state if on_device else recorder.adopt(state.clone()))

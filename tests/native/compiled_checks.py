@@ -11,6 +11,7 @@ import torch
 import torch._dynamo
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from neurontools.native import activation
 from neurontools.xla import api
@@ -104,6 +105,35 @@ def saved_tensors():
     saved = [list(tensor.shape) for tensor in y.grad_fn.saved_tensors]
     y.sum().backward()
     return saved
+
+
+@check
+def replayed_dropout():
+    """A checkpoint in compiled code runs its dropout again with the same random numbers."""
+
+    def gradients(device, compile_function):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.GELU(), nn.Dropout(0.5)).to(device)
+        function = compile_function(lambda x: checkpoint(block, x, use_reentrant=False))
+        torch.manual_seed(1)
+        counted = []
+        for _ in range(3):
+            api.engine().sync()
+            before = executions()
+            function(torch.ones(2, 4).to(device)).sum().backward()
+            counted.append(executions() - before)
+        return [parameter.grad.tolist() for parameter in block.parameters()], counted
+
+    expected, found = gradients("cpu", lambda function: function), gradients(DEVICE, torch.compile)
+    return {"same": found[0] == expected[0], "executions": found[1][-1]}
+
+
+@check
+def effects():
+    """An operator that may raise an error gets a token from torch in place of a tensor."""
+    matrix = torch.tensor([[2.0, 0], [0, 4]])
+    inverse = torch.compile(torch.linalg.inv)
+    return [inverse(matrix.to(DEVICE)).tolist() for _ in range(2)]
 
 
 @check

@@ -44,6 +44,14 @@ def test_a_forward_graph_saves_no_views(seen):
     assert sorted(seen["saved_tensors"]) == [[2, 3], [2, 4], [5, 4]]
 
 
+def test_a_checkpoint_draws_the_same_random_numbers_again(seen):
+    assert seen["replayed_dropout"] == {"same": True, "executions": 3}  # one of them for the sum
+
+
+def test_operators_with_effects_run(seen):
+    assert seen["effects"] == [[[0.5, 0], [0, 0.25]]] * 2
+
+
 def test_a_model_without_gradients_is_one_execution(seen):
     assert seen["inference"] == [[1, False]] * 2 + [[1, True]] * 2
 
