@@ -29,7 +29,7 @@ class HostCopy(NamedTuple):
 
 def copy_to_device(args: list[Any], positions: Iterable[int]) -> list[HostCopy]:
     """Replace arguments on the CPU by copies on the device of the others, and return those."""
-    devices = (arg.device for arg in args if arg is not None)
+    devices = (arg.device for arg in args if isinstance(arg, torch.Tensor))
     device = next((device for device in devices if device.type == device_name()), device_name())
     copies = []
     with torch.inference_mode(mode=False):  # where tensors have no versions
@@ -51,7 +51,7 @@ def buffers_with_numbers(args: Sequence[Any]) -> list[DeviceBuffer]:
 
     The list is empty if there are other arguments, none on the device, or numbers that share memory.
     """
-    if any(arg is None for arg in args):  # torch's tokens for the order of operators with effects
+    if not all(isinstance(arg, torch.Tensor) for arg in args):  # a mesh, a token for the order of operators
         return []
     found = [getattr(arg.untyped_storage(), "_neuron_buffer", None) for arg in args]
     recorder: Any = next((buffer.recorder for buffer in found if buffer is not None), None)
