@@ -64,7 +64,10 @@ def neuron(
         run = _compile(model, inputs)
         return lambda *args: run(list(args))
     compile_training = aot_autograd(
-        fw_compiler=_compile, partition_fn=partition, keep_inference_input_mutations=True
+        fw_compiler=_compile,
+        bw_compiler=_compile_backward,
+        partition_fn=partition,
+        keep_inference_input_mutations=True,
     )
     compiled: Runner = compile_training(model, inputs)
     return compiled
@@ -97,6 +100,28 @@ def _compile(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
 
     run_boxed._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  torch's mark: it may clear the list
     return run_boxed
+
+
+def _compile_backward(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
+    """Return a function as `_compile` does, whose gradients of inputs on the CPU are there, too."""
+    results = [getattr(node, "meta", {}).get("val") for node in model.graph.output_node().args[0]]
+    on_cpu = [
+        index
+        for index, value in enumerate(results)
+        if isinstance(value, torch.Tensor) and value.device == _CPU
+    ]
+    run = _compile(model, inputs)
+    if not on_cpu:
+        return run
+
+    def run_and_copy(args: list[Any]) -> list[Any]:
+        gradients = list(run(args))
+        for index in on_cpu:
+            gradients[index] = gradients[index].cpu()
+        return gradients
+
+    run_and_copy._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001  as above
+    return run_and_copy
 
 
 def _check_devices(args: Sequence[Any], positions: Sequence[int]) -> None:

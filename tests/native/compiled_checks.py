@@ -257,6 +257,15 @@ def numbers_of_an_optimizer():
 
 
 @check
+def gradients_of_the_cpu():
+    x = torch.ones(2, requires_grad=True)
+    compiled = torch.compile(lambda x: (x * x).sum())
+    for _ in range(2):
+        compiled(x).backward()
+    return [x.grad.tolist(), str(x.grad.device)]
+
+
+@check
 def shapes():
     recompiles = []
     log = logging.getLogger("torch._dynamo")

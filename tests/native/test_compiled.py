@@ -74,6 +74,10 @@ def test_numbers_on_the_cpu_are_written_back(seen):
     assert seen["numbers_of_the_cpu"] == {"seen": [[1, 1], [2, 2], [3, 3]], "count": 3, "device": "cpu"}
 
 
+def test_inputs_on_the_cpu_get_their_gradients_there(seen):
+    assert seen["gradients_of_the_cpu"] == [[4, 4], "cpu"]
+
+
 def test_a_compiled_optimizer_is_not_recorded_again_for_its_numbers_on_the_cpu(seen):
     found = seen["numbers_of_an_optimizer"]
     assert (found["same"], found["steps"]) == (True, [5, "cpu"])
