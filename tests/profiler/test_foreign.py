@@ -87,6 +87,19 @@ def test_all_forms_of_a_file_read_the_same(home: Path, text: str) -> None:
     assert sorted(events(written(home / "t.json", text))) == sorted(EXPECTED)
 
 
+def test_the_span_of_the_profiler_itself_is_no_operator(home: Path) -> None:
+    span = {
+        "ph": "X",
+        "cat": "Trace",
+        "name": "PyTorch Profiler (0)",
+        "pid": "Spans",
+        "tid": "PyTorch Profiler",
+    }
+    trace = written(home / "t.json", kineto(traceEvents=[*KINETO, {**span, "ts": 1.0, "dur": 900.0}]))
+    assert sorted(events(trace)) == sorted(EXPECTED)
+    assert trace.problems == ()
+
+
 def test_gzip_is_recognised_whatever_the_name(home: Path) -> None:
     (home / "t").write_bytes(gzip.compress(json.dumps(kineto()).encode()))
     trace = open_trace(str(home / "t"))

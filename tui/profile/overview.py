@@ -15,6 +15,7 @@ from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
 from neurontools.profiler.analysis.bounds import device_bound, step_bound
 from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.ranges import row_uses
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.tui.profile.page import ProfilePage, short_name
@@ -26,6 +27,7 @@ from neurontools.tui.widgets.lines import Role, dotted, fit, fixed, wrapped
 if TYPE_CHECKING:
     from neurontools.profiler.analysis.bounds import DeviceBound
     from neurontools.profiler.analysis.operators import OperatorTotal
+    from neurontools.profiler.analysis.ranges import RowUse
     from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span
@@ -81,11 +83,12 @@ class ProfileOverviewPage(ProfilePage):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the panes, two beside each other where there is room."""
-        if self._steps is None:
-            reason = "The profile has no executions, so there is no step."
-            return self.no_data(reason)
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
+        if self._steps is None:
+            if self._trace.measured_by:
+                return self._of_other_program(width, height, boxed=boxed)
+            return self.no_data("The profile has no executions, so there is no step.")
         columns = (width // 2, width - width // 2) if width >= _BESIDE else (width, width)
         where = self._where(inner_width(columns[0], boxed=boxed))
         engines = self._engines(inner_width(columns[1], boxed=boxed))
@@ -121,6 +124,40 @@ class ProfileOverviewPage(ProfilePage):
             body = self._operators(inner, room - edges)
             found += framed("Operators", body, (width, room), boxed=boxed, note="modelled")
         return found
+
+    def _of_other_program(self, width: int, height: int, *, boxed: bool) -> list[Line]:
+        """Return what there is to say of a trace without executions: how busy its rows are, its operators."""
+        edges = chrome_lines(boxed=boxed)
+        inner = inner_width(width, boxed=boxed)
+        cells = max(inner // 3, 4)
+        name_width = max(inner - cells - 28, 8)
+        uses = sorted(self._uses, key=lambda use: -use.busy_ns)[: max((height - 2 * edges) // 2, 1)]
+        whole = max(self._trace.end_ns, 1)
+        rows = [
+            fit(
+                (
+                    (f" {fixed(f'{use.row.name}, {use.row.process_label}', name_width)} ", Role.PLAIN),
+                    (f"{use.events:>9} ", Role.DIM),
+                    (f"{use.busy_ns / whole:>7.1%} ", Role.VALUE),
+                    *bar(use.busy_ns / whole, cells),
+                ),
+                inner,
+            )
+            for use in uses
+        ]
+        note = f"measured by {self._trace.measured_by}"
+        found = framed("Rows: events, busy", rows, (width, len(rows) + edges), boxed=boxed, note=note)
+        for warning in self._warnings:
+            found += [fit(((f" {piece}", Role.ALERT),), width) for piece in wrapped(warning, width - 2)]
+        room = height - len(found)
+        if room > edges:
+            body = self._operators(inner, room - edges)
+            found += framed("Operators, own time", body, (width, room), boxed=boxed, note="measured")
+        return found
+
+    @cached_property
+    def _uses(self) -> tuple[RowUse, ...]:
+        return row_uses(self._trace.rows, 0, self._trace.end_ns)
 
     def _operators(self, width: int, height: int) -> list[Line]:
         """Return the operators with most time."""
@@ -169,7 +206,8 @@ class ProfileOverviewPage(ProfilePage):
                 (f"{ns / whole:>7.1%}", Role.PLAIN),
             )
             found.append(fit(spans, width))
-        found.append(fit(((f" {step_bound(summary)}", Role.STRONG),), width))
+        average = f"  above: the average step, {units.format_ns(summary.mean_ns)}"
+        found.append(fit(((f" {step_bound(summary)}", Role.STRONG), (average, Role.DIM)), width))
         return found
 
     def _engines(self, width: int) -> list[Line]:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Id: TypeAlias = int | float | str | None
 Kind: TypeAlias = tuple[str, str | None, str | None, Id, Id]
 """Phase, category, name, process and thread of events."""
-COMPLETE = "X"
+_COMPLETE = "X"
+_WHOLE_RUN = "Trace", "Spans"
+"""Category and process of the event with which torch.profiler says how long it ran."""
 ASYNC_PAIRS = frozenset("be")
 IMPOSSIBLE = np.iinfo(np.int64).min
 """Stands for a time that no clock shows."""
@@ -65,6 +67,11 @@ class ChromePart:
     duration: Int64s
     kind: Codes
     notes: ChromeNotes
+
+
+def is_shown(kind: Kind) -> bool:
+    """Return whether events of a kind are complete events of the program."""
+    return kind[0] == _COMPLETE and (kind[1], kind[3]) != _WHOLE_RUN
 
 
 def read_part(path: str, first: int = 0, last: int | None = None) -> ChromePart:
@@ -120,7 +127,7 @@ class _Columns:
                 if kind not in kinds:
                     kinds[kind] = len(kinds)
                     self._notes.kinds.append(kind)
-                    self._are_complete.append(event.ph == COMPLETE)
+                    self._are_complete.append(is_shown(kind))
             return [kinds[event.ph, event.cat, event.name, event.pid, event.tid] for event in events]
 
     def _flush(self) -> None:
@@ -183,9 +190,9 @@ class _Columns:
         notes = self._notes
         rows: dict[tuple[Id, Id], int] = {}
         row_of: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
-        for number, (phase, _, _, process, thread) in enumerate(notes.kinds):
-            if phase == COMPLETE:
-                row_of[number] = rows.setdefault((process, thread), len(rows))
+        for number, kind_of_event in enumerate(notes.kinds):
+            if is_shown(kind_of_event):
+                row_of[number] = rows.setdefault(kind_of_event[3:], len(rows))
         order, bounds = group_rows(row_of[kind], len(rows))
         counts = np.diff(bounds).tolist()
         notes.rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]

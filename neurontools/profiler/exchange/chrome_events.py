@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, COMPLETE, IMPOSSIBLE
+from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, IMPOSSIBLE, is_shown
 from neurontools.profiler.exchange.chrome_parts import read_parts
 from neurontools.profiler.exchange.chrome_text import read_header
 
@@ -109,9 +109,9 @@ class _Joined:
         """Add a part, after all parts before it."""
         notes = part.notes
         names: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
-        for number, (phase, category, name, _, _) in enumerate(notes.kinds):
-            if phase == COMPLETE:
-                names[number] = self._names[name, category]
+        for number, kind in enumerate(notes.kinds):
+            if is_shown(kind):
+                names[number] = self._names[kind[2], kind[1]]
         self._columns.append((part.start, part.duration, names[part.kind]))
         self._runs += [(self._tracks[process, thread], count) for process, thread, count in notes.rows]
         self._marks += [(at, notes.kinds[number], ids) for at, number, ids in notes.marks]

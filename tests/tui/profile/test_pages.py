@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
+from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.trace.load import load
 from neurontools.tui.profile.app import ProfileApp
 from neurontools.tui.profile.pages import PAGE_NAMES
@@ -46,10 +48,26 @@ async def test_the_overview_says_where_a_step_goes_and_what_bounds_it(trace: Tra
     text = "\n".join(await lines_of(trace, "overview"))
     assert "median of 4 steady steps" in text
     assert "execute" in text
+    assert "above: the average step, " in text
     assert "matrix products bound it" in text
     assert "56.0%" in text
     assert "Advice" in text
     assert "mm" in text
+
+
+async def test_the_overview_of_another_programs_trace_shows_rows_and_operators(home: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 9, "ts": 0, "dur": 30},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 9, "ts": 90, "dur": 10},
+    ]
+    (home / "t.json").write_text(json.dumps(events))
+    rows = await lines_of(open_trace(str(home / "t.json")), "overview", size=(80, 24))
+    assert rows[0].endswith(" measured by torch.profiler ──")
+    assert rows[1].split()[:6] == ["thread", "9,", "pid", "7", "2", "40.0%"]
+    assert [row.split()[:5] for row in rows[3:5]] == [
+        ["aten::mm", "Host", "1", "30.00", "us"],
+        ["aten::add", "Host", "1", "10.00", "us"],
+    ]
 
 
 async def test_operators_are_sorted_grouped_and_filtered(trace: Trace) -> None:
