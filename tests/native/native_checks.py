@@ -181,14 +181,33 @@ def whole_graph():
 @check
 def amp():
     net, x = model(), torch.ones(2, 6)
-    seen = []
-    for device in ("cpu", DEVICE):
-        with torch.autocast(device, torch.bfloat16):
-            y = copy.deepcopy(net).to(device)(x.to(device))
-        seen.append((str(y.dtype), y.float().cpu().tolist()))
+    low = copy.deepcopy(net).bfloat16()
+    inner = net[2](low[1](low[0](x.bfloat16())).float())  # a LayerNorm computes in float32, as on CUDA
     with torch.autocast(DEVICE):
-        default = str((x.to(DEVICE) @ x.to(DEVICE).T).dtype)
-    return {"same": seen[0] == seen[1], "dtype": seen[1][0], "default": default}
+        result = net.to(DEVICE)(x.to(DEVICE))
+        y = x.to(DEVICE, torch.bfloat16)
+        types = [
+            (y @ y.T).dtype,
+            (x.to(DEVICE) @ y.T).dtype,
+            y.softmax(0).dtype,
+            y.sum().dtype,
+            y.exp().dtype,
+            y.relu().dtype,
+            torch.addcmul(x.to(DEVICE), y, y).dtype,
+            (y.double() @ y.double().T).dtype,
+            y.softmax(0, dtype=torch.bfloat16).dtype,
+            y.long().sum().dtype,
+        ]
+        try:
+            nn.functional.binary_cross_entropy(y.sigmoid(), y)
+            refused = ""
+        except RuntimeError as error:
+            refused = str(error)
+    return {
+        "same": torch.equal(result.cpu(), low[3](inner.bfloat16())),
+        "types": [str(dtype).removeprefix("torch.") for dtype in types],
+        "refused": refused,
+    }
 
 
 @check

@@ -91,8 +91,24 @@ def test_a_compiled_graph_is_one_execution_however_long(seen):
     assert seen["whole_graph"] == {"executions": 1, "same": True}
 
 
-def test_autocast_computes_in_bfloat16(seen):
-    assert seen["amp"] == {"same": True, "dtype": "torch.bfloat16", "default": "torch.bfloat16"}
+def test_autocast_has_the_conventions_of_cuda(seen):
+    types = [
+        "bfloat16",
+        "bfloat16",
+        "float32",
+        "float32",
+        "float32",
+        "bfloat16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "int64",
+    ]
+    assert seen["amp"] == {
+        "same": True,
+        "types": types,
+        "refused": "binary_cross_entropy may overflow under autocast",
+    }
     assert seen["grad_scaler"] == {"changed": True, "scale": 4.0}
 
 
@@ -285,11 +301,19 @@ def test_the_other_name_says_which_one_the_process_has(seen):
     }
 
 
-@pytest.mark.parametrize("mode", ["eager", "compile", "mixed", "eager amp"])
+@pytest.mark.parametrize("mode", ["eager", "compile", "mixed"])
 def test_the_sample_prints_on_the_device_what_it_prints_on_the_cpu(seen, mode):
     on_device, on_cpu = (seen["sample"][f"{device} {mode}"] for device in ("neuron", "cpu"))
     assert on_device == on_cpu
     assert len(on_cpu) == 7
+
+
+def test_the_sample_trains_in_bfloat16(seen):
+    losses = {
+        name: [float(line.split("loss ")[1].split(",")[0]) for line in seen["sample"][f"neuron {name}"][:-1]]
+        for name in ("eager", "eager amp")
+    }
+    assert losses["eager"] != losses["eager amp"] == pytest.approx(losses["eager"], abs=0.02)
 
 
 def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):
