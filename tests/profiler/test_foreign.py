@@ -100,6 +100,18 @@ def test_the_span_of_the_profiler_itself_is_no_operator(home: Path) -> None:
     assert trace.problems == ()
 
 
+def test_modelled_times_in_a_trace_of_torch_are_named(home: Path) -> None:
+    core = {
+        "ph": "M",
+        "name": "process_name",
+        "pid": 0,
+        "tid": 0,
+        "args": {"name": "NeuronCore 0 (modelled)"},
+    }
+    trace = written(home / "t.json", kineto(traceEvents=[*KINETO, core]))
+    assert trace.measured_by == "torch.profiler (device times modelled)"
+
+
 def test_gzip_is_recognised_whatever_the_name(home: Path) -> None:
     (home / "t").write_bytes(gzip.compress(json.dumps(kineto()).encode()))
     trace = open_trace(str(home / "t"))

@@ -233,12 +233,18 @@ def _description(name: str, pid: int) -> Meta:
 
 
 def _program(events: ForeignEvents) -> str:
-    """Return the name of the program that wrote a file."""
+    """Return the name of the program that wrote a file, and whether its device times are those of a simulation."""
     if events.program:
         return events.program
+    name = _writer(events)
+    is_modelled = any(process.endswith("modelled)") for process in events.processes.values())
+    return f"{name} (device times modelled)" if is_modelled else name
+
+
+def _writer(events: ForeignEvents) -> str:
     for header in events.headers:
         if header.otherData.get("is_simulation"):
-            return "neurontools (device times modelled)"
+            return "neurontools"
         if bytes(header.deviceProperties) or header.baseTimeNanoseconds:
             return "torch.profiler"
         if bytes(header.viztracer_metadata):
