@@ -20,10 +20,14 @@ from neurontools.xla.device_name import device_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_SHARED = "shared with another process"
+_SEND_COPY = "send tensor.cpu(), and move it to the device in the other process"
+
 
 def install() -> None:
     """Let torch refuse to share device storages, and tell them apart."""
     torch.UntypedStorage.share_memory_ = _refusing(torch.UntypedStorage.share_memory_)
+    torch.UntypedStorage._new_shared = classmethod(_refusing_new(torch.UntypedStorage._new_shared.__func__))
     torch.UntypedStorage.resize_ = _keeping_contents(torch.UntypedStorage.resize_)
     torch.UntypedStorage._set_from_file = _reading_on_host(torch.UntypedStorage._set_from_file)
     torch.TypedStorage._data_ptr = _identify(torch.TypedStorage._data_ptr)
@@ -80,11 +84,18 @@ def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
     return number
 
 
-def _refusing(
-    share: Callable[..., Any],
-    what: str = "shared with another process",
-    remedy: str = "send tensor.cpu(), and move it to the device in the other process",
-) -> Callable[..., Any]:
+def _refusing_new(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes shared storages on the CPU only: workers of a DataLoader put their batches there."""
+
+    def make_or_refuse(kind: Any, size: int, *, device: Any = "cpu") -> Any:
+        if torch.device(device).type == device_name():
+            raise DeviceError(f"a tensor on {device} cannot be {_SHARED}", _SEND_COPY)
+        return make(kind, size, device=device)
+
+    return make_or_refuse
+
+
+def _refusing(share: Callable[..., Any], what: str = _SHARED, remedy: str = _SEND_COPY) -> Callable[..., Any]:
     """Return a function that refuses tensors and storages of the device, and calls `share` for others."""
 
     def share_or_refuse(value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -279,6 +279,7 @@ def refusals():
         "two devices": message(lambda: x @ other),
         "numpy": message(x.numpy),
         "array": message(lambda: np.asarray(x)),
+        "shared": message(lambda: torch.UntypedStorage._new_shared(4, device=x.device)),
         "dlpack": message(lambda: torch.utils.dlpack.to_dlpack(x)),
         "np.from_dlpack": message(lambda: np.from_dlpack(x)),
         "double": (torch.ones(1, dtype=torch.float64, device=DEVICE) / 3).tolist() == [1 / 3],

@@ -263,6 +263,7 @@ def test_what_cannot_be_done_is_one_clear_line(seen):
         "type": "DeviceError: cpu is not a neuron device",
         "cpu": f"{mixed}, neuron:0 and cpu!",
         "two devices": f"{mixed}, neuron:0 and neuron:1!",
+        "shared": "DeviceError: a tensor on neuron:0 cannot be shared with another process",
         "dlpack": "DeviceError: a tensor on neuron:0 cannot be exported by DLPack",
         "np.from_dlpack": "DeviceError: a tensor on neuron:0 cannot be exported by DLPack",
     }
