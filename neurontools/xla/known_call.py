@@ -193,7 +193,7 @@ class KnownCall:
                 recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
             recorder.account.trim()
         if draft.changed:
-            torch.autograd.graph.increment_version([kept[position] for position in draft.changed])
+            torch._C._increment_version([kept[position] for position in draft.changed])
         return self._results(kept, buffers)
 
     def _operators(self) -> tuple[Node, ...]:

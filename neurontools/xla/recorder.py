@@ -429,11 +429,12 @@ class Recorder:
         node = self.node
         if node.depth != 1 or node.operator is None or node.operator.graph_name != "aten.ones_like.default":
             return False
-        for slot in node.visible():
-            buffer = self.slots[slot]
-            dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
-            self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype).fill_(1))
-            buffer.epoch = NEVER
+        with host_execution():
+            for slot in node.visible():
+                buffer = self.slots[slot]
+                dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
+                self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype).fill_(1))
+                buffer.epoch = NEVER
         self.reset()
         return True
 
