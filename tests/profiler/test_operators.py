@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from neurontools.profiler.analysis.operators import UNKNOWN, By, group_totals, top_operators
+from neurontools.profiler.analysis.operators import UNKNOWN, By, GroupParts, group_totals, top_operators
 from neurontools.profiler.analysis.roofline import COMPUTE, MEMORY, roofline
 from neurontools.profiler.analysis.tree import TreeKind, TreeNode, tree
 from neurontools.profiler.capture.format import DEVICE_TRACKS
@@ -69,6 +69,25 @@ def test_totals_of_groups_are_those_of_their_events(trace: Trace, by: By) -> Non
     ordered = [group.total_ns for group in group_totals(trace, by)]
     assert ordered == sorted(ordered, reverse=True)
     assert group_totals(trace, by, 1) == group_totals(trace, by)[:1]
+
+
+@pytest.mark.parametrize("by", [By.OPERATOR, By.ENGINE, By.LAYER])
+def test_the_parts_of_a_group_add_up_to_it(trace: Trace, by: By) -> None:
+    trace = with_layers(trace)
+    parts = GroupParts(trace)
+    for over in (By.SHAPE, By.SOURCE, By.OPCODE):
+        groups = {group.name: group for group in group_totals(trace, over)}
+        times = dict.fromkeys(groups, 0)
+        for group in group_totals(trace, by):
+            found = parts.of(by, group.name, over)
+            assert sum(part.count for part in found) == group.count
+            assert sum(part.total_ns for part in found) == group.total_ns
+            ordered = [part.total_ns for part in found]
+            assert ordered == sorted(ordered, reverse=True)
+            for part in found:
+                times[part.name] += part.total_ns
+        assert times == {name: group.total_ns for name, group in groups.items()}
+    assert parts.of(by, "nothing", By.SHAPE) == ()
 
 
 def test_a_part_of_the_time_has_the_totals_of_its_events(trace: Trace) -> None:

@@ -8,18 +8,20 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.operators import By, group_totals, slowest_event
+from neurontools.profiler.analysis.operators import By, GroupParts, group_totals, slowest_event
 from neurontools.tui.profile.page import Asked, ProfileGroupsPage, ShowEvent, short_name
 from neurontools.tui.widgets.bars import bar
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fit, fixed
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from textual import events
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.operators import GroupTotal
+    from neurontools.profiler.analysis.operators import GroupPart, GroupTotal
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
@@ -48,6 +50,10 @@ _ORDERS = {
     9: lambda group: -group.intensity,
 }
 _TIME = 2
+_PARTS = (By.SHAPE, By.LAYER, By.SOURCE, By.OPERATOR)
+_LEAST_BELOW = 10
+_LEAST_FOR_THREE = 160
+_LEAST_FOR_BAR = 56
 
 
 class OperatorsPage(ProfileGroupsPage):
@@ -68,6 +74,7 @@ class OperatorsPage(ProfileGroupsPage):
         self._shown: tuple[By, str, int] | None = None
         self._rows: list[GroupTotal] = []
         self._layout = TableLayout(_COLUMNS, 80)
+        self._parts: GroupParts | None = None
 
     @property
     def rows(self) -> list[GroupTotal]:
@@ -124,6 +131,31 @@ class OperatorsPage(ProfileGroupsPage):
             reason = "The profile has no device records, so no operators."
             return self.no_data(reason)
         boxed = is_boxed(width, height)
+        below = height - len(rows) - chrome_lines(boxed=True) - 1 if boxed and rows else 0
+        if below < _LEAST_BELOW:
+            return self._table(width, height)
+        return [*self._table(width, height - below), *self._parts_of_group(width, below)]
+
+    def _parts_of_group(self, width: int, height: int) -> list[Line]:
+        """Return panes about the selected group: what its events have in common beside it."""
+        if self._parts is None:
+            self._parts = GroupParts(self._trace)
+        name = self.rows[self.cursor.row].name
+        left = width // 2
+        widths = [left, width - left]
+        if width >= _LEAST_FOR_THREE:
+            widths[1:] = [widths[1] // 2, widths[1] - widths[1] // 2]
+        drawn: list[Line] = []
+        for cells, over in zip(widths, (by for by in _PARTS if by is not self.by), strict=False):
+            parts = self._parts.of(self.by, name, over)
+            body = list(_part_lines(parts, f"{name} ", cells - 2, height - 2))
+            title = f"by {over}" if drawn else f"{short_name(name)} by {over}"
+            pane = framed(title, body, (cells, height))
+            drawn = beside(drawn, pane) if drawn else pane
+        return drawn
+
+    def _table(self, width: int, height: int) -> list[Line]:
+        rows, boxed = self.rows, is_boxed(width, self.size.height)
         inner = inner_width(width, boxed=boxed)
         self._layout = layout = TableLayout(_COLUMNS, inner)
         self._top = 2
@@ -144,6 +176,26 @@ class OperatorsPage(ProfileGroupsPage):
         self._order = column
         self.cursor.row = 0
         self.draw()
+
+
+def _part_lines(parts: Sequence[GroupPart], known: str, width: int, room: int) -> Iterator[Line]:
+    """Yield a line for each part, without what is known of all: the operator before its shapes."""
+    total = sum(part.total_ns for part in parts) or 1
+    cells = _BAR if width >= _LEAST_FOR_BAR else 0
+    name = width - cells - 27
+    shown = parts if len(parts) <= room else parts[: room - 1]
+    for part in shown:
+        share = part.total_ns / total
+        spans = (
+            (f" {fixed(short_name(part.name.removeprefix(known)), name)} ", Role.PLAIN),
+            *(bar(share, cells) if cells else ()),
+            (f"{100 * share:6.1f}%", Role.PLAIN),
+            (units.format_ns(part.total_ns).rjust(10), Role.VALUE),
+            (f"{part.count:>6}", Role.DIM),
+        )
+        yield fit(spans, width)
+    if len(shown) < len(parts):
+        yield fit(((f" and {len(parts) - len(shown)} more", Role.DIM),), width)
 
 
 def _line(layout: TableLayout, group: GroupTotal, *, selected: bool) -> Line:

@@ -183,6 +183,49 @@ def action_totals(trace: Trace) -> tuple[Int64s, Int64s]:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPart:
+    """Events of a group that share something else, too: what, how many, and the time in which engines work for them."""
+
+    name: str
+    count: int
+    total_ns: int
+
+
+class GroupParts:
+    """The parts of groups. The trace is read once.
+
+    Args:
+        trace: the events.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        counts, times = action_totals(trace)
+        happened = np.flatnonzero(counts)
+        self._actions = [trace.actions[number] for number in happened]
+        self._counts, self._times = counts[happened].tolist(), times[happened].tolist()
+        self._labels: dict[By, list[str]] = {}
+
+    def of(self, by: By, name: str, over: By) -> tuple[GroupPart, ...]:
+        """Return the parts of a group, those with most time first.
+
+        Args:
+            by: how events are grouped: by anything but rank, as `over`.
+            name: of the group.
+            over: what the events of a part share.
+        """
+        if by not in self._labels:
+            self._labels[by] = [label_of(action, by) for action in self._actions]
+        parts: dict[str, list[int]] = {}
+        for number, label in enumerate(self._labels[by]):
+            if label == name:
+                part = parts.setdefault(label_of(self._actions[number], over), [0, 0])
+                part[0] += self._counts[number]
+                part[1] += self._times[number]
+        found = (GroupPart(label, count, total) for label, (count, total) in parts.items())
+        return tuple(sorted(found, key=lambda part: -part.total_ns))
+
+
+@dataclass(frozen=True, slots=True)
 class _Events:
     """Events that happen `weight` times each, by columns."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,29 @@ async def test_operators_are_sorted_grouped_and_filtered(trace: Trace) -> None:
         assert "relu" in rows[2]
         await pilot.press("slash", *"zzz", "enter")
         assert "0 groups" in shown(pilot, "operators")[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "others"), [((120, 40), ["layer"]), ((200, 60), ["layer", "source"]), ((120, 20), None)]
+)
+async def test_the_selected_operator_is_taken_apart_where_there_is_room(
+    trace: Trace, size: tuple[int, int], others: list[str] | None
+) -> None:
+    async with ProfileApp(trace).run_test(size=size) as pilot:
+        await pilot.press(key_of("operators"))
+        rows = shown(pilot, "operators")
+        heads = [row for row in rows if "mm by shape" in row]
+        assert len(heads) == (others is not None)
+        if others is None:
+            return
+        assert re.findall(r"─ by (\w+)", heads[0]) == others
+        part = rows[rows.index(heads[0]) + 1]
+        assert part.split()[:2] == ["│", "float32[128,128]"]
+        assert "100.0%" in part
+        await pilot.press("down")
+        assert any("copy_ by shape" in row for row in shown(pilot, "operators"))
+        await pilot.press("slash", *"zzz", "enter")
+        assert len(shown(pilot, "operators")) == size[1] - 2
 
 
 async def test_enter_shows_the_slowest_event_of_an_operator_in_the_timeline(trace: Trace) -> None:

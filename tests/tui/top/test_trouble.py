@@ -96,7 +96,7 @@ def test_killed_again_and_again_it_goes_on(terminal: Open, machine: launch.Daemo
     pid = machine.pid
     for _ in range(3):
         os.kill(pid, signal.SIGKILL)
-        shown.read_until("machine not running, waiting for it")
+        shown.read_until("  machine not running, waiting for it")  # in the title, not among the events
         pid = launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge")).pid
         shown.read_until("trn1.32xlarge")  # moves to the right edge
     quit_whole(shown)

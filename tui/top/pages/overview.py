@@ -23,7 +23,7 @@ from neurontools.tui.top.pages.overview_panes import (
 from neurontools.tui.top.pages.rows import modelled_note
 from neurontools.tui.top.pages.trends import MemoryTrend, Trends
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Line, fit
+from neurontools.tui.widgets.lines import Line, Role, fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -185,6 +185,8 @@ class OverviewPage(ClassicPage):
                 fit(((" ", job_heads(inner)[1]), *spans), inner)
                 for spans in job_rows(model, self._trends, inner, room)
             ]
+            if len(rows) == 1:
+                rows.append(fit(((" no process uses a device", Role.DIM),), inner))
             note = str(len(model.shown.processes)) if model.shown.processes else "none"
             return framed("Processes", rows, (width, layout.processes), key="F3", note=note)
 

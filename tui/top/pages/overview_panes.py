@@ -158,6 +158,8 @@ def machine_minute(model: TopModel) -> Sequence[HistorySlot | None]:
 def event_rows(model: TopModel, width: int, room: int) -> Iterator[Line]:
     """Yield active alerts, then events, newest first."""
     alerts = model.monitor.alerts[: max(1, room // 2)]
+    if not alerts and not model.monitor.events:
+        yield dotted(((" no events since neuron-top started", Role.DIM),), width)
     for alert in alerts:
         yield dotted(((" ! now      ", Role.ALERT), (printable(alert.text), Role.ALERT)), width)
     for one in fold(reversed(model.monitor.events))[: max(0, room - len(alerts))]:
