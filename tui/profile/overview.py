@@ -206,8 +206,9 @@ class ProfileOverviewPage(ProfilePage):
                 (f"{ns / whole:>7.1%}", Role.PLAIN),
             )
             found.append(fit(spans, width))
-        average = f"  above: the average step, {units.format_ns(summary.mean_ns)}"
-        found.append(fit(((f" {step_bound(summary)}", Role.STRONG), (average, Role.DIM)), width))
+        average = units.format_ns(summary.mean_ns).rjust(10)
+        found.append(fit(((f"   {'average':<10}", Role.DIM), (average, Role.DIM)), width))
+        found.append(fit(((f" {step_bound(summary)}", Role.STRONG),), width))
         return found
 
     def _engines(self, width: int) -> list[Line]:
