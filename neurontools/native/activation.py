@@ -49,6 +49,8 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
         os.environ[FLAGS_VARIABLE] = f"{os.environ.get(FLAGS_VARIABLE, '')} --no_cache".lstrip()
     api.activate(open_accelerator or _open_accelerator, name=NEURON)
     api.engine().set_fusion(AdaptiveFusion())
+    if workers.local_world_size() > 1:
+        api.engine().local_rank = workers.local_rank()
     device_functions.install(torch.get_device_module(NEURON))
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()

@@ -78,6 +78,7 @@ class DeviceFunctions:
             return self.current.index
         if index > 0:  # the first one exists; looking for others opens the cores
             self._engine.check_device(index)
+            return self._engine.position_of(index)
         return index
 
     def is_idle(self, index: int) -> bool:

@@ -122,6 +122,12 @@ class DeviceEngine(TensorStores, Protocol):
 
     # Recordings
 
+    local_rank: int | None
+    """This worker's rank on its machine, if programs may name its first device by it."""
+
+    def position_of(self, index: int) -> int:
+        """Return the position of a device: 0 for `local_rank` where this process has no such core."""
+
     def check_device(self, index: int) -> None:
         """Check that a device exists; opens it.
 

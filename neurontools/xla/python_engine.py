@@ -50,6 +50,7 @@ class PythonEngine:
         self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()
         self._seed: int | None = None
+        self.local_rank: int | None = None
         self._eager = False
         self._fusion: Fusion = OneGraph()
         self._host = HostBudget(host_limit())
@@ -90,6 +91,8 @@ class PythonEngine:
             if found is not None:
                 return found
             count = self.accelerator.core_count()
+            if self.position_of(index) != index:
+                return self.recorder(0)
             if not 0 <= index < count:
                 raise DeviceError(
                     f"device {self._device_name}:{index} does not exist: this process has {count} NeuronCore(s)",
@@ -120,6 +123,10 @@ class PythonEngine:
         if isinstance(value, torch.Tensor) and value.device.type == self._device_name:
             return buffer_of(value).recorder
         return None
+
+    def position_of(self, index: int) -> int:
+        """Return the position of a device, see `DeviceEngine.position_of`."""
+        return 0 if index == self.local_rank and index >= self.accelerator.core_count() else index
 
     def check_device(self, index: int) -> None:
         """Check that a device exists; opens it.

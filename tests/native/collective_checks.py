@@ -36,6 +36,9 @@ def reductions():
         dist.all_reduce(value)
         found[str(dtype)] = value.tolist()
     value = full(rank + 1.0)
+    dist.all_reduce(value, dist._make_nccl_premul_sum(0.5))  # FSDP's, with a gradient divide factor
+    found["PREMUL_SUM"] = value[0].item()
+    value = full(rank + 1.0)
     dist.reduce(value, dst=2)
     return found | {"reduce": value[0].item() if rank == 2 else None}
 

@@ -67,6 +67,7 @@ def compile_random_numbers(mesh):
 expected = train(make("cpu"), "cpu")
 dist.init_process_group("neuron")
 rank, world = dist.get_rank(), dist.get_world_size()
+torch.neuron.set_device(rank)
 mesh = init_device_mesh("neuron", (world,))
 half = slice(rank, None, world)
 value = torch.tensor([1.0 + rank], device="neuron")
@@ -82,6 +83,10 @@ ways = {
 }
 seen = {
     "backend": dist.get_backend(),
+    "own device": [
+        str(torch.ones(1, device=f"neuron:{rank}").to(f"neuron:{rank}").device),
+        torch.neuron.current_device(),
+    ],
     "cores": os.environ["NEURON_RT_VISIBLE_CORES"],
     "sum": value.item(),
     "parts": [part.item() for part in parts],

@@ -63,6 +63,7 @@ def test_two_workers_train_like_one_and_name_a_lost_worker(run_workers):
         assert max(differences.values()) < 1e-6
         assert seen == {
             "backend": "neuron",
+            "own device": ["neuron:0", 0],
             "cores": str(rank),
             "sum": 3.0,
             "parts": [0.0, 1.0],
@@ -157,6 +158,7 @@ def test_reductions_are_those_of_torch(seen):
             "torch.int64": [4, 4],
             "torch.uint8": [4, 4],
             "torch.bool": [True, True],
+            "PREMUL_SUM": 5,
             "reduce": 10 if rank == 2 else None,
         }
 

@@ -86,6 +86,8 @@ def _reduce_type(operation: Any, size: int) -> tuple[str, float]:
     """Return the reduce type of a `ReduceOp`, and the scale of its result."""
     if operation == dist.ReduceOp.AVG:
         return "sum", 1 / size
+    if operation == dist.ReduceOp.PREMUL_SUM:  # FSDP's, with a gradient divide factor
+        return "sum", float(operation.factor)
     for name, known in REDUCTIONS.items():
         if operation == known:
             return name, 1.0
