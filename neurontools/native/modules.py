@@ -28,6 +28,19 @@ if TYPE_CHECKING:
 def install() -> None:
     """Let modules keep their parameters when they move to the device, or away from it."""
     nn.Module._apply = _keeping_parameters(nn.Module._apply)
+    torch.Tensor.data = _assigned_across_devices(torch.Tensor.data)
+
+
+def _assigned_across_devices(data: Any) -> property:
+    """Return `Tensor.data` that takes tensors of the device on others, and the reverse, as between GPU and CPU."""
+
+    def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        if (tensor.device.type == NEURON) == (value.device.type == NEURON):
+            data.__set__(tensor, value)
+        else:
+            torch._C._swap_tensor_impl(tensor, value.detach().requires_grad_(tensor.requires_grad))
+
+    return property(data.__get__, assign, doc=data.__doc__)
 
 
 def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:

@@ -227,9 +227,15 @@ def moving_modules():
     kept, moved = model.words.weight is before, before.is_neuron
     model.cpu()
     lazy = nn.LazyLinear(2).to(DEVICE)
+    assigned = nn.Parameter(torch.ones(2))
+    same = assigned
+    assigned.data = assigned.data.to(DEVICE)
+    places = [str(same.device), same.requires_grad, isinstance(same, nn.Parameter)]
+    same.data = same.data.cpu() * 2
     return {
         "lazy": [str(lazy.weight.device), list(lazy(torch.ones(1, 3, device=DEVICE)).shape)],
         "hooked": hooked,
+        "assigned": [*places, str(assigned.device), assigned.tolist()],
         "kept": kept,
         "moved": moved,
         "trained": not torch.equal(start, model.words.weight.detach()),

@@ -227,6 +227,7 @@ def test_a_module_that_moves_keeps_its_parameters(seen):
     assert seen["moving_modules"] == {
         "lazy": ["neuron:0", [1, 2]],
         "hooked": ["neuron"],
+        "assigned": ["neuron:0", True, True, "cpu", [2.0, 2.0]],
         "kept": True,
         "moved": True,
         "trained": True,
