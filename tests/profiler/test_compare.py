@@ -117,6 +117,20 @@ def test_profiles_with_nothing_in_common_are_not_compared(home: Path, maker: Mak
     assert {change.kind for change in found.groups[By.OPERATOR]} == {ChangeKind.NEW, ChangeKind.GONE}
 
 
+def test_models_without_a_common_layer_are_compared_with_a_note(home: Path, maker: Maker) -> None:
+    one, two = (
+        replace(trace, actions=tuple(replace(each, layer=f"Model.{layer}") for each in trace.actions))
+        for trace, layer in ((captured(home, maker, "a"), "blocks.0"), (captured(home, maker, "b"), "fc1"))
+    )
+    assert compare(one, two).verdict is StepVerdict.SAME
+    assert compare(one, two).notes == (
+        "the profiles have no layer in common; they may be of different models",
+    )
+    assert compare(one, one).notes == ()
+    unknown = replace(one, actions=tuple(replace(each, layer="") for each in one.actions))
+    assert compare(one, unknown).notes == ()
+
+
 def test_another_instance_or_an_empty_profile_is_not_compared(home: Path, maker: Maker) -> None:
     one = captured(home, maker, "a")
     other = replace(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.operators import By, group_totals
+from neurontools.profiler.analysis.operators import UNKNOWN, By, group_totals
 from neurontools.profiler.analysis.steps import column_of, find_steps, of_steady_steps
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ def compare(before: Trace, after: Trace) -> ProfileComparison:
     step = _step_change(one.step_ns, other.step_ns) if one.steps and other.steps else None
     decisive = device or step
     verdict = StepVerdict.INCONCLUSIVE if reasons or decisive is None else decisive.verdict
-    return ProfileComparison(verdict, tuple(reasons), tuple(_notes(before, after)), device, step, groups)
+    notes = (*_notes(before, after), *_layer_notes(groups[By.LAYER]))
+    return ProfileComparison(verdict, tuple(reasons), notes, device, step, groups)
 
 
 def _step_change(before: Int64s, after: Int64s) -> TimeChange:
@@ -252,6 +253,14 @@ def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list
     elif everything and common < _COMMON * everything:
         found.append(f"other model: operators of both have {common / everything:.0%} of the time")
     return found
+
+
+def _layer_notes(layers: Sequence[GroupChange]) -> list[str]:
+    """Say that the models may differ: most models have matrix products, adds and an optimizer in common."""
+    kinds = [change.kind for change in layers if change.name != UNKNOWN]
+    if {ChangeKind.NEW, ChangeKind.GONE} == set(kinds):
+        return ["the profiles have no layer in common; they may be of different models"]
+    return []
 
 
 def _instances(trace: Trace) -> str:
