@@ -403,11 +403,23 @@ def test_operators_are_the_same_only_if_they_are_one_object() -> None:
 def test_each_member_gets_its_part_of_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_group, "_prepare", lambda _: None)
     monkeypatch.setattr(process_group, "_finished", lambda tensors: tensors)
-    monkeypatch.setattr(process_group.collectives, "all_to_all", lambda stacked, *_: stacked + 1)
+    sizes: list[tuple[list[int], list[int]]] = []
+
+    def exchange(
+        joined: torch.Tensor, flat: torch.Tensor, received: list[int], sent: list[int], _: Any
+    ) -> None:
+        sizes.append((received, sent))
+        joined.copy_(flat + 1)
+
+    monkeypatch.setattr(process_group.collectives, "all_to_all_uneven_", exchange)
     member: Any = SimpleNamespace(_mesh=None)
-    outputs = [torch.zeros(2) for _ in range(3)]
-    process_group.ProcessGroupXla.alltoall(member, outputs, [torch.full((2,), float(n)) for n in range(3)])
-    assert [output.tolist() for output in outputs] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    outputs = [torch.zeros(1, 2), torch.zeros(2), torch.zeros(2, 1)]
+    tensors = [torch.full((2,), float(n)) for n in range(3)]
+    process_group.ProcessGroupXla.alltoall(member, outputs, tensors)
+    assert [output.tolist() for output in outputs] == [[[1.0, 1.0]], [2.0, 2.0], [[3.0], [3.0]]]
+    assert sizes == [([2, 2, 2], [2, 2, 2])]
+    with pytest.raises(NotImplementedError, match="the backend xla exchanges parts of equal size only"):
+        process_group.ProcessGroupXla.alltoall(member, [torch.zeros(1), torch.zeros(3)], tensors[:2])
 
 
 class Recorded:
