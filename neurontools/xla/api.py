@@ -63,6 +63,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         from neurontools.xla.debugging import torch_profiler
         from neurontools.xla.device_module import make_module
         from neurontools.xla.distributed import collectives
+        from neurontools.xla.memory import keep_freed_memory
         from neurontools.xla.python_engine import PythonEngine
         from neurontools.xla.registry import Registry
 
@@ -78,6 +79,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         storages.install()
         torch_profiler.install(runtime)
         made.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
+        keep_freed_memory()
         _engine = made
         atexit.register(shutdown)
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,6 +134,33 @@ def test_killing_the_process_frees_everything(holder: int, python: Python) -> No
     with Client.connect() as client:
         after = next(seen for seen in client.watch(0.05) if not seen.processes)
     assert all(device.memory_used_bytes == 0 for device in after.devices)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "returns_memory"), [({}, False), ({"MALLOC_TRIM_THRESHOLD_": "131072"}, True)]
+)
+def test_freed_memory_stays_with_the_process_unless_the_user_chooses_otherwise(
+    chosen: dict[str, str], returns_memory: bool
+) -> None:
+    program = """
+import resource
+import torch
+from neurontools.xla import api
+api.activate()
+
+def page_faults_of_a_step():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(512, 1024) for _ in range(16)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(*(page_faults_of_a_step() for _ in range(5)))
+"""
+    environ = {**os.environ, **chosen}  # glibc reads it when a process starts, so not a copy of one
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True, env=environ
+    )
+    pages = 16 * 512 * 1024 * 4 // 4096
+    assert (int(result.stdout.split()[-1]) > pages // 2) is returns_memory, result
 
 
 def test_visible_cores_and_their_memory_limit_a_process(python: Python) -> None:
