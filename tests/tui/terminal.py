@@ -68,6 +68,7 @@ class Terminal:
         while time.monotonic() < end:
             self._read_some(0.05)
             if os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG) is not None:
+                self.drain()  # what it wrote right before
                 return True
         return False
 
