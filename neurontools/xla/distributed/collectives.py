@@ -350,20 +350,17 @@ def _all_to_all_uneven(
     input_sizes: list[int],
     replica_groups: str,
 ) -> None:
-    own, messages = communicator.current().rank, communicator.current().messages
-    ranks = _group(replica_groups).ranks
+    own, ranks = communicator.current().rank, _group(replica_groups).ranks
     tag = _UNEVEN_TAG_OF_HOST if replica_groups.startswith(communicator.OF_HOST) else _UNEVEN_TAG
     sent = dict(zip(ranks, tensor.split(input_sizes), strict=True))
     for rank, part in sent.items():
         if rank != own:
-            messages.send(_bytes(part), rank, tag)
+            _send(part, rank, tag)
     for rank, part in zip(ranks, output.split(output_sizes), strict=True):
         if rank == own:
             part.copy_(sent[own])
         else:
-            received = torch.empty_like(_bytes(part))
-            messages.receive(received, rank, tag)
-            part.copy_(received.view(part.dtype).view(part.shape))
+            _receive(part, rank, tag)
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
