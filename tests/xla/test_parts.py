@@ -435,10 +435,6 @@ class Recorded:
         self.calls.append(("groups", groups))
         return self
 
-    def group(self, ranks: tuple[int, ...]) -> Recorded:
-        self.calls.append(("group", ranks))
-        return self
-
     def all_reduce(self, flat: list[torch.Tensor], reduce_type: str, scale: float) -> None:
         self.calls.append((reduce_type, scale, *(part.dtype for part in flat)))
         for part in flat:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.analysis.operators import OperatorTotal, top_operators
-from neurontools.profiler.capture.format import Track
+from neurontools.profiler.capture.format import SAMPLED_TRACKS
 from neurontools.profiler.trace.selection import between
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def row_uses(rows: Iterable[TraceRow], from_ns: int, to_ns: int) -> tuple[RowUse
     edges = np.array([from_ns, max(to_ns, from_ns + 1)], dtype=np.int64)
     found = []
     for row in rows:
-        if row.track in {Track.CPU, Track.RAM}:
+        if row.track in SAMPLED_TRACKS:
             continue
         first, last = row.events.first_from(edges).tolist()
         found.append(RowUse(row, last - first, int(row.events.busy_between(edges)[0])))

@@ -125,7 +125,9 @@ _LABELS = (
     "Host CPU",
     "Host memory",
 )
-NAMED_TRACKS = frozenset({Track.HOST, Track.MEMORY, Track.CPU, Track.RAM})
+SAMPLED_TRACKS = frozenset({Track.CPU, Track.RAM})
+"""Rows of samples of the computer, see host_load.py."""
+NAMED_TRACKS = SAMPLED_TRACKS | {Track.HOST, Track.MEMORY}
 """Rows whose records carry their names; they do not belong to executions."""
 _MEASURED = NAMED_TRACKS | {Track.RUNTIME, Track.HARDWARE, Track.DEVICE}
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from neurontools.profiler.capture.format import CLOCKS, NO_CORE, Track
+from neurontools.profiler.capture.format import CLOCKS, NO_CORE, SAMPLED_TRACKS, Track
 from neurontools.profiler.exchange.counters import counter_tracks, values
 from neurontools.profiler.trace.intervals import LaneChooser, lanes
 
@@ -54,7 +54,7 @@ def layout(trace: Trace) -> tuple[tuple[Group, ...], tuple[Line, ...]]:
     lines: list[Line] = []
     for row in trace.rows:
         group = groups.setdefault(_group_key(row), Group(len(groups) + 1, _group_name(row)))
-        if row.track in {Track.MEMORY, Track.CPU, Track.RAM}:
+        if row.track is Track.MEMORY or row.track in SAMPLED_TRACKS:
             continue
         for lane in range(_lane_count(row)):
             name = row.name if lane == 0 else f"{row.name} {lane + 1}"

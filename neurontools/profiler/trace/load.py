@@ -12,6 +12,7 @@ from neurontools.profiler.capture.format import (
     NO_CORE,
     NRT_EXECUTE,
     NRT_LOAD,
+    SAMPLED_TRACKS,
     SYSTEM_EVENTS,
     TRACK_OF_LABEL,
     Track,
@@ -169,7 +170,7 @@ class _ProcessRows:
     def rows(self) -> list[TraceRow]:
         """Return the rows: the host's, then those of each core."""
         records = self._capture.records
-        of_process = (Track.HOST, Track.CPU, Track.RAM)
+        of_process = (Track.HOST, *sorted(SAMPLED_TRACKS))
         found = [
             row for track in of_process for row in self._named(records[records["track"] == track], track)
         ]
