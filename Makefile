@@ -18,6 +18,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+# Runs a module of the checkout with the installed package: the checkout comes last on the path, unlike with -m.
+MODULE := $(BIN)/python -P -c 'import runpy, sys; sys.path.append("."); del sys.argv[0]; \
+	runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
 SOURCES := $(shell find neurontools commands tui fixtures -type f -not -path '*/__pycache__/*' 2>/dev/null)
 
 TESTS ?= tests
@@ -64,12 +67,12 @@ docs: $(VENV)/dependencies-docs
 	@echo "open site/index.html"
 
 screenshots: $(VENV)/installed-dev
-	$(BIN)/python -m tests.tui.pictures .screenshots
-	$(BIN)/python -m tests.tui.pictures docs/images --docs
-	$(BIN)/python -m docs.schedule_picture
-	$(BIN)/python -m docs.screenshot_cache docs/images
-	$(BIN)/python -m docs.screenshot_profile docs/images
-	$(BIN)/python -m docs.screenshot_live docs/images
+	$(MODULE) tests.tui.pictures .screenshots
+	$(MODULE) tests.tui.pictures docs/images --docs
+	$(MODULE) docs.schedule_picture
+	$(MODULE) docs.screenshot_cache docs/images
+	$(MODULE) docs.screenshot_profile docs/images
+	$(MODULE) docs.screenshot_live docs/images
 
 dist: $(VENV)/installed-dev
 	rm -rf build dist

@@ -347,7 +347,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--only", default="", help="pictures with this text in their name")
     parser.add_argument("--docs", action="store_true", help="only the pictures of the documentation")
     parsed = parser.parse_args(arguments)
-    directory: Path = parsed.directory
+    directory: Path = parsed.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     os.environ["TZ"] = "UTC"
     time.tzset()
