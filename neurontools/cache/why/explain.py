@@ -133,7 +133,9 @@ def explain_place(
     target = neighbourhood.facts(place)
     if target is None:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
-    nearest = neighbourhood.nearest(target, progress=progress)
+    # A later entry cannot have been reused, but shows what differs if no earlier one is near.
+    stored_unix_s = neighbourhood.stored_unix_s(place)
+    nearest = neighbourhood.nearest(target, stored_unix_s, progress) or neighbourhood.nearest(target)
     if nearest is None:
         others = len(neighbourhood.places) - 1
         return Explanation(target, others=others, unread=neighbourhood.unread_count())

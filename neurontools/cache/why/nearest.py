@@ -96,6 +96,10 @@ class Neighbourhood:
         """Return the number of candidates whose graph cannot be read."""
         return sum(not sketch.names for sketch in self._sketches.values())
 
+    def stored_unix_s(self, place: EntryRef) -> float:
+        """Return when the graph of an entry was stored."""
+        return self._graph_stat(place.path)[1]
+
     def nearest(
         self,
         target: EntryFacts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from neurontools.cache.graph_reader import UnreadableGraphError, read_graph
 from neurontools.cache.walk import walk
 from neurontools.cache.why.diff import diff_graphs
 from neurontools.cache.why.diff_text import diff_lines
-from neurontools.cache.why.explain import explain_pair
+from neurontools.cache.why.explain import explain_entry, explain_pair
 from neurontools.cache.why.report import ReportStyle, format_explanation, read_source_line
 from neurontools.commands.cache import main
 from tests.cache import hlo_modules
@@ -132,3 +133,14 @@ def test_only_lines_of_scripts_are_read(home: Path) -> None:
     assert read_source_line("nonsense") == "nonsense"
     (home / "fifo.py").symlink_to("/dev/zero")
     assert read_source_line(f"{home}/fifo.py:1") == f"{home}/fifo.py:1"
+
+
+def test_an_entry_is_compared_with_an_earlier_one_although_a_later_one_is_more_like_it(tree: Tree) -> None:
+    earlier = tree.entry(graph="1", files={layouts.GRAPH: mlp(rows=64).to_bytes()})
+    target = tree.entry(graph="2", files={layouts.GRAPH: OURS})
+    later = tree.entry(graph="3", files={layouts.GRAPH: OURS})
+    for age, entry in enumerate((later, target, earlier)):
+        os.utime(entry / layouts.GRAPH, (1e9 - age, 1e9 - age))
+    comparison = explain_entry(str(tree.root), str(target)).comparison
+    assert comparison is not None
+    assert comparison.old.entry.path == str(earlier)
