@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,17 +18,21 @@ from hypothesis import strategies as st
 
 from neurontools.commands.profile import main
 from neurontools.profiler.analysis import tree as modules
-from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange import chrome_parts, chrome_text
 from neurontools.profiler.exchange.chrome_columns import read_part
 from neurontools.profiler.exchange.chrome_events import join_parts, read_chrome
+from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.foreign import open_trace
+from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.trace.nesting import nest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from conftest import Maker
 
     from neurontools.profiler.exchange.chrome_events import ForeignEvents
     from neurontools.profiler.trace.trace import Trace
@@ -258,6 +263,39 @@ def test_very_many_tracks_share_a_row(home: Path) -> None:
     assert len(trace.rows) == 4097
     assert trace.event_count == 5000
     assert "5000 tracks: the 904 smallest share one row" in trace.problems
+
+
+def test_texts_that_many_tracks_share_are_stored_once(home: Path) -> None:
+    path = home / "t.json"
+    path.write_text(json.dumps([{**KINETO[3], "tid": number} for number in range(100)]))
+    kinds = read_part(str(path)).notes.kinds
+    assert len(kinds) == 100
+    assert len({(id(category), id(name)) for _, category, name, _, _ in kinds}) == 1
+
+
+def test_names_have_the_class_of_the_row_that_shows_them(home: Path) -> None:
+    kernels = [{**KINETO[5], "name": f"kernel {number}", "tid": number} for number in range(4097)]
+    trace = written(home / "t.json", kernels)
+    found = {trace.actions[row.events.block(0, 1).action[0]].track: row.track for row in trace.rows}
+    assert found == {Track.DEVICE: Track.DEVICE, Track.HOST: Track.HOST}
+
+
+def test_our_own_export_has_the_totals_of_its_profile(home: Path, maker: Maker) -> None:
+    maker.finished(home / "prof", ncs=(0, 1))
+    source = open_trace(str(home / "prof"))
+    export(source, TraceFormat.CHROME, str(home / "t.json"))
+    trace = open_trace(str(home / "t.json"))
+    assert trace.rows_of(Track.MODEL)
+    expected: Counter[str] = Counter()
+    for each in top_operators(source):
+        expected[each.name] += each.total_ns
+    assert {each.name: each.total_ns for each in top_operators(trace)} == expected
+    assert "mlp" not in {each.name for each in group_totals(trace, By.OPERATOR)}
+
+
+def test_a_row_called_model_of_another_program_has_operators(home: Path) -> None:
+    trace = written(home / "t.json", [*KINETO, {**KINETO[2], "args": {"name": "Model"}}])
+    assert [each.name for each in top_operators(trace)] == ["gemm"]
 
 
 def test_a_summary_says_who_measured(home: Path) -> None:

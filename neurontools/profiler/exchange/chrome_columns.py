@@ -100,6 +100,7 @@ class _Columns:
 
     def __init__(self) -> None:
         self._kinds: dict[Kind, int] = {}
+        self._texts: dict[str | None, str | None] = {}  # each text once, however many kinds have it
         self._are_complete = bytearray()
         self._batch: list[int] = []
         self._times: list[float] = []
@@ -125,6 +126,8 @@ class _Columns:
             for event in events:
                 kind = event.ph, event.cat, event.name, event.pid, event.tid
                 if kind not in kinds:
+                    phase, category, name = (self._texts.setdefault(text, text) for text in kind[:3])
+                    kind = phase or "", category, name, event.pid, event.tid
                     kinds[kind] = len(kinds)
                     self._notes.kinds.append(kind)
                     self._are_complete.append(is_shown(kind))
@@ -185,14 +188,14 @@ class _Columns:
         """Return everything."""
         if self._batch or not self._parts:
             self._flush()
+        self._kinds.clear()  # as large as everything else where most events have a track of their own
         parts, self._parts = self._parts, []
         start, duration, kind = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         notes = self._notes
         rows: dict[tuple[Id, Id], int] = {}
         row_of: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
-        for number, kind_of_event in enumerate(notes.kinds):
-            if is_shown(kind_of_event):
-                row_of[number] = rows.setdefault(kind_of_event[3:], len(rows))
+        for number in np.flatnonzero(np.frombuffer(self._are_complete, dtype=np.bool_)).tolist():
+            row_of[number] = rows.setdefault(notes.kinds[number][3:], len(rows))
         order, bounds = group_rows(row_of[kind], len(rows))
         counts = np.diff(bounds).tolist()
         notes.rows = [(*row, count) for row, count in zip(rows, counts, strict=True)]

@@ -21,12 +21,14 @@ from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbe
 if TYPE_CHECKING:
     from neurontools.profiler.exchange.chrome_columns import Id
     from neurontools.profiler.exchange.chrome_events import ForeignEvents
-    from neurontools.profiler.trace.intervals import Codes, Mask
+    from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
 
 _MOST_ROWS = 4096
 _SNIFFED = 64
 _DEVICE_CATEGORIES = re.compile(r"kernel|gpu_\w+|privateuse1_\w+|modelled|Memcpy|Memset", re.IGNORECASE)
 _DEVICE_NAMES = re.compile(r"(/device:(?!CPU)|GPU|TPU|XPU|stream\b)", re.IGNORECASE)
+_MODEL_ROW = re.compile(rf"{Track.MODEL.label}( \d+)?")
+_OURS = "neurontools"
 _UNIX_NS = 1 << 59  # times from 1988 on, on an axis that begins in 1970
 _BOOT = "foreign"
 
@@ -125,16 +127,19 @@ class _Builder:
 
     def _actions(self) -> tuple[TraceAction, ...]:
         events = self._events
-        on_device = np.array([place.track is Track.DEVICE for place in self._places], dtype=bool)
-        device: Mask = np.zeros(len(events.names), dtype=np.bool_)
-        device[events.name[np.repeat(on_device, np.diff(events.bounds))]] = True
+        of_track: Codes = np.full(len(events.tracks), Track.HOST, dtype=np.uint32)
+        of_track[self._kept] = [place.track for place in self._places]
+        of_name: Codes = np.full(len(events.names), Track.HOST, dtype=np.uint32)
+        for track in (Track.MODEL, Track.DEVICE):
+            if np.any(of_track == track):
+                of_name[events.name[np.repeat(of_track == track, np.diff(events.bounds))]] = track
         return tuple(
-            TraceAction(name, category, Track.DEVICE if device[number] else Track.HOST)
-            for number, (name, category) in enumerate(self._events.names)
+            TraceAction(name, category, Track(track))
+            for (name, category), track in zip(events.names, of_name.tolist(), strict=True)
         )
 
     def _rows(self, origin: int) -> list[TraceRow]:
-        chosen, places = self._merge_rows(self._places)
+        chosen, places = self._merge_rows()
         pids = {place.process: None for place in places}
         numbers = {process: number for number, process in enumerate(pids)}
         rows = []
@@ -171,6 +176,16 @@ class _Builder:
         return FlatEvents(EventBlock(start, duration, action, nothing, nothing, nothing, zeros))
 
     @cached_property
+    def _kept(self) -> Int64s:
+        """The tracks with rows of their own: all, or the largest where there are very many."""
+        order: Int64s = np.argsort(-np.diff(self._events.bounds), kind="stable")
+        return np.sort(order[:_MOST_ROWS])
+
+    @cached_property
+    def _is_ours(self) -> bool:
+        return _writer(self._events) == _OURS
+
+    @cached_property
     def _places(self) -> list[_Place]:
         events = self._events
         of_device = np.array([bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names])
@@ -178,8 +193,8 @@ class _Builder:
         np.cumsum(of_device[events.name], out=before[1:])
         device_events = before[events.bounds[1:]] > before[events.bounds[:-1]]
         return [
-            self._place(process, thread, has_device_events=bool(device_events[number]))
-            for number, (process, thread) in enumerate(events.tracks)
+            self._place(*events.tracks[number], has_device_events=bool(device_events[number]))
+            for number in self._kept.tolist()
         ]
 
     def _place(self, process: Id, thread: Id | tuple[str, str], *, has_device_events: bool) -> _Place:
@@ -193,21 +208,25 @@ class _Builder:
         else:
             title = events.threads.get((process, thread)) or f"thread {thread}"
         on_device = has_device_events or bool(_DEVICE_NAMES.match(name) or _DEVICE_NAMES.match(label))
-        return _Place(process, Track.DEVICE if on_device else Track.HOST, title, group)
+        track = Track.DEVICE if on_device else Track.HOST
+        if on_device and self._is_ours and _MODEL_ROW.fullmatch(title):
+            track = Track.MODEL  # whole executions, which hold the operators of the other rows
+        return _Place(process, track, title, group)
 
-    def _merge_rows(self, places: list[_Place]) -> tuple[list[slice | Mask], list[_Place]]:
+    def _merge_rows(self) -> tuple[list[slice | Mask], list[_Place]]:
         """Return the events of each row, and the rows: small tracks share one where there are very many."""
-        if len(places) <= _MOST_ROWS:
-            return [self._of_track(number) for number in range(len(places))], places
-        order = np.argsort(-np.diff(self._events.bounds), kind="stable")
-        kept: list[int] = np.sort(order[:_MOST_ROWS]).tolist()
-        is_small: Mask = np.ones(len(places), dtype=np.bool_)
-        is_small[kept] = False
-        left = len(places) - _MOST_ROWS
-        self._problems.append(f"{plural(len(places), 'track')}: the {left} smallest share one row")
-        shared = _Place(places[kept[0]].process, Track.HOST, f"{left} other tracks", "other tracks")
+        places = self._places
+        kept = list(map(self._of_track, self._kept.tolist()))
+        count = len(self._events.tracks)
+        left = count - len(places)
+        if not left:
+            return [*kept], places
+        is_small: Mask = np.ones(count, dtype=np.bool_)
+        is_small[self._kept] = False
+        self._problems.append(f"{plural(count, 'track')}: the {left} smallest share one row")
+        shared = _Place(places[0].process, Track.HOST, f"{left} other tracks", "other tracks")
         others: Mask = np.repeat(is_small, np.diff(self._events.bounds))
-        return [*map(self._of_track, kept), others], [*(places[number] for number in kept), shared]
+        return [*kept, others], [*places, shared]
 
 
 def _pid(process: Id) -> int:
@@ -244,7 +263,7 @@ def _program(events: ForeignEvents) -> str:
 def _writer(events: ForeignEvents) -> str:
     for header in events.headers:
         if header.otherData.get("is_simulation"):
-            return "neurontools"
+            return _OURS
         if bytes(header.deviceProperties) or header.baseTimeNanoseconds:
             return "torch.profiler"
         if bytes(header.viztracer_metadata):
