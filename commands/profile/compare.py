@@ -200,7 +200,8 @@ def _results(arguments: argparse.Namespace) -> tuple[LimitResult, ...]:
     from neurontools.profiler.analysis.check import check, parse_limit, tolerance_limits
 
     limits = [parse_limit(text) for text in arguments.fail_if]
+    trace = load_trace(arguments)
     if arguments.tolerance or not limits:
-        limits += tolerance_limits(arguments.tolerance or "5%")
+        limits += tolerance_limits(arguments.tolerance or "5%", trace)
     baseline = open_profile(arguments.baseline) if arguments.baseline else None
-    return check(load_trace(arguments), limits, baseline)
+    return check(trace, limits, baseline)

@@ -113,7 +113,12 @@ def _add(
 def _steps(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.steps import find_steps
 
-    found = find_steps(load_trace(arguments))
+    trace = load_trace(arguments)
+    found = find_steps(trace)
+    if not found and trace.measured_by:
+        raise NeuronToolsError(
+            "the trace has no steps", "call torch.profiler's step() in each step, then it marks them"
+        )
     if not found:
         raise NeuronToolsError(
             "the profile has no executions, so no steps", "capture a run that uses the device"
@@ -132,15 +137,29 @@ def _steps(arguments: argparse.Namespace) -> int:
         }
         for each in listed
     ]
-    print_numbers(arguments, "\n\n".join(map(_steps_text, found)), rows, document)
+    print_numbers(
+        arguments, "\n\n".join(_steps_text(steps, trace.measured_by) for steps in found), rows, document
+    )
     return 0
 
 
-def _steps_text(steps: ProcessSteps) -> str:
+def _steps_text(steps: ProcessSteps, measured_by: str) -> str:
     found = steps.summary()
     who = f"pid {steps.pid}" if steps.rank is None else f"rank {steps.rank} (pid {steps.pid})"
-    head = ("step", "time", "compile", "load", "transfer", "execute", "idle", "device")
-    names = ("duration_ns", "compile_ns", "load_ns", "transfer_ns", "execute_ns", "idle_ns", "device_ns")
+    names: tuple[str, ...] = (
+        "duration_ns",
+        "compile_ns",
+        "load_ns",
+        "transfer_ns",
+        "execute_ns",
+        "idle_ns",
+        "device_ns",
+    )
+    times = "Times are measured on this computer; the column device is modelled."
+    if measured_by:
+        names = ("duration_ns", "execute_ns", "idle_ns")
+        times = f"Times are measured by {measured_by}; execute is what its rows of devices show."
+    head = ("step", "time", *(name.removesuffix("_ns") for name in names[1:]))
     rows = [
         (
             f"{step.number}{' first' if step.is_first else ''}",
@@ -151,10 +170,10 @@ def _steps_text(steps: ProcessSteps) -> str:
     average = ("average", format_ns(found.mean_ns), *(format_ns(getattr(found, name)) for name in names[1:]))
     lines = [
         f"{plural(len(steps), 'step')} of {who}: {steps.how}",
-        table(head, [*rows, average], "<" + ">" * 7, width=WIDTH),
+        table(head, [*rows, average], "<" + ">" * len(names), width=WIDTH),
         f"shortest {format_ns(found.min_ns)}, median {format_ns(found.median_ns)}, longest {format_ns(found.max_ns)}"
         + (f" ({found.first_count} first left out)" if found.first_count else ""),
-        "Times are measured on this computer; the column device is modelled.",
+        times,
     ]
     if len(rows) < len(steps):
         lines.insert(2, f"({len(steps) - len(rows)} more: --json or --csv list all)")

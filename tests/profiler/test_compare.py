@@ -181,7 +181,7 @@ def test_relative_limits_refer_to_the_baseline(home: Path, maker: Maker) -> None
     assert outcomes(slow, "step_time>+5%", baseline=before) == [LimitOutcome.FAILED]
     few = captured(home, maker, "few", wall_ns=400_000, steps=3)
     assert outcomes(few, "step_time>+5%", baseline=before) == [LimitOutcome.INCONCLUSIVE]
-    results = check(after, tolerance_limits("5%"), before)
+    results = check(after, tolerance_limits("5%", after), before)
     assert [result.outcome for result in results] == [LimitOutcome.FAILED, LimitOutcome.PASSED]
     assert overall(results) is LimitOutcome.FAILED
 

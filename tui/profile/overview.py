@@ -85,9 +85,9 @@ class ProfileOverviewPage(ProfilePage):
         """Return the panes, two beside each other where there is room."""
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
+        if self._trace.measured_by:
+            return self._of_other_program(width, height, boxed=boxed)
         if self._steps is None:
-            if self._trace.measured_by:
-                return self._of_other_program(width, height, boxed=boxed)
             return self.no_data("The profile has no executions, so there is no step.")
         columns = (width // 2, width - width // 2) if width >= _BESIDE else (width, width)
         where = self._where(inner_width(columns[0], boxed=boxed))

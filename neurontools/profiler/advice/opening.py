@@ -32,6 +32,11 @@ def open_subject(trace: Trace) -> ProfiledRun:
     Raises:
         ProfileError: the profile has no execution, or no readable copy of a NEFF.
     """
+    if trace.measured_by:
+        raise ProfileError(
+            f"advice needs the graphs that ran, and a trace of {trace.measured_by} has none",
+            "neuron-profile steps and top show where its time goes",
+        )
     processes = find_steps(trace)
     if not processes:
         raise ProfileError(

@@ -104,8 +104,8 @@ def parse_limit(text: str) -> Limit:
     return Limit(text, metric, comparison, bound, is_relative)
 
 
-def tolerance_limits(text: str) -> tuple[Limit, ...]:
-    """Return the limits of `--tolerance 5%`: modelled and measured time of a step.
+def tolerance_limits(text: str, trace: Trace) -> tuple[Limit, ...]:
+    """Return the limits of `--tolerance 5%` for a profile: measured time of a step, and modelled time if it is ours.
 
     Raises:
         UsageError: it is not a percentage.
@@ -113,7 +113,8 @@ def tolerance_limits(text: str) -> tuple[Limit, ...]:
     number = text.strip().removesuffix("%").strip()
     if not _NUMBER.fullmatch(number):
         raise UsageError(f"--tolerance {text} is not a percentage", "write for example 5%")
-    return tuple(parse_limit(f"{name}>+{number}%") for name in (STEP_DEVICE_TIME, STEP_TIME))
+    names = (STEP_TIME,) if trace.measured_by else (STEP_DEVICE_TIME, STEP_TIME)
+    return tuple(parse_limit(f"{name}>+{number}%") for name in names)
 
 
 def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) -> tuple[LimitResult, ...]:

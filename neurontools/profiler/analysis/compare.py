@@ -232,7 +232,7 @@ def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list
     """Return why two profiles cannot be compared."""
     for side, name in ((one, "first"), (other, "second")):
         if not side.steps:
-            return [f"the {name} profile has no executions"]
+            return [f"the {name} profile has no {'steps' if side.trace.measured_by else 'executions'}"]
     found = []
     for what, old, new in (
         ("instance type", _instances(one.trace), _instances(other.trace)),

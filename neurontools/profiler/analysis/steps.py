@@ -1,7 +1,7 @@
 """Steps of a run: when they begin and end, where their time goes, which are typical.
 
 A step ends where the program ends it (`mark_step`, `optimizer_step`). Without records of that one step is the sequence of
-executions that repeats. Times of steps are measured (wall clock); the modelled time of the device is a column of its own
+executions that repeats. Traces of other programs have the steps that torch.profiler annotates. Times of steps are measured (wall clock); the modelled time of the device is a column of its own
 and never mixed with them.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.base.text import plural
+from neurontools.profiler.analysis.annotated_steps import annotated_steps, serves
 from neurontools.profiler.analysis.host import (
     covered_in_turn,
     host_events,
@@ -176,8 +177,9 @@ class ProcessSteps:
 
 
 def find_steps(trace: Trace) -> tuple[ProcessSteps, ...]:
-    """Return the steps of every process that executed something, in order of the processes."""
-    found = (_of_process(trace, process) for process in range(len(trace.processes)))
+    """Return the steps of every process that executed something or marked them, in order of the processes."""
+    of_process = _of_annotations if trace.measured_by else _of_process
+    found = (of_process(trace, process) for process in range(len(trace.processes)))
     return tuple(steps for steps in found if steps is not None)
 
 
@@ -208,14 +210,12 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
             f"no step {first}{'' if first == last else f' to {last}'}: the profile has {plural(known, 'step')}",
             "neuron-profile steps lists them",
         )
-    spans = {
-        each.process: (int(each.start_ns[0]), int(each.start_ns[-1] + each.duration_ns[-1]))
-        for each in chosen
-        if len(each)
-    }
+    spans = {each.process: _span(each) for each in chosen if len(each)}
     edges = {process: (np.array([begin]), np.array([end])) for process, (begin, end) in spans.items()}
     wanted = _OfTimes(trace, edges)
     kept = trace.of_executions(wanted)
+    if trace.measured_by:
+        return _between(trace, spans)
     rows = []
     for row in kept.rows:
         span = spans.get(row.process)
@@ -228,12 +228,32 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
 
 
 def of_steady_steps(trace: Trace, steps: Sequence[ProcessSteps]) -> Trace:
-    """Return the executions of a trace that are in typical steps; what the host did stays."""
+    """Return the executions of a trace that are in typical steps; what the host did stays.
+
+    Of a trace of another program, which knows no executions, return what lies between its first and its last step.
+    """
+    if trace.measured_by:
+        return _between(trace, {each.process: _span(each) for each in steps})
     spans = {
         each.process: (each.start_ns[each.steady], (each.start_ns + each.duration_ns)[each.steady])
         for each in steps
     }
     return trace.of_executions(_OfTimes(trace, spans))
+
+
+def _span(steps: ProcessSteps) -> tuple[int, int]:
+    return int(steps.start_ns[0]), int(steps.start_ns[-1] + steps.duration_ns[-1])
+
+
+def _between(trace: Trace, spans: Mapping[int, tuple[int, int]]) -> Trace:
+    """Return the events of another program's trace that touch the stretches of the processes that they serve."""
+    rows = []
+    for row in trace.rows:
+        own = [span for process, span in spans.items() if serves(trace, row, process)]
+        if own:
+            events = row.events.between(min(first for first, _ in own), max(last for _, last in own))
+            rows.append(replace(row, events=events))
+    return trace.with_rows(rows, trace.runs)
 
 
 class _OfTimes(ExecutionFilter):
@@ -317,6 +337,31 @@ def _of_process(trace: Trace, process: int) -> ProcessSteps | None:
         executions=np.bincount(place, minlength=size).astype(np.int64),
         device_ns=device_ns,
         **_parts(trace, process, edges, runs),
+    )
+
+
+def _of_annotations(trace: Trace, process: int) -> ProcessSteps | None:
+    found = annotated_steps(trace, process)
+    if found is None:
+        return None
+    nothing: Int64s = np.zeros(len(found.start_ns), dtype=np.int64)
+    meta = trace.processes[process]
+    return ProcessSteps(
+        process=process,
+        pid=meta.pid,
+        rank=meta.rank,
+        how=f"steps that {trace.measured_by} marked",
+        first_number=found.first_number,
+        start_ns=found.start_ns,
+        duration_ns=found.duration_ns,
+        is_first=np.zeros(len(nothing), dtype=bool),
+        executions=nothing,
+        device_ns=nothing,
+        compile_ns=nothing,
+        load_ns=nothing,
+        transfer_ns=nothing,
+        execute_ns=found.device_busy_ns,
+        idle_ns=found.duration_ns - found.device_busy_ns,
     )
 
 

@@ -258,7 +258,7 @@ class Trace:
         """Return the trace with the chosen executions only; what the host did stays."""
         rows = [
             row
-            if row.track in NAMED_TRACKS or row.track is Track.DEVICE
+            if row.track in NAMED_TRACKS or self.measured_by
             else replace(row, events=row.events.of_executions(wanted))
             for row in self.rows
         ]

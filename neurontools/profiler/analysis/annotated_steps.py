@@ -1,0 +1,84 @@
+"""The steps that torch.profiler writes into a trace: `ProfilerStep#N`, from one `step()` of the profiler to the next."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from neurontools.profiler.capture.format import Track
+from neurontools.profiler.trace.intervals import BusyIndex
+
+if TYPE_CHECKING:
+    from neurontools.profiler.trace.intervals import Int64s
+    from neurontools.profiler.trace.trace import Trace, TraceRow
+
+_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+_DEVICE_ANNOTATION = "gpu_user_annotation"
+
+
+class AnnotatedSteps(NamedTuple):
+    """The steps of a process in order; times are measured nanoseconds.
+
+    Args:
+        first_number: number of the first one, as the profiler counts.
+        start_ns: since the first event of the trace.
+        duration_ns: of each.
+        device_busy_ns: how long the device worked within each.
+    """
+
+    first_number: int
+    start_ns: Int64s
+    duration_ns: Int64s
+    device_busy_ns: Int64s
+
+
+def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
+    """Return the steps that a process of another program's trace marks, None if it marks none."""
+    found: dict[int, tuple[int, int]] = {}
+    numbers = _numbers(trace)
+    if not (numbers >= 0).any():
+        return None
+    for row in trace.rows_of(Track.HOST):
+        if row.process == process:
+            events = row.events.at(row.events.of_actions(numbers >= 0))
+            times = zip(events.start.tolist(), events.duration.tolist(), strict=True)
+            found |= dict(zip(numbers[events.action].tolist(), times, strict=True))
+    if not found:
+        return None
+    ordered = np.array([found[number] for number in sorted(found)], dtype=np.int64)
+    # Edges must not go back, whatever the trace says.
+    edges = np.maximum.accumulate(np.stack((ordered[:, 0], ordered.sum(axis=1)), axis=1).reshape(-1))
+    return AnnotatedSteps(
+        first_number=min(found),
+        start_ns=edges[::2],
+        duration_ns=edges[1::2] - edges[::2],
+        device_busy_ns=_device_busy(trace, process).between(edges)[::2],
+    )
+
+
+def _numbers(trace: Trace) -> Int64s:
+    """Return by action which step it is, -1 for what is none."""
+    matches = (_STEP.fullmatch(action.name) for action in trace.actions)
+    return np.array([int(match[1]) if match else -1 for match in matches], dtype=np.int64)
+
+
+def _device_busy(trace: Trace, process: int) -> BusyIndex:
+    # Annotations of a GPU last from the first kernel of a range to the last, whether it works or not.
+    works = np.array([action.opcode != _DEVICE_ANNOTATION for action in trace.actions], dtype=bool)
+    blocks = [
+        row.events.at(row.events.of_actions(works))
+        for row in trace.rows_of(Track.DEVICE)
+        if serves(trace, row, process)
+    ]
+    nothing: Int64s = np.zeros(0, dtype=np.int64)
+    return BusyIndex(
+        np.concatenate([nothing, *(block.start for block in blocks)]),
+        np.concatenate([nothing, *(block.duration for block in blocks)]),
+    )
+
+
+def serves(trace: Trace, row: TraceRow, process: int) -> bool:
+    """Return whether a row belongs to a process, or to a device that a trace shows as a process without a host."""
+    return row.process == process or all(host.process != row.process for host in trace.rows_of(Track.HOST))
