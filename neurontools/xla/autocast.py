@@ -86,16 +86,18 @@ def autocast_kernels() -> dict[str, Callable[..., Any]]:
         (conventions.lowered, lambda call: _cast(call, torch.get_autocast_dtype(device_name()))),
         (conventions.float32, lambda call: _cast(call, torch.float32)),
         (conventions.widest, _cast_to_widest),
+        (conventions.in_float32, _result_in_float32),
     ]
-    kernels = {name: _kernel(name, cast) for names, cast in casts for name in names}
-    kernels |= {name: _kernel(name, _result_in_float32) for name in conventions.in_float32}
-    kernels |= {name: _refusing(name) for name in conventions.refused}
-    return {name: kernel for name, kernel in kernels.items() if find_overload(f"aten::{name}")}
+    kernels = {
+        name: _kernel(overload, cast)
+        for names, cast in casts
+        for name in names
+        if (overload := find_overload(f"aten::{name}")) is not None
+    }
+    return kernels | {name: _refusing(name) for name in conventions.refused}
 
 
-def _kernel(name: str, cast: Cast) -> Callable[..., Any]:
-    overload = find_overload(f"aten::{name}")
-
+def _kernel(overload: Any, cast: Cast) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEY):
             cast_args, cast_kwargs = cast((args, kwargs))
