@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import fake_tensor
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import _functions as parallel_functions
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
@@ -51,10 +55,14 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     api.engine().set_fusion(AdaptiveFusion())
     if workers.local_world_size() > 1:
         api.engine().local_rank = workers.local_rank()
+        # DistributedDataParallel's list of streams has one for each core, and a local rank may be beyond its end.
+        parallel_functions._streams = defaultdict(lambda: None)  # noqa: SLF001  private API
     device_functions.install(torch.get_device_module(NEURON))
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()
     register_optimizer_step_post_hook(_end_step)
+    start_workers = _with_own_core(distributed_c10d.init_process_group)
+    distributed_c10d.init_process_group = torch.distributed.init_process_group = start_workers
     DeviceMesh.__init__ = _with_random_shards(DeviceMesh.__init__)
     saving.install()
     modules.install()
@@ -62,6 +70,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)
+    fake_tensor.run_fallback_kernel = _unless_on_device(fake_tensor.run_fallback_kernel)
     torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)  # noqa: SLF001  private API
     _choose_execution_mode()
 
@@ -105,6 +114,21 @@ def _of_host_copies(write: Callable[..., str]) -> Callable[..., str]:
     return write_copy
 
 
+def _unless_on_device(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that refuses what torch cannot run with fake tensors, so that compiled code runs it eagerly.
+
+    Torch would run it with real tensors, which it cannot make on the device.
+    """
+
+    @functools.wraps(run)
+    def run_or_refuse(mode: Any, operator: Any, values: Any, *args: Any) -> Any:
+        if any(mode.is_our_fake(value) and value.fake_device.type == NEURON for value in values):
+            raise fake_tensor.UnsupportedOperatorException(operator)
+        return run(mode, operator, values, *args)
+
+    return run_or_refuse
+
+
 def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
     """Return torch.compile with the backend `neuron` as its default, instead of inductor, which lacks the device.
 
@@ -130,6 +154,19 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return compile_for_device
+
+
+def _with_own_core(start: Callable[..., None]) -> Callable[..., None]:
+    """Return an init_process_group that takes the local rank as `device_id`, which torch refuses on a worker's one core."""
+
+    @functools.wraps(start)
+    def start_on_own_core(*args: Any, **kwargs: Any) -> None:
+        device = kwargs.get("device_id")
+        if isinstance(device, torch.device) and device.type == NEURON and device.index is not None:
+            kwargs["device_id"] = torch.device(NEURON, api.engine().position_of(device.index))
+        start(*args, **kwargs)
+
+    return start_on_own_core
 
 
 def _with_random_shards(create: Callable[..., None]) -> Callable[..., None]:

@@ -41,7 +41,7 @@ def install() -> None:
     torch.Tensor._reduce_ex_internal = _with_device_tensors(torch.Tensor._reduce_ex_internal)
     torch.save = _remembering_copies(torch.save)
     torch.jit.load = _by_way_of_the_host(torch.jit.load)
-    for kind in (torch.jit.ScriptModule, torch.jit.RecursiveScriptModule):
+    for kind in (torch.jit.ScriptModule, torch.jit.RecursiveScriptModule, torch.jit.ScriptFunction):
         for name in ("save", "save_to_buffer"):
             setattr(kind, name, _with_copy_on_host(getattr(kind, name)))
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, _location, lambda *_: None)
@@ -61,7 +61,7 @@ def _remembering_copies(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_copy_on_host(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that saves a copy of a TorchScript module on the CPU: torch reads storages of the device itself."""
+    """Return a function that saves TorchScript code with its tensors on the CPU: torch reads storages of the device itself."""
 
     @functools.wraps(save)
     def save_copy(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -70,6 +70,8 @@ def _with_copy_on_host(save: Callable[..., Any]) -> Callable[..., Any]:
                 "TorchScript code with constant tensors on the device cannot be saved",
                 "trace or script it on the CPU",
             )
+        if isinstance(module, torch.jit.ScriptFunction):  # has no tensors but constants
+            return save(module, *args, **kwargs)
         tensors = (*module.parameters(), *module.buffers())
         on_device = any(tensor.device.type == NEURON for tensor in tensors)
         return save(copy.deepcopy(module).cpu() if on_device else module, *args, **kwargs)
@@ -90,6 +92,12 @@ def _by_way_of_the_host(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _constants(module: Any) -> Iterator[torch.Tensor]:
+    if isinstance(module, torch.jit.ScriptFunction):
+        graph = module.inlined_graph  # nodes live no longer than this reference
+        for node in graph.findAllNodes("prim::Constant"):
+            if node.hasAttribute("value") and node.kindOf("value") == "t":
+                yield node.t("value")
+        return
     for part in module.modules():
         if hasattr(part, "code_with_constants"):
             constants = part.code_with_constants[1]

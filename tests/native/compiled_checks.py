@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import traceback
+from functools import partial
 
 import torch
 import torch._dynamo
@@ -316,6 +317,10 @@ def failures():
         "large": message(lambda: torch.compile(too_large)(x)),
         "broken": message(lambda: torch.compile(broken, fullgraph=True)(x)).splitlines()[0],
         "triton": message(lambda: torch._dynamo.lookup_backend(DEVICE)(kernel, [])),
+        "sparse": [
+            message(partial(function, torch.eye(2, device=DEVICE)))
+            for function in (torch.Tensor.to_sparse, torch.compile(lambda x: x.to_sparse()))
+        ],
         "after": torch.compile(broken)(x).tolist(),
     }
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from neurontools.xla import api
 from neurontools.xla.api import counter_value
 
 DEVICE = "neuron"
@@ -158,6 +159,16 @@ def saving():
     }
 
 
+def saved_function(x):
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(lambda x: x + 1, x.to(DEVICE)), file)
+    values = []
+    for place in ("cpu", DEVICE):
+        file.seek(0)
+        values.append(torch.jit.load(file, map_location=place)(x.to(place)).tolist())
+    return values
+
+
 @check
 def torchscript():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(2, 3))
@@ -186,6 +197,10 @@ def torchscript():
         "kept": next(traced.parameters()).is_neuron,
         "tied": len({weight._cdata for weight in moved.parameters()}),
         "constant": message(lambda: torch.jit.save(torch.jit.trace(Shifted(), x.to(DEVICE)), io.BytesIO())),
+        "function": message(
+            lambda: torch.jit.save(torch.jit.trace(lambda x: x + constant, x.to(DEVICE)), io.BytesIO())
+        ),
+        "plain function": saved_function(x),
     }
 
 
@@ -325,6 +340,25 @@ def types_that_the_compiler_lacks():
         "dropout": torch.ops.aten.native_dropout_backward(
             torch.ones(2, dtype=torch.int64, device=DEVICE), torch.tensor([True, False], device=DEVICE), 2.0
         ).tolist(),
+    }
+
+
+@check
+def memory_of_the_device():
+    accelerator = api.engine().accelerator
+    before, total = torch.neuron.mem_get_info(3)
+    accelerator.allocate(3, total // 2)
+    after, _ = torch.neuron.mem_get_info(3)
+    refused = message(lambda: accelerator.allocate(3, after + 1))
+    accelerator.free(3, total // 2)
+    return {
+        "totals": [
+            total,
+            torch.neuron.get_device_properties(3).total_memory,
+            torch.accelerator.get_memory_info(3)[1],
+        ],
+        "taken": before - after,
+        "refused": refused,
     }
 
 

@@ -65,7 +65,7 @@ def compile_random_numbers(mesh):
 
 
 expected = train(make("cpu"), "cpu")
-dist.init_process_group("neuron")
+dist.init_process_group("neuron", device_id=torch.device("neuron", int(os.environ["LOCAL_RANK"])))
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.neuron.set_device(rank)
 mesh = init_device_mesh("neuron", (world,))
@@ -76,6 +76,9 @@ parts = [torch.zeros(1, device="neuron") for _ in range(2)]
 dist.all_gather(parts, torch.tensor([float(rank)], device="neuron"))
 ways = {
     "data parallel": lambda: train(DistributedDataParallel(make("neuron")), "neuron", half),
+    "data parallel by local rank": lambda: train(
+        DistributedDataParallel(make("neuron"), device_ids=[rank], output_device=rank), "neuron", half
+    ),
     "compiled": lambda: train(torch.compile(DistributedDataParallel(make("neuron"))), "neuron", half),
     "fully sharded": lambda: train(sharded(mesh), "neuron", half),
     "tensor parallel": lambda: train(split(mesh), "neuron"),

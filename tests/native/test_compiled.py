@@ -108,6 +108,10 @@ def test_failures_name_the_line_first(seen):
     assert found["large"].endswith('message="Allocation Failure"')
     assert found["broken"] == "Unsupported: Call to `torch._dynamo.graph_break()`"
     assert found["triton"] == "DeviceError: Triton kernels do not run on the device neuron"
+    assert found["sparse"][0].startswith(
+        "DeviceError: aten._to_sparse.default returns a tensor of layout torch.sparse_coo"
+    )
+    assert found["sparse"][1] == found["sparse"][0]
     assert found["after"] == [2]
 
 

@@ -202,6 +202,13 @@ def test_files_hold_storages_as_those_of_any_device(seen):
     }
 
 
+def test_a_core_may_take_all_memory_of_its_device_and_reports_that(seen):
+    memory = seen["memory_of_the_device"]
+    assert memory["totals"] == [96 << 30] * 3
+    assert memory["taken"] == 48 << 30  # more than a quarter: the four cores share the memory
+    assert memory["refused"] == 'NrtError: nrt_tensor_allocate status=4 message="Allocation Failure"'
+
+
 def test_torchscript_modules_move_and_are_saved(seen):
     assert seen["torchscript"] == {
         "devices": {"None": "cpu", "cpu": "cpu", "neuron:1": "neuron:1"},
@@ -209,6 +216,8 @@ def test_torchscript_modules_move_and_are_saved(seen):
         "kept": True,
         "tied": 5,
         "constant": "DeviceError: TorchScript code with constant tensors on the device cannot be saved",
+        "function": "DeviceError: TorchScript code with constant tensors on the device cannot be saved",
+        "plain function": [[[1, 2], [3, 4]]] * 2,
     }
 
 

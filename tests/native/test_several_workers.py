@@ -55,6 +55,7 @@ def test_two_workers_train_like_one_and_name_a_lost_worker(run_workers):
         differences = seen.pop("differences")
         assert list(differences) == [
             "data parallel",
+            "data parallel by local rank",
             "compiled",
             "fully sharded",
             "tensor parallel",
