@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.analysis.bounds import DeviceBound
     from neurontools.profiler.analysis.operators import OperatorTotal
     from neurontools.profiler.analysis.ranges import RowUse
-    from neurontools.profiler.analysis.steps import ProcessSteps
+    from neurontools.profiler.analysis.steps import ProcessSteps, StepSummary
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
@@ -126,7 +126,7 @@ class ProfileOverviewPage(ProfilePage):
         return found
 
     def _of_other_program(self, width: int, height: int, *, boxed: bool) -> list[Line]:
-        """Return what there is to say of a trace without executions: how busy its rows are, its operators."""
+        """Return what there is to say of a trace without executions: how busy its rows are, its steps and operators."""
         edges = chrome_lines(boxed=boxed)
         inner = inner_width(width, boxed=boxed)
         cells = max(inner // 3, 4)
@@ -149,6 +149,11 @@ class ProfileOverviewPage(ProfilePage):
         found = framed("Rows: events, busy", rows, (width, len(rows) + edges), boxed=boxed, note=note)
         for warning in self._warnings:
             found += [fit(((f" {piece}", Role.ALERT),), width) for piece in wrapped(warning, width - 2)]
+        room = height - len(found)
+        if self._steps is not None and room > edges:
+            high = min(max(room // 2, edges + 1), edges + 1 + _MOST_CHART)
+            steps = [_headline(self._steps.summary(), inner), *self._chart(inner, high - edges - 1)]
+            found += framed("Steps", steps, (width, high), boxed=boxed, note=self._steps.how)
         room = height - len(found)
         if room > edges:
             body = self._operators(inner, room - edges)
@@ -184,18 +189,7 @@ class ProfileOverviewPage(ProfilePage):
         whole = max(sum(ns for _, ns in parts), 1)
         shown = [(name, ns) for name, ns in sorted(parts, key=lambda part: -part[1]) if ns]
         found = [
-            fit(
-                (
-                    (f" {units.format_ns(summary.median_ns)} ", Role.STRONG),
-                    ("median of ", Role.DIM),
-                    (plural(summary.count, "steady step"), Role.PLAIN),
-                    (
-                        f", {units.format_ns(summary.min_ns)} to {units.format_ns(summary.max_ns)}",
-                        Role.DIM,
-                    ),
-                ),
-                width,
-            ),
+            _headline(summary, width),
             fit(((" ", Role.PLAIN), *stacked_bar([ns / whole for _, ns in shown], width - 2)), width),
         ]
         for number, (name, ns) in enumerate(shown):
@@ -250,12 +244,23 @@ class ProfileOverviewPage(ProfilePage):
         top = max(int(durations[steady].max()), 1)
         chosen = np.linspace(0, len(durations) - 1, min(len(durations), 2 * width)).astype(np.int64)
         values = [min(value / top, 1.0) for value in durations[chosen].tolist()]
-        label = (
-            f" 0 to {units.format_ns(top)}, {plural(len(durations), 'step')}; first executions may be longer"
-        )
+        label = f" 0 to {units.format_ns(top)}, {plural(len(durations), 'step')}"
+        if not self._trace.measured_by:
+            label += "; first executions may be longer"
         chart = wide_chart(values, width - 2, max(height - 1, 1))
         lines = [fit(((" ", Role.PLAIN), *line), width) for line in chart]
         return [*lines, fit(((label, Role.DIM),), width)]
+
+
+def _headline(summary: StepSummary, width: int) -> Line:
+    """Return how long steady steps took."""
+    spans = (
+        (f" {units.format_ns(summary.median_ns)} ", Role.STRONG),
+        ("median of ", Role.DIM),
+        (plural(summary.count, "steady step"), Role.PLAIN),
+        (f", {units.format_ns(summary.min_ns)} to {units.format_ns(summary.max_ns)}", Role.DIM),
+    )
+    return fit(spans, width)
 
 
 def _advice_of(trace: Trace) -> list[_Advice]:

@@ -71,6 +71,24 @@ async def test_the_overview_of_another_programs_trace_shows_rows_and_operators(h
     ]
 
 
+@pytest.mark.parametrize("size", [(200, 60), (80, 24)])
+async def test_the_overview_shows_steps_that_another_program_marked(
+    home: Path, size: tuple[int, int]
+) -> None:
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 7, "tid": 9, "ts": 10 * step, "dur": 8 + step % 2}
+        for step in range(9)
+        for name in (f"ProfilerStep#{step}", "aten::mm")
+    ]
+    (home / "t.json").write_text(json.dumps(events))
+    rows = await lines_of(open_trace(str(home / "t.json")), "overview", size=size)
+    text = "\n".join(rows)
+    assert "8.000 us median of 9 steady steps, 8.000 us to 9.000 us" in text
+    assert "steps that torch.profiler marked" in text
+    assert "0 to 9.000 us, 9 steps" in text
+    assert "first executions" not in text
+
+
 async def test_operators_are_sorted_grouped_and_filtered(trace: Trace) -> None:
     async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
         await pilot.press(key_of("operators"))
