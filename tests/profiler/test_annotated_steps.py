@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.commands.profile import main
 from neurontools.profiler.analysis.check import LimitOutcome, check, tolerance_limits
 from neurontools.profiler.analysis.compare import StepVerdict, compare
+from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.steps import find_steps, of_steps
 from neurontools.profiler.exchange.foreign import open_trace
 
@@ -95,3 +96,24 @@ def test_the_table_of_steps_has_only_what_a_foreign_trace_knows(
     assert lines[1].split() == ["step", "time", "execute", "idle"]
     assert lines[2].split() == ["3", "1.000", "ms", "400.0", "us", "600.0", "us"]
     assert lines[-1].startswith("Times are measured by torch.profiler")
+
+
+def test_steps_are_one_operator(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{step}",
+            "pid": 7,
+            "tid": 1,
+            "ts": 10 * step,
+            "dur": 5,
+        }
+        for step in range(COUNT)
+    ]
+    path.write_text(json.dumps(events))
+    (found,) = top_operators(open_trace(str(path)))
+    assert (found.name, found.count, found.total_ns) == ("ProfilerStep*", COUNT, COUNT * 5000)
+    for by in (By.OPERATOR, By.SHAPE):
+        assert [group.name for group in group_totals(open_trace(str(path)), by)] == ["ProfilerStep*"]

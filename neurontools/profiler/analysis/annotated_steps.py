@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+STEP_NAME = "ProfilerStep"
+
+_STEP = re.compile(rf"{STEP_NAME}#(\d{{1,9}})")
 _DEVICE_ANNOTATION = "gpu_user_annotation"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.profiler.analysis.annotated_steps import STEP_NAME
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
 from neurontools.profiler.trace.nesting import nest
 
@@ -130,7 +131,7 @@ def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal
     groups: dict[tuple[str, str, str], list[int]] = {}
     for number in np.flatnonzero(count):
         found = trace.actions[number]
-        group = groups.setdefault((found.name, found.opcode, found.track.label), [0, 0, 0, 0])
+        group = groups.setdefault((_operator(found), found.opcode, found.track.label), [0, 0, 0, 0])
         calls = int(count[number])
         group[0] += calls
         group[1] += int(total[number])
@@ -239,9 +240,9 @@ def label_of(action: TraceAction, by: By) -> str:
     """Return the group of an event; that of a rank is its row's."""
     match by:
         case By.OPERATOR:
-            return action.name
+            return _operator(action)
         case By.SHAPE:
-            return f"{action.name} {action.shape}".rstrip()
+            return f"{_operator(action)} {action.shape}".rstrip()
         case By.LAYER:
             return action.layer or UNKNOWN
         case By.SOURCE:
@@ -252,6 +253,11 @@ def label_of(action: TraceAction, by: By) -> str:
             return action.opcode or UNKNOWN
         case By.RANK:
             return ""
+
+
+def _operator(action: TraceAction) -> str:
+    # Torch's own tables add its steps up under this name, too.
+    return f"{STEP_NAME}*" if action.name.startswith(f"{STEP_NAME}#") else action.name
 
 
 def _rank(row: TraceRow, names: dict[str, int]) -> int:
