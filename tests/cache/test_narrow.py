@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from neurontools.base.text import shorten, table, wrap_field
 from neurontools.cache.layouts import display_path
 from tests.cache.trees import lay_out
+from tests.tui.terminal import read_to_end
 
 VERBS = (
     "ls",
@@ -36,16 +37,11 @@ def on_terminal(width: int, *arguments: str) -> list[str]:
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     command = [str(Path(sys.executable).parent / "neuron-cache"), *arguments]
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    pieces = []
     with subprocess.Popen(command, stdin=follower, stdout=follower, env=environment):
         os.close(follower)
-        try:
-            while piece := os.read(leader, 65536):
-                pieces.append(piece)
-        except OSError:  # the last writer is gone
-            pass
+        shown = read_to_end(leader)
     os.close(leader)
-    return b"".join(pieces).decode().split("\r\n")
+    return shown.decode().split("\r\n")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -13,6 +13,7 @@ import pytest
 
 from neurontools import env, paths
 from neurontools.machine import start
+from tests.tui.terminal import read_to_end
 
 BIN = Path(sys.executable).parent
 READERS = {
@@ -149,7 +150,7 @@ def test_other_tools_name_it_on_a_terminal_only(config, command):
         terminal, end = pty.openpty()
         loud = subprocess.run(program, stdout=subprocess.PIPE, stderr=end, text=True, check=True)
         os.close(end)
-        shown = os.read(terminal, 4096).decode()
+        shown = read_to_end(terminal).decode()
         os.close(terminal)
     assert loud.stdout.splitlines()[0] == quiet.stdout.splitlines()[0]
     assert shown.replace("\r", "") == f"warning: {path}:1: machin: unknown setting; did you mean 'machine'?\n"
@@ -162,7 +163,7 @@ def test_show_says_it_once_on_a_terminal(config):
         [str(BIN / "neurontools"), "config", "show"], stdout=subprocess.DEVNULL, stderr=end, check=False
     )
     os.close(end)
-    shown = os.read(terminal, 4096).decode()
+    shown = read_to_end(terminal).decode()
     os.close(terminal)
     assert shown.count("unknown setting") == 1
 

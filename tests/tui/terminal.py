@@ -12,11 +12,34 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 LEAVE_SCREEN = b"\x1b[?1049l"
 _PATIENCE_S = 30.0
 SIZE_AND_COLOUR = {"NO_COLOR", "COLUMNS", "LINES"}
+
+
+def read_to_end(master: int) -> bytes:
+    """Read what was written to a pseudo-terminal until its last writer closes it."""
+    pieces = []
+    with suppress(OSError):  # the end reads as an error
+        while piece := os.read(master, 1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def read_through(master: int, data: bytes) -> bytes:
+    """Read until so much came; a pseudo-terminal hands over what was written in pieces, some of them later.
+
+    Raises:
+        AssertionError: it never came.
+    """
+    seen = b""
+    while data not in seen:
+        assert select.select([master], [], [], _PATIENCE_S)[0], f"{data!r} never came, only {seen!r}"
+        seen += os.read(master, 1 << 16)
+    return seen
 
 
 class Terminal:

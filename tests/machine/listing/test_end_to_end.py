@@ -22,6 +22,7 @@ from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.listing.text import render
+from tests.tui.terminal import read_to_end
 
 NEURON_LS = str(Path(sys.executable).parent / "neuron-ls")
 HOLDER = """
@@ -169,12 +170,7 @@ def on_terminal():
     run = subprocess.run([NEURON_LS], stdout=subprocess.DEVNULL, stderr=side, check=True)
     assert run.returncode == 0
     os.close(side)
-    said = b""
-    try:
-        while part := os.read(main, 4096):
-            said += part
-    except OSError:
-        pass  # a terminal without another end reads as an error
+    said = read_to_end(main)
     os.close(main)
     return said.decode()
 

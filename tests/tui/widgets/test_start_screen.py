@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import signal
 import sys
 import termios
@@ -14,11 +13,12 @@ import pytest
 
 from neurontools.tui.widgets.background import QUESTION
 from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, LEAVE_SCREEN, StartScreen
-from tests.tui.terminal import Terminal
+from tests.tui.terminal import Terminal, read_through
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SHOW_CURSOR = b"\x1b[?25h"
 WAITING = """
 import signal
 from neurontools.tui.widgets.start_screen import StartScreen
@@ -56,7 +56,7 @@ def test_what_is_typed_early_is_not_echoed_and_stays(master: int) -> None:
         assert screen.open()
         os.write(master, b"\x03q\r")
         screen.draw("first frame")
-        drawn = os.read(master, 4096)
+        drawn = read_through(master, b"first frame")
         assert drawn.startswith(ENTER_SCREEN.encode())
         assert drawn.endswith(b"first frame")
         assert screen.hand_over() is not None
@@ -89,7 +89,7 @@ def test_the_answer_about_the_background_is_read_and_kept_for_textual(
     with StartScreen() as screen:
         assert screen.open()
         screen.ask_background()
-        assert os.read(master, 64) == QUESTION.encode()
+        assert read_through(master, QUESTION.encode()) == QUESTION.encode()
         os.write(master, typed)
         screen.wait_for_background(10)
         assert screen.is_dark is dark
@@ -104,9 +104,7 @@ def test_nobody_waits_for_a_terminal_that_does_not_answer_or_accepts_nothing(mas
         assert screen.is_dark is None
         screen.draw("x" * (1 << 20))
         assert screen.is_drawn
-    shown = b""
-    while LEAVE_SCREEN.encode() not in shown:
-        shown += os.read(master, 1 << 16)
+    shown = read_through(master, LEAVE_SCREEN.encode())
     assert shown.startswith(ENTER_SCREEN.encode())
     assert CANCEL.encode() in shown
 
@@ -115,12 +113,13 @@ def test_a_stop_leaves_the_screen_and_comes_back_to_the_frame(
     master: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = termios.tcgetattr(master)
-    seen: list[bytes] = []
+    drawn = False
+    written: list[bytes] = []
 
     def stop(_pid: int, number: int) -> None:
         assert number == signal.SIGSTOP
         assert termios.tcgetattr(master) == before
-        seen.append(os.read(master, 4096) if select.select([master], [], [], 0)[0] else b"")
+        written.append(read_through(master, SHOW_CURSOR) if drawn else b"")
 
     monkeypatch.setattr(os, "kill", stop)
     with StartScreen() as screen:
@@ -128,14 +127,15 @@ def test_a_stop_leaves_the_screen_and_comes_back_to_the_frame(
         signal.raise_signal(signal.SIGTSTP)  # nothing is drawn yet
         assert termios.tcgetattr(master) != before
         screen.draw("first frame")
+        drawn = True
         signal.raise_signal(signal.SIGTSTP)
         assert screen.is_drawn
         assert termios.tcgetattr(master) != before
-        seen.append(os.read(master, 4096))
-    assert seen[0] == b""
-    assert seen[1].partition(b"first frame")[2].startswith(b"\x1b[?7h" + LEAVE_SCREEN.encode())
-    assert seen[2].startswith(ENTER_SCREEN.encode())
-    assert seen[2].endswith(b"first frame")
+        written.append(read_through(master, b"first frame"))
+    assert len(written) == 3
+    assert written[1].startswith(ENTER_SCREEN.encode())  # so the first stop wrote nothing
+    assert written[1].partition(b"first frame")[2] == b"\x1b[?7h" + LEAVE_SCREEN.encode() + SHOW_CURSOR
+    assert written[2].startswith(ENTER_SCREEN.encode())
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
