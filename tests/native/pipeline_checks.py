@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
 _LAYERS = 8
+_POLL_S = 0.02
 _LATE_S = 0.5  # longer than a worker waits before it looks after the others
 
 
@@ -79,6 +80,19 @@ def pipelines():
     }
 
 
+def ask(device, after, before):
+    """Return whether two tensors have come: before they are sent, and when the second one has; and what came."""
+    parts = [torch.empty(1, dtype=torch.int16, device=device) for _ in range(2)]
+    requests = [dist.irecv(part, before) for part in parts]
+    early = [request.is_completed() for request in requests]
+    dist.barrier()
+    for value in (100, 200):
+        sent = dist.isend(torch.tensor([dist.get_rank() + value], dtype=torch.int16, device=device), after)
+    while not requests[1].is_completed():
+        time.sleep(_POLL_S)
+    return [*early, sent.is_completed(), requests[0].is_completed(), torch.cat(parts).tolist()]
+
+
 def messages():
     """Return what arrives around a ring: late, of all types, in the order of the tags and of the requests."""
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -103,9 +117,6 @@ def messages():
     ]
     for request in (first, third, second):
         request.wait()
-    on_host, of_host = torch.tensor([rank], dtype=torch.int16), torch.empty(1, dtype=torch.int16)
-    sent = dist.isend(on_host, after)
-    request = dist.irecv(of_host, before)
     objects = [None, None]
     if rank % 2:
         dist.recv_object_list(objects, before)
@@ -115,7 +126,7 @@ def messages():
         "ring": ring,
         "late": late,
         "tags": [part.tolist() for part in parts],
-        "host": [request.is_completed(), sent.is_completed(), of_host.tolist()],
+        "asked": {device: ask(device, after, before) for device in ("cpu", "neuron")},
         "objects": objects,
     }
 

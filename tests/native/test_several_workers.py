@@ -46,9 +46,15 @@ def test_two_workers_train_like_one_and_name_a_lost_worker(run_workers):
     workers = run_workers(2, "native_worker.py")
     name = f"rank 1 (pid {workers[1].pop('pid')} on {os.uname().nodename})"
     del workers[0]["pid"]
-    message = 'nrt_execute status={} message="recv from rank 1 of ranks 0,1: {}"'
+    message = 'nrt_execute status={} message="{} of ranks 0,1: {}"'
+    receive, no_answer, ended = "recv from rank 1", f"no answer in 1 s from {name}", f"{name} has ended"
     assert [seen.pop("lost") for seen in workers] == [
-        [message.format(5, f"no answer in 1 s from {name}"), message.format(1200, f"{name} has ended")],
+        [
+            message.format(5, "all_reduce", no_answer),
+            message.format(5, receive, no_answer),
+            message.format(1200, receive, ended),
+            message.format(1200, receive, ended),
+        ],
         [],
     ]
     for rank, seen in enumerate(workers):
@@ -116,7 +122,10 @@ def test_messages_arrive_by_sender_and_tag_however_late(seen):
             "ring": [before] * 2,
             "late": [before + 10] * 2,
             "tags": [[before + value] * 2 for value in (200, 300, 100)],
-            "host": [True, True, [before]],
+            "asked": {
+                device: [False, False, True, True, [before + 100, before + 200]]
+                for device in ("cpu", "neuron")
+            },
             "objects": ["text", {"rank": before}] if rank % 2 else [None, None],
         }
 

@@ -9,6 +9,7 @@ from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from neurontools.xla.distributed.worker_roster import Ranks, WorkerProcess, WorkerRoster
 
@@ -24,10 +25,14 @@ class CollectiveWait:
         roster: the workers, as this worker knows them.
         ranks: the ranks of the group.
         what: the name of the collective.
+        timeout: how long to wait; None for the timeout of the run.
     """
 
-    def __init__(self, roster: WorkerRoster, ranks: Ranks, what: str) -> None:
+    def __init__(
+        self, roster: WorkerRoster, ranks: Ranks, what: str, timeout: timedelta | None = None
+    ) -> None:
         self._roster = roster
+        self._timeout = timeout or roster.timeout
         self._ranks = ranks
         self._what = what
         self._start_s = time.monotonic()
@@ -59,14 +64,14 @@ class CollectiveWait:
 
     def check_time(self, takes_part: Callable[[int], bool]) -> None:
         """Check that time is left."""
-        limit_s = self._roster.timeout.total_seconds()
+        limit_s = self._timeout.total_seconds()
         if self.elapsed_s() > limit_s:
             absent = [rank for position, rank in enumerate(self._ranks) if not takes_part(position)]
             names = ", ".join(self._name(rank) for rank in self._others(absent) or self._others(self._ranks))
             raise NrtError(
                 "nrt_execute",
                 NrtStatus.NRT_TIMEOUT,
-                "see where it is with `py-spy dump --pid PID`, or raise the timeout of init_process_group",
+                "see where it is with `py-spy dump --pid PID`, or raise the timeout of its process group",
                 detail=f"{self}: no answer in {limit_s:g} s from {names}",
             )
 

@@ -104,6 +104,11 @@ class Communicator(WorkerRoster):
                 found = self._groups[ranks, mark] = WorkerGroup(self, ranks, mark)
             return found
 
+    def set_timeout(self, ranks: Ranks, timeout: timedelta) -> None:
+        """Set how long the collectives of these ranks wait; process groups of the same ranks share it."""
+        for mark in ("", OF_HOST):
+            self.group(ranks, mark).timeout = timeout
+
     def group_in(self, groups: str) -> WorkerGroup:
         """Return the replica group that contains this worker.
 

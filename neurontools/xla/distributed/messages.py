@@ -13,8 +13,9 @@ import socket
 import struct
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,23 @@ _POLL_S = 0.005
 _SLOWEST_POLL_S = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class MessageRequest:
+    """A tensor that a worker wants to receive.
+
+    Args:
+        source: rank of the sender.
+        tag: the sender's tag.
+        number: the place among the requests for this sender and tag, counted from 1.
+        waiting: the wait for it, which began with the request.
+    """
+
+    source: int
+    tag: int
+    number: int
+    waiting: CollectiveWait
+
+
 class MessageExchange:
     """What one worker sends to others and has received from them. Tensors are flat bytes on the host."""
 
@@ -43,6 +61,8 @@ class MessageExchange:
         self._roster = roster
         self._changed = threading.Condition()
         self._arrived: dict[tuple[int, int], deque[bytearray]] = defaultdict(deque)
+        self._requested: Counter[tuple[int, int]] = Counter()
+        self._ended: Counter[tuple[int, int]] = Counter()  # requests that were received or have failed
         self._senders: dict[int, Exception | None] = {}
         self._outboxes: dict[int, _Outbox] = {}
         self._secret = b""
@@ -59,6 +79,25 @@ class MessageExchange:
             outbox = self._outboxes[target] = _Outbox(self._roster, target)
         outbox.send(tensor.clone(), tag)
 
+    def request(self, source: int, tag: int) -> MessageRequest:
+        """Return the request for the next tensor of a sender and tag that no earlier request is for."""
+        self._requested[source, tag] += 1
+        return MessageRequest(source, tag, self._requested[source, tag], self._wait_for(source))
+
+    def has_arrived(self, request: MessageRequest) -> bool:
+        """Return whether a requested tensor can be received without waiting, or was received.
+
+        Raises:
+            NrtError: its sender has ended, or has not sent it in time.
+        """
+        self._open()
+        place = request.source, request.tag
+        with self._changed:
+            if self._ended[place] + len(self._arrived[place]) >= request.number:
+                return True
+        self._check(request.source, request.waiting)
+        return False
+
     def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
         """Wait for a tensor from the worker with a rank.
 
@@ -66,29 +105,45 @@ class MessageExchange:
             NrtError: that worker has ended, does not send in time, or sends a tensor of another size.
         """
         self._open()
-        ranks = (min(source, self._roster.rank), max(source, self._roster.rank))
-        waiting = CollectiveWait(self._roster, ranks, f"recv from rank {source}")
+        waiting = self._wait_for(source)
+        try:
+            data = self._take(source, tag, waiting)
+        finally:
+            self._ended[source, tag] += 1
+        if len(data) != tensor.numel():
+            raise waiting.mismatch(
+                self._position(source), f"a send of {len(data)} bytes, not of {tensor.numel()}"
+            )
+        if data:
+            tensor.copy_(torch.frombuffer(data, dtype=torch.uint8))
+
+    def _take(self, source: int, tag: int, waiting: CollectiveWait) -> bytearray:
         messages = self._arrived[source, tag]
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: messages or self._senders.get(source), _SLICE_S)
                 if messages:
-                    break
-                error = self._senders.get(source)
-                is_connected = source in self._senders
-            if error is not None:
-                raise waiting.failure(error, ranks.index(source))
-            if is_connected:  # what it sent before its end still arrives
-                waiting.check_time(lambda _: False)
-            else:
-                waiting.check(lambda _: False)
-        data = messages.popleft()
-        if len(data) != tensor.numel():
-            raise waiting.mismatch(
-                ranks.index(source), f"a send of {len(data)} bytes, not of {tensor.numel()}"
-            )
-        if data:
-            tensor.copy_(torch.frombuffer(data, dtype=torch.uint8))
+                    return messages.popleft()
+            self._check(source, waiting)
+
+    def _wait_for(self, source: int) -> CollectiveWait:
+        ranks = (min(source, self._roster.rank), max(source, self._roster.rank))
+        return CollectiveWait(self._roster, ranks, f"recv from rank {source}")
+
+    def _position(self, source: int) -> int:
+        return int(source > self._roster.rank)
+
+    def _check(self, source: int, waiting: CollectiveWait) -> None:
+        """Check that a sender may still send, and that time is left."""
+        with self._changed:
+            error = self._senders.get(source)
+            is_connected = source in self._senders
+        if error is not None:
+            raise waiting.failure(error, self._position(source))
+        if is_connected:  # what it sent before its end still arrives
+            waiting.check_time(lambda _: False)
+        else:
+            waiting.check(lambda _: False)
 
     def finish(self, timeout_s: float) -> None:
         """Wait until everything is sent, a send has failed, or the time is over."""

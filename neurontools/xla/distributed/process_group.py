@@ -29,6 +29,7 @@ from neurontools.xla.host_events import Observed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from neurontools.xla.distributed.messages import MessageRequest
     from neurontools.xla.distributed.worker_roster import Ranks
 
 
@@ -49,11 +50,15 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
     timeout = options.timeout
+    is_of_environment = communicator.default_timeout() != dist.default_pg_timeout
     ranks = tuple(options.global_ranks_in_group)
-    if not ranks:
+    if ranks:
+        if timeout != dist.default_pg_timeout and not is_of_environment:  # one of its own
+            communicator.current().set_timeout(ranks, timeout)
+    else:
         workers.assign_core(os.environ)  # of a worker whose rank was not known when it started
         ranks = tuple(range(options.group_size))
-        if communicator.default_timeout() != dist.default_pg_timeout:
+        if is_of_environment:
             timeout = communicator.default_timeout()
         store = options.store if options.group_size > 1 else None
         communicator.replace(Communicator(store, options.group_rank, options.group_size, timeout))
@@ -103,15 +108,13 @@ class _Receive(dist.Work):  # type: ignore[misc]
     """A tensor to receive when the program waits for it: what it sends before that, the sender may be waiting for.
 
     Args:
-        source: rank of the sender in the run.
-        tag: the sender's tag.
-        tensors: what is to be received from that sender with that tag, in the order of the requests; this one's is last.
+        request: what is to be received.
+        tensors: those for the same sender and tag, in the order of the requests; this one's is last.
     """
 
-    def __init__(self, source: int, tag: int, tensors: deque[torch.Tensor]) -> None:
+    def __init__(self, request: MessageRequest, tensors: deque[torch.Tensor]) -> None:
         super().__init__()
-        self._source = source
-        self._tag = tag
+        self._request = request
         self._tensors = tensors
         self._own = tensors[-1]
 
@@ -120,12 +123,12 @@ class _Receive(dist.Work):  # type: ignore[misc]
         while any(tensor is self._own for tensor in self._tensors):
             tensor = self._tensors.popleft()
             _prepare([tensor])
-            collectives.receive_(tensor, self._source, self._tag)
+            collectives.receive_(tensor, self._request.source, self._request.tag)
         return True
 
     def is_completed(self) -> bool:
-        """Receive the tensor and return True."""
-        return self.wait()
+        """Return whether the tensor has come, and receive it then; does not wait."""
+        return communicator.current().messages.has_arrived(self._request) and self.wait()
 
     def get_future(self) -> Any:
         """Receive the tensor and return it as a future."""
@@ -342,7 +345,8 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Receive a tensor from a member, when the program waits for it."""
         waiting = self._receives.setdefault((source, tag), deque())
         waiting.append(tensors[0])
-        return _Receive(self._ranks[source], tag, waiting)
+        request = communicator.current().messages.request(self._ranks[source], tag)
+        return _Receive(request, waiting)
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Do nothing: the graph holds the collectives that follow anyway."""

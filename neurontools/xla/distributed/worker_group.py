@@ -51,6 +51,8 @@ class WorkerGroup:
         self.ranks = ranks
         self.size = len(ranks)
         self.position = ranks.index(roster.rank)
+        self.timeout = roster.timeout
+        """How long its collectives wait for a member."""
         self._roster = roster
         self._name = f"group/{mark}" + "-".join(map(str, ranks))
         self._sequence = 0
@@ -138,7 +140,7 @@ class WorkerGroup:
         return [part[:size].numpy().tobytes() for part, size in zip(gathered, sizes, strict=True)]
 
     def _wait(self, what: str) -> CollectiveWait:
-        return CollectiveWait(self._roster, self.ranks, what)
+        return CollectiveWait(self._roster, self.ranks, what, self.timeout)
 
     def _exchange(self) -> SharedExchange | None:
         """Return the exchange through shared memory; None between machines, and in a group of one."""
@@ -171,7 +173,7 @@ class WorkerGroup:
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]  # noqa: SLF001
         else:
             options._devices = [dist.ProcessGroupGloo.create_default_device()]  # noqa: SLF001
-        options._timeout = self._roster.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
+        options._timeout = self.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
         # Gloo waits in its store for the others, and while a store waits no other thread can use it: the messages could
         # not find the workers to which it sends.
         store = dist.PrefixStore(self._name, self._roster.store.clone())
