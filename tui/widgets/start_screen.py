@@ -60,7 +60,7 @@ class StartScreen:
         self._release()
 
     def open(self) -> bool:
-        """Take the terminal: no echo, keys wait for Textual, signals end the program through `__exit__`.
+        """Take the terminal: no echo, keys wait for Textual, signals restore it and end the process.
 
         Returns:
             Whether it was taken; not in the background, and not where the terminal cannot be opened a second time.
@@ -80,7 +80,7 @@ class StartScreen:
         own[_CHARACTERS][termios.VMIN] = 1
         self._settings, self._own_settings = settings, own
         for number in _ENDING:
-            self._handlers[number] = signal.signal(number, _end)
+            self._handlers[number] = signal.signal(number, self._end)
         self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._stop)
         _set(own, termios.TCSANOW)
         return True
@@ -138,6 +138,11 @@ class StartScreen:
 
     def _take_background(self, dark: bool) -> None:
         self.is_dark = dark
+
+    def _end(self, number: int, _frame: object) -> None:
+        # An exception would be lost, or become another one, where a module in C is just being imported.
+        self.leave(termios.TCSAFLUSH)
+        os._exit(128 + number)
 
     def _stop(self, _number: int, _frame: object) -> None:
         was_drawn = self.is_drawn
@@ -201,7 +206,3 @@ def _is_in_background() -> bool:
         return os.tcgetpgrp(_input()) != os.getpgrp()
     except OSError:
         return False  # not the controlling terminal: nothing stops its readers
-
-
-def _end(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)

@@ -25,7 +25,11 @@ from neurontools.tui.widgets.start_screen import StartScreen
 with StartScreen() as screen:
     assert screen.open()
     screen.draw("first frame")
-    signal.pause()
+    while True:
+        try:
+            signal.pause()
+        except BaseException:  # as the import of some modules in C does
+            pass
 """
 
 
