@@ -27,7 +27,10 @@ def run_workers(tool: Any, home: Path, torch_python: str) -> Start:
         start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
         torchrun = (torch_python, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}")
         environ = {**os.environ, "PYTHON_EXEC": torch_python, "NEURONTOOLS_DEVICE": "neuron"}
-        done = tool("neuron-run", "--", *torchrun, str(_HERE / program), ".", env=environ, timeout=280)
+        command = ("neuron-run", "--", *torchrun, str(_HERE / program), ".")
+        done = tool(*command, env=environ, timeout=280)
+        if "Gloo connectFullMesh failed" in done.stderr:  # torch's own backend, on a very busy computer
+            done = tool(*command, env=environ, timeout=280)
         assert done.returncode == 0, done.stderr
         return [json.loads((home / f"rank{rank}.json").read_text()) for rank in range(count)]
 
