@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 from neurontools import __version__
 from neurontools.base.text import plural
-from neurontools.base.units import format_count, format_ns
+from neurontools.base.units import format_count, format_ns, format_size
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
@@ -115,7 +115,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int
 
 def _share(share: float) -> str:
     """Return a share with a bar behind it."""
-    return f'<span class="bar"><i style="width:{min(max(share, 0), 1) * 100:.1f}%"></i></span>{share:.1%}'
+    width = f"{min(max(share, 0), 1):.1%}"
+    return f'<span class="bar"><i style="width:{width}"></i></span><span class="share">{share:.1%}</span>'
 
 
 def _advice(trace: Trace) -> str:
@@ -213,7 +214,7 @@ def _operators(found: ProfileReport) -> str:
             text_of(format_ns(each.total_ns)),
             _share(each.share),
             text_of(format_count(each.flops)) if each.flops else "",
-            text_of(format_count(each.bytes_moved)) + "B" if each.bytes_moved else "",
+            text_of(format_size(each.bytes_moved)) if each.bytes_moved else "",
         ]
         for each in found.operators
     ]

@@ -18,6 +18,7 @@ vertical-align:top;overflow-wrap:anywhere}.number{text-align:right;white-space:n
 td:first-child{min-width:11rem}summary{cursor:pointer;color:var(--soft)}footer{margin-top:3rem;color:var(--soft)}
 .bar{display:inline-block;width:70px;height:10px;margin-right:8px;border-radius:2px;background:var(--line)}
 .bar i{display:block;height:100%;border-radius:2px;background:var(--execute)}
+.share{display:inline-block;min-width:6ch}
 svg{width:100%;height:auto;margin:.4rem 0 1rem}svg text{font-size:11.5px;fill:var(--soft)}
 .grid{stroke:var(--line)}.roof{fill:none;stroke:var(--ink);stroke-width:1.6}.ridge{stroke:var(--soft);stroke-dasharray:4 4}
 circle{fill-opacity:.75}circle.memory{fill:var(--memory)}circle.compute{fill:var(--compute)}
