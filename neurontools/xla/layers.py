@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from neurontools.xla import fallback
@@ -127,7 +128,8 @@ def _choice(
     situation = (signature, dropout_p > 0, is_causal, scale is None, enable_gqa, torch.is_grad_enabled())
     choice = _choices.get(situation)
     if choice is None:
-        with _disable_current_modes():  # those with which torch.compile traces
+        # Not with what torch.compile traces, nor within a transform of torch.func.
+        with temporarily_clear_interpreter_stack(), _disable_current_modes():
             hosts = [None if t is None else _like(t) for t in tensors]
             choice = _choices[situation] = torch._fused_sdp_choice(
                 *hosts, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

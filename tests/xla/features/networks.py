@@ -293,7 +293,34 @@ def functional_transforms(dev: str) -> Any:
     return [
         torch.func.grad(lambda t: (t**3).sum())(x),
         torch.vmap(lambda t: t * 2 + 1)(data(4, 3, dev=dev)),
+        torch.func.jacrev(torch.func.jacrev(lambda t: (t.sin() * t).sum()))(x),
     ]
+
+
+@feature
+def transforms_of_attention(dev: str) -> Any:
+    query, key, value = (data(2, 3, 8, 4, dev=dev, seed=seed) for seed in range(3))
+
+    def total(query: Any, key: Any, value: Any) -> Any:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True).pow(2).sum()
+
+    gradient = torch.func.grad(total, argnums=(0, 1, 2))
+    return [gradient(query, key, value), torch.vmap(gradient)(query, key, value)]
+
+
+@feature
+def gradients_of_each_sample(dev: str) -> Any:
+    torch.manual_seed(3)
+    layers = nn.Linear(4, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 3)
+    model = nn.Sequential(*layers).to(dev)
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss_of(parameters: Any, sample: Any, label: Any) -> Any:
+        scores = torch.func.functional_call(model, parameters, (sample[None],))
+        return F.cross_entropy(scores, label[None])
+
+    per_sample = torch.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0))
+    return per_sample(parameters, data(6, 4, dev=dev), whole(6, dev=dev, high=3))
 
 
 @feature
