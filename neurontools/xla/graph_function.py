@@ -119,8 +119,9 @@ class GraphFunction:
         outcome = self._record(args, begin, end)
         draft = drafts[0] if drafts else None
         if draft is not None and layouts.match(given, buffers):
-            program = recorder.executed
-            if set(program.fresh) <= draft.computed() and draft.returned().isdisjoint(numbers):
+            program = recorder.executed if draft.node.parent is not None else None
+            fresh = program.fresh if program is not None else ()
+            if draft.computed().issuperset(fresh) and draft.returned().isdisjoint(numbers):
                 self._calls.append(KnownCall(recorder, layouts, program, draft))
         write_back(copies)
         return outcome
@@ -156,22 +157,16 @@ def _draft(
 ) -> CallDraft | None:
     """Return what a call has recorded, None if that cannot be repeated without the call."""
     node = recorder.node
-    if node.parent is None or outcome.__class__ not in {list, tuple}:
+    if outcome.__class__ not in {list, tuple}:
         return None
     positions = {id(buffer): position for position, buffer in reversed(list(enumerate(buffers)))}
-    recorded = [positions.get(id(recorder.slots[slot])) for slot in node.trace().inputs()]
+    inputs = tuple((slot, positions.get(id(recorder.slots[slot]))) for slot in node.trace().inputs())
     results = [_result(recorder, value, args, positions) for value in outcome]
-    if None in results or None in recorded:
+    if None in results or any(position is None and slot not in recorder.blank for slot, position in inputs):
         return None
     return CallDraft(
         node,
-        tuple(
-            zip(
-                node.trace().inputs(),
-                (position for position in recorded if position is not None),
-                strict=True,
-            )
-        ),
+        inputs,
         tuple(recorder.scalars),
         tuple(result for result in results if result is not None),
         outcome.__class__,

@@ -59,11 +59,12 @@ Result = ArgumentResult | ComputedResult | ConstantResult
 class CallDraft:
     """What a call has recorded, before its program is known.
 
-    `inputs` are slots with the positions of their arguments, `changed` the positions of arguments that it changes.
+    `inputs` are slots with the positions of their arguments, None for uninitialised tensors that it makes; `changed`
+    are the positions of arguments that it changes.
     """
 
     node: TrieNode
-    inputs: tuple[tuple[int, int], ...]
+    inputs: tuple[tuple[int, int | None], ...]
     scalars: tuple[float, ...]
     results: tuple[Result, ...]
     kind: type
@@ -126,18 +127,25 @@ def _geometries(args: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
 
 
 class KnownCall:
-    """A call that executes its program: its arguments have the layouts of a call that was recorded."""
+    """A call that executes its program: its arguments have the layouts of a call that was recorded.
+
+    It has no program if it only returns arguments, views of them and constants.
+    """
 
     def __init__(
-        self, recorder: Recorder, layouts: ArgumentLayouts, program: Program, draft: CallDraft
+        self, recorder: Recorder, layouts: ArgumentLayouts, program: Program | None, draft: CallDraft
     ) -> None:
         self._recorder = recorder
         self._layouts = layouts
         self._program = program
         self._draft = draft
         layout_ids = [layout_id for added in draft.node.trace().added for layout_id in added]
-        self._fresh = [(slot, layout_bytes(layout_ids[slot]), layout_ids[slot]) for slot in program.fresh]
-        self._handles = {slot: layout_geometry(layout_ids[slot]) for slot in program.fresh}
+        blank = [slot for slot, position in draft.inputs if position is None]
+        fresh = program.fresh if program is not None else ()
+        own = (*fresh, *blank)
+        self._own = [(slot, layout_bytes(layout_ids[slot]), layout_ids[slot]) for slot in own]
+        returned = {*fresh, *draft.computed()}
+        self._handles = {slot: layout_geometry(layout_ids[slot]) for slot in own if slot in returned}
         computed = [
             (index, result)
             for index, result in enumerate(draft.results)
@@ -163,7 +171,7 @@ class KnownCall:
         return buffers[0].recorder is self._recorder and self._layouts.match(args, buffers)
 
     def execute(self, args: list[Any], arguments: list[DeviceBuffer], before: str, cause: str) -> Any:
-        """Return the results for arguments with these buffers; clears both lists, so that memory is free early.
+        """Return the results for arguments with these buffers; may clear both lists, so that memory is free early.
 
         `before` is why an open recording ends, `cause` why the program runs.
         """
@@ -171,20 +179,23 @@ class KnownCall:
         with recorder.lock:
             if recorder.node.parent is not None and not recorder.fold_constant():
                 recorder.sync(before)
-            hosts: list[torch.Tensor | None] | None = [
-                arguments[position].host
-                if arguments[position].host is not None
-                else recorder.host_of(arguments[position])
-                for _, position in draft.inputs
-            ]
+            kept = {position: args[position] for position in self._kept}
+            if program is None:
+                return self._results(kept, {})
             buffers = {
                 slot: DeviceBuffer(recorder, NEVER, 0, nbytes, layout_id)
-                for slot, nbytes, layout_id in self._fresh
+                for slot, nbytes, layout_id in self._own
             }
+            inputs = [
+                buffers[slot] if position is None else arguments[position] for slot, position in draft.inputs
+            ]
+            hosts: list[torch.Tensor | None] | None = [
+                buffer.host if buffer.host is not None else recorder.host_of(buffer) for buffer in inputs
+            ]
             if not recorder.runner.gives_up_inputs(program):
                 hosts = None
-                buffers.update((slot, arguments[position]) for slot, position in draft.inputs)
-            kept = {position: args[position] for position in self._kept}
+                buffers.update(zip(program.inputs, inputs, strict=True))
+            inputs.clear()
             args.clear()
             arguments.clear()
             metrics.count("CachedCompile")

@@ -64,7 +64,8 @@ class Recorder:
         host: what device contents may take of this computer's memory, shared by all devices.
         stores: all devices of the engine.
 
-    `transfers` counts what passes between device and host outside graphs; `executed` is the newest program.
+    `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
+    the slots of inputs that were uninitialised.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Recorder:
         self.root = self.node = new_root()
         self.epoch: object = object()
         self.slots: list[DeviceBuffer] = []
+        self.blank: set[int] = set()
         self.scalars: list[float] = []
         self.learning = False
         self.fuse(OneGraph())
@@ -115,10 +117,11 @@ class Recorder:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{self.device} and {buffer.recorder.device}!"
             )
-        if buffer.host is None:
-            self.host_of(buffer)
         slots = self.slots
         slot = len(slots)
+        if buffer.host is None:
+            self.host_of(buffer)
+            self.blank.add(slot)
         slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
@@ -269,6 +272,9 @@ class Recorder:
         self.node = node
         for buffer in self.slots[node.slots :]:
             buffer.epoch = NEVER
+        for slot in [slot for slot in self.blank if slot >= node.slots]:
+            self.slots[slot].host = None
+            self.blank.remove(slot)
         del self.slots[node.slots :]
         del self.scalars[node.lifted :]
 
@@ -451,6 +457,7 @@ class Recorder:
         self.node = new_root() if self.eager else self.root  # an unknown operator runs at once
         self.learning = False
         self.slots = []
+        self.blank = set()
         self.scalars = []
         self.epoch = object()
         self._unreleased_bytes = 0

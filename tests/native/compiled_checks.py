@@ -1,5 +1,6 @@
 """A program that compiles for the device `neuron`: runs every check and prints what it saw as JSON."""
 
+import contextlib
 import itertools
 import json
 import logging
@@ -33,6 +34,17 @@ def executions():
 
 def compiles():
     return (api.metric_data("CompileTime") or [0])[0]
+
+
+@contextlib.contextmanager
+def recordings():
+    """Yield a list that gets an item each time a compiled graph is recorded."""
+    calls, record = [], GraphFunction._record
+    GraphFunction._record = lambda *args: (calls.append(args), record(*args))[1]
+    try:
+        yield calls
+    finally:
+        GraphFunction._record = record
 
 
 def message(function):
@@ -80,6 +92,48 @@ def train(device, *, whole=False):
 def whole_step():
     expected, found = train("cpu"), train(DEVICE, whole=True)
     return {"same": found[:2] == expected[:2], "counted": found[2], "steps": found[3]}
+
+
+@check
+def step_in_one_function():
+    """A step with torch.func is one graph: losses, weights, and the executions of a step."""
+
+    def train_functionally(device, compile_function):
+        torch.manual_seed(0)
+        layers = nn.Linear(4, 8), nn.BatchNorm1d(6), nn.GELU(), nn.Linear(8, 4)
+        model = nn.Sequential(*layers).to(device)
+        weights = {name: value.detach() for name, value in model.named_parameters()}
+        velocities = {name: torch.zeros_like(value) for name, value in weights.items()}
+        statistics = dict(model.named_buffers())
+
+        def loss_of(weights, x, target):
+            updated = {name: value.clone() for name, value in statistics.items()}
+            query = torch.func.functional_call(model, (weights, updated), (x,))
+            found = functional.scaled_dot_product_attention(query, query, query, is_causal=True)
+            return functional.mse_loss(found, target), updated
+
+        def step(x, target):
+            gradients, (loss, updated) = torch.func.grad_and_value(loss_of, has_aux=True)(weights, x, target)
+            for name, weight in weights.items():
+                velocities[name].mul_(0.9).add_(gradients[name])
+                weight.sub_(velocities[name], alpha=0.1)
+            for name, value in statistics.items():
+                value.copy_(updated[name])
+            return loss
+
+        step, losses, counted = compile_function(step), [], []
+        batches = torch.Generator().manual_seed(1)
+        for _ in range(5):
+            x, target = (torch.randn(3, 6, 4, generator=batches).to(device) for _ in range(2))
+            before = executions()
+            losses.append(step(x, target))
+            counted.append(executions() - before)
+        values = [value.tolist() for value in (*weights.values(), *statistics.values())]
+        return [loss.item() for loss in losses], values, counted[1:]  # the first one ends what came before it
+
+    expected = train_functionally("cpu", lambda step: step)
+    found = train_functionally(DEVICE, partial(torch.compile, fullgraph=True))
+    return {"same": found[:2] == expected[:2], "counted": found[2]}
 
 
 @check
@@ -235,26 +289,63 @@ def numbers_of_an_optimizer():
             optimizer.zero_grad()
             model(torch.ones(2, 3).to(device)).square().sum().backward()
             api.engine().sync()
-            before = executions(), model.weight._version, recorded()
+            before = executions(), model.weight._version, len(calls)
             update()
             counted.append(
-                [executions() - before[0], model.weight._version - before[1], recorded() - before[2]]
+                [executions() - before[0], model.weight._version - before[1], len(calls) - before[2]]
             )
             schedule.step()
         state = optimizer.state[model.weight]
         seen = model.weight.tolist(), state["step"].item(), str(state["step"].device), state["step"]._version
         return seen, counted
 
-    def recorded():
-        return len(calls)
-
-    calls, record = [], GraphFunction._record
-    GraphFunction._record = lambda *args: (calls.append(args), record(*args))[1]
-    try:
+    with recordings() as calls:
         expected, (found, counted) = train("cpu", "eager")[0], train(DEVICE, DEVICE)
-    finally:
-        GraphFunction._record = record
     return {"same": found[:3] == expected[:3], "steps": found[1:3], "counted": counted}
+
+
+@check
+def uninitialised_tensors():
+    """A graph with torch.empty is recorded once, with and without autograd; each call returns a tensor of its own."""
+
+    def filled(x):
+        result = torch.empty(2, 3, device=x.device)
+        result[0] = x
+        result[1:] = x * 2
+        return result
+
+    seen = []
+    for with_autograd in (False, True):
+        inputs = [torch.full((3,), float(number)).to(DEVICE) for number in range(4)]
+        compiled = torch.compile(filled, fullgraph=True)
+        with recordings() as calls, torch.set_grad_enabled(with_autograd):
+            results = [compiled(inputs[0])]
+            before = torch.accelerator.memory_allocated()
+            results += [compiled(x) for x in inputs[1:]]
+        used = torch.accelerator.memory_allocated() - before
+        same = [result.tolist() for result in results] == [filled(x.cpu()).tolist() for x in inputs]
+        del results[1:]
+        left = torch.accelerator.memory_allocated() - before
+        seen.append({"recordings": len(calls), "same": same, "used": used, "left": left})
+    return seen
+
+
+@check
+def views_alone():
+    """A graph that computes nothing is recorded once, and executes nothing."""
+    x = torch.arange(6.0).to(DEVICE)
+    compiled = torch.compile(lambda x: (x.detach(), x.view(2, 3)), fullgraph=True)
+    api.engine().sync()
+    before = executions()
+    with recordings() as calls:
+        results = [compiled(x) for _ in range(3)]
+    counted = executions() - before
+    x.add_(1)
+    return [
+        len(calls),
+        counted,
+        [view.tolist() for view in results[-1]] == [x.tolist(), x.view(2, 3).tolist()],
+    ]
 
 
 @check

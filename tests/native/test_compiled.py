@@ -36,6 +36,19 @@ def test_a_whole_training_step_has_the_numbers_of_the_cpu_in_three_executions(se
     assert counted[-2:] == [[0, 3], [0, 3]]  # forward, backward, optimizer
 
 
+def test_a_step_in_one_function_has_the_numbers_of_the_cpu_in_one_execution(seen):
+    assert seen["step_in_one_function"] == {"same": True, "counted": [1] * 4}
+
+
+def test_a_graph_that_makes_uninitialised_tensors_is_recorded_once(seen):
+    expected = {"recordings": 1, "same": True, "used": 3 * 2 * 3 * 4, "left": 0}
+    assert seen["uninitialised_tensors"] == [expected] * 2
+
+
+def test_a_graph_of_views_alone_is_recorded_once_and_never_executed(seen):
+    assert seen["views_alone"] == [1, 0, True]
+
+
 def test_attention_is_the_one_that_the_cpu_chooses(seen):
     assert seen["attention"] == [True] * 3
 
