@@ -1,7 +1,8 @@
 """Training steps on the device `neuron`, eager and compiled, and on the device `xla`, against eager torch on the CPU.
 
 A process has one of the two devices, so each way has a process of its own. They take turns, and each has blocks on the
-CPU before its own. One thread, CPU time.
+CPU before its own. One thread, CPU time. Compiled are the model alone, three functions (loss, backward, optimizer), or
+a step in one function, which computes its gradients with torch.func.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from benchmarks.report import BenchmarkRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCKS = 11
+BLOCKS = 21
 WAYS = {
     "xla": "lazy",
     "eager": "eager",
     "compiled": "compiled",
     "whole": "compiled with loss and optimizer",
+    "function": "compiled as one function",
 }
 _EAGER_BUDGETS = {"mlp": 0.5, "cnn": 0.8, "gpt": 0.95}
 _WARM_UP = 8
@@ -42,7 +44,7 @@ serve(sys.argv[1])
 def main() -> list[BenchmarkRow]:
     """Measure and return the rows."""
     rows = []
-    with running_machine("trn2.3xlarge") as environ, ExitStack() as stack:
+    with running_machine("trn2.48xlarge") as environ, ExitStack() as stack:
         children = {way: stack.enter_context(_start(way, environ)) for way in WAYS}
         for name, least in _EAGER_BUDGETS.items():
             equal = {way: _ask(child, name) for way, child in children.items()}
@@ -65,7 +67,7 @@ def _rows(name: str, least: float, equal: dict[str, Any], blocks: list[dict[str,
             if way == "eager"
             else BenchmarkRow.info(row, ratio, "x", note)
         )
-    for way in ("compiled", "whole"):
+    for way in ("compiled", "whole", "function"):
         faster = median(
             block[way]["cpu_s"] / block[way]["device_s"] / (block["xla"]["cpu_s"] / block["xla"]["device_s"])
             for block in blocks
@@ -113,7 +115,8 @@ def serve(way: str) -> None:
         name = line.strip()
         if name:
             count = MODELS[name]()[3]
-            on_cpu, on_device = _trainer(MODELS[name], "cpu", ""), _trainer(MODELS[name], device, way)
+            on_cpu = _trainer(MODELS[name], "cpu", "")
+            on_device = _function(MODELS[name]) if way == "function" else _trainer(MODELS[name], device, way)
             losses = [(on_cpu().item(), on_device().item()) for _ in range(_WARM_UP)]
             answer = all(one == other for one, other in losses)
         else:
@@ -169,3 +172,33 @@ def _trainer(make: Callable[[], Any], device: str, way: str) -> Callable[[], Any
         return loss
 
     return step
+
+
+def _function(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the step of `_trainer` as one compiled function."""
+    import torch
+    from torch.nn import functional
+
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    model, inputs, targets, _ = make()
+    named = dict(model.to("neuron").named_parameters())
+    weights, statistics = {name: value.detach() for name, value in named.items()}, dict(model.named_buffers())
+    velocities = {name: torch.zeros_like(value) for name, value in weights.items()}
+
+    def loss_of(weights: Any, images: torch.Tensor, labels: torch.Tensor) -> Any:
+        updated = {name: value.clone() for name, value in statistics.items()}
+        scores = torch.func.functional_call(model, (weights, updated), (images,))
+        return functional.cross_entropy(scores.flatten(0, -2), labels.flatten()), updated
+
+    @torch.compile(backend="neuron")
+    def update(images: torch.Tensor, labels: torch.Tensor) -> Any:
+        gradients, (loss, updated) = torch.func.grad_and_value(loss_of, has_aux=True)(weights, images, labels)
+        torch._foreach_mul_(list(velocities.values()), 0.9)
+        torch._foreach_add_(list(velocities.values()), list(gradients.values()))
+        torch._foreach_add_(list(weights.values()), list(velocities.values()), alpha=-0.01)
+        for name, value in statistics.items():
+            value.copy_(updated[name])
+        return loss
+
+    return lambda: update(inputs.to("neuron"), targets.to("neuron"))
