@@ -19,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from neurontools.native.autoload import autoload
 from neurontools.runtime.status import NrtError
-from neurontools.xla.distributed import communicator
 
 autoload()  # of a copy of a process that has loaded torch; elsewhere torch has done it
 
@@ -116,12 +115,11 @@ def ask():
 
 lost = []
 if rank == 0:
-    for wait in (wait_for_all, lambda: dist.recv(value, 1), lambda: dist.recv(value, 1), ask):
+    for wait in (wait_for_all, lambda: dist.recv(value, 1, short), lambda: dist.recv(value, 1), ask):
         try:
             wait()
         except NrtError as error:
             lost.append(str(error))
-        communicator.current().timeout = timedelta(seconds=1)
         if len(lost) == 2:
             Path(f"{sys.argv[1]}/done").touch()
 with open(f"{sys.argv[1]}/rank{rank}.json", "w") as file:

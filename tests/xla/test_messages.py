@@ -94,6 +94,16 @@ def test_a_sender_that_is_silent_for_too_long_is_named(store: dist.Store) -> Non
     assert caught.value.status is NrtStatus.NRT_TIMEOUT
 
 
+def test_each_request_has_its_own_timeout(pair: Pair) -> None:
+    first, second = pair
+    second.request(0, 7, timedelta(seconds=60))
+    second.request(0, 7, timedelta(milliseconds=300))
+    first.send(octets(1), 1, 7)
+    assert received(second, 0, 7, 1) == [1]
+    with pytest.raises(NrtError, match=r"recv from rank 0 of ranks 0,1: no answer in 0\.3 s from rank 0"):
+        received(second, 0, 7, 1)
+
+
 def test_what_a_worker_sent_before_it_ended_arrives_and_then_it_is_named(
     store: dist.Store, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +144,7 @@ def test_collectives_send_the_bytes_of_a_tensor_of_any_layout(monkeypatch: pytes
         def send(self, data: torch.Tensor, target: int, tag: int) -> None:
             calls.append(("send", data.view(torch.int16).tolist(), target, tag))
 
-        def receive(self, data: torch.Tensor, source: int, tag: int) -> None:
+        def receive(self, data: torch.Tensor, source: int, tag: int, timeout: None) -> None:
             calls.append(("receive", data.numel(), source, tag))
             data.fill_(1)
 

@@ -26,6 +26,7 @@ from neurontools.xla.torch_functions import call_directly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import timedelta
 
     from neurontools.xla.distributed.worker_group import WorkerGroup
 
@@ -350,17 +351,17 @@ def _all_to_all_uneven(
     input_sizes: list[int],
     replica_groups: str,
 ) -> None:
-    own, ranks = communicator.current().rank, _group(replica_groups).ranks
+    own, group = communicator.current().rank, _group(replica_groups)
     tag = _UNEVEN_TAG_OF_HOST if replica_groups.startswith(communicator.OF_HOST) else _UNEVEN_TAG
-    sent = dict(zip(ranks, tensor.split(input_sizes), strict=True))
+    sent = dict(zip(group.ranks, tensor.split(input_sizes), strict=True))
     for rank, part in sent.items():
         if rank != own:
             _send(part, rank, tag)
-    for rank, part in zip(ranks, output.split(output_sizes), strict=True):
+    for rank, part in zip(group.ranks, output.split(output_sizes), strict=True):
         if rank == own:
             part.copy_(sent[own])
         else:
-            _receive(part, rank, tag)
+            _receive(part, rank, tag, group.timeout)
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
@@ -382,9 +383,9 @@ def _send(tensor: torch.Tensor, target: int, tag: int) -> None:
     communicator.current().messages.send(_bytes(tensor), target, tag)
 
 
-def _receive(output: torch.Tensor, source: int, tag: int) -> None:
+def _receive(output: torch.Tensor, source: int, tag: int, timeout: timedelta | None = None) -> None:
     received = torch.empty_like(_bytes(output))
-    communicator.current().messages.receive(received, source, tag)
+    communicator.current().messages.receive(received, source, tag, timeout)
     output.copy_(received.view(output.dtype).view(output.shape))
 
 

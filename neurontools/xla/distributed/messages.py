@@ -26,6 +26,8 @@ from neurontools.xla.distributed import workers
 from neurontools.xla.distributed.collective_wait import CollectiveWait
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from neurontools.xla.distributed.worker_roster import WorkerRoster
 
 LOOPBACK = "127.0.0.1"
@@ -62,6 +64,7 @@ class MessageExchange:
         self._changed = threading.Condition()
         self._arrived: dict[tuple[int, int], deque[bytearray]] = defaultdict(deque)
         self._requested: Counter[tuple[int, int]] = Counter()
+        self._timeouts: dict[tuple[int, int], deque[timedelta]] = defaultdict(deque)  # of the requests
         self._ended: Counter[tuple[int, int]] = Counter()  # requests that were received or have failed
         self._senders: dict[int, Exception | None] = {}
         self._outboxes: dict[int, _Outbox] = {}
@@ -79,10 +82,17 @@ class MessageExchange:
             outbox = self._outboxes[target] = _Outbox(self._roster, target)
         outbox.send(tensor.clone(), tag)
 
-    def request(self, source: int, tag: int) -> MessageRequest:
-        """Return the request for the next tensor of a sender and tag that no earlier request is for."""
+    def request(self, source: int, tag: int, timeout: timedelta) -> MessageRequest:
+        """Return the request for the next tensor of a sender and tag that no earlier request is for.
+
+        Args:
+            source: rank of the sender.
+            tag: the sender's tag.
+            timeout: how long to wait for it: `has_arrived` since this call, `receive` since its own.
+        """
         self._requested[source, tag] += 1
-        return MessageRequest(source, tag, self._requested[source, tag], self._wait_for(source))
+        self._timeouts[source, tag].append(timeout)
+        return MessageRequest(source, tag, self._requested[source, tag], self._wait_for(source, timeout))
 
     def has_arrived(self, request: MessageRequest) -> bool:
         """Return whether a requested tensor can be received without waiting, or was received.
@@ -98,14 +108,17 @@ class MessageExchange:
         self._check(request.source, request.waiting)
         return False
 
-    def receive(self, tensor: torch.Tensor, source: int, tag: int) -> None:
-        """Wait for a tensor from the worker with a rank.
+    def receive(self, tensor: torch.Tensor, source: int, tag: int, timeout: timedelta | None = None) -> None:
+        """Wait for a tensor from the worker with a rank; without a timeout, for that of its request or of the run.
 
         Raises:
             NrtError: that worker has ended, does not send in time, or sends a tensor of another size.
         """
         self._open()
-        waiting = self._wait_for(source)
+        requested = self._timeouts[source, tag]
+        if timeout is None and requested:
+            timeout = requested.popleft()
+        waiting = self._wait_for(source, timeout)
         try:
             data = self._take(source, tag, waiting)
         finally:
@@ -126,9 +139,9 @@ class MessageExchange:
                     return messages.popleft()
             self._check(source, waiting)
 
-    def _wait_for(self, source: int) -> CollectiveWait:
+    def _wait_for(self, source: int, timeout: timedelta | None) -> CollectiveWait:
         ranks = (min(source, self._roster.rank), max(source, self._roster.rank))
-        return CollectiveWait(self._roster, ranks, f"recv from rank {source}")
+        return CollectiveWait(self._roster, ranks, f"recv from rank {source}", timeout)
 
     def _position(self, source: int) -> int:
         return int(source > self._roster.rank)

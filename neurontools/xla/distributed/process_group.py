@@ -345,7 +345,9 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Receive a tensor from a member, when the program waits for it."""
         waiting = self._receives.setdefault((source, tag), deque())
         waiting.append(tensors[0])
-        request = communicator.current().messages.request(self._ranks[source], tag)
+        workers_of_run = communicator.current()
+        timeout = workers_of_run.group(self._ranks).timeout
+        request = workers_of_run.messages.request(self._ranks[source], tag, timeout)
         return _Receive(request, waiting)
 
     def _start_coalescing(self, device: torch.device) -> None:
