@@ -478,6 +478,18 @@ def test_point_to_point_names_the_member_by_its_place_in_the_group(monkeypatch: 
     monkeypatch.setattr(process_group, "_finished", lambda tensors: tensors)
     monkeypatch.setattr(process_group.collectives, "send", lambda *call: calls.append(call))
     monkeypatch.setattr(process_group.collectives, "receive_", lambda *call: calls.append(call))
+    requests: list[tuple[object, ...]] = []
+    a_minute = timedelta(minutes=1)
+
+    def request(source: int, tag: int, timeout: timedelta) -> SimpleNamespace:
+        requests.append((source, tag, timeout))
+        return SimpleNamespace(source=source, tag=tag)
+
+    run = SimpleNamespace(
+        group=lambda ranks: SimpleNamespace(timeout={(2, 5): a_minute}[ranks]),
+        messages=SimpleNamespace(request=request),
+    )
+    monkeypatch.setattr(process_group.communicator, "current", lambda: run)
     member: Any = SimpleNamespace(_ranks=(2, 5), _receives={})
     tensor = torch.ones(1)
     process_group.ProcessGroupXla.send(member, [tensor], 1)
@@ -487,6 +499,7 @@ def test_point_to_point_names_the_member_by_its_place_in_the_group(monkeypatch: 
         process_group.ProcessGroupXla.recv(member, [tensor], 1),
     ]
     assert calls == [(tensor, 5, 0), (tensor, 2, 4)]  # received when the program waits for it
+    assert requests == [(2, 4, a_minute), (5, 0, a_minute)]
     for receive in receives:
         assert receive.wait()
         assert receive.wait()
