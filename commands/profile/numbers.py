@@ -117,7 +117,8 @@ def _steps(arguments: argparse.Namespace) -> int:
     found = find_steps(trace)
     if not found and trace.measured_by:
         raise NeuronToolsError(
-            "the trace has no steps", "call torch.profiler's step() in each step, then it marks them"
+            "the trace has no steps",
+            "give torch.profiler a schedule and call its step() after each step: it marks them then",
         )
     if not found:
         raise NeuronToolsError(

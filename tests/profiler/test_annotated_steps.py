@@ -79,7 +79,7 @@ def test_a_trace_without_steps_says_how_to_get_them(
     assert main(["steps", str(path)]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: the trace has no steps",
-        "hint: call torch.profiler's step() in each step, then it marks them",
+        "hint: give torch.profiler a schedule and call its step() after each step: it marks them then",
     ]
     assert main(["advise", str(path)]) == 1
     assert "a trace of torch.profiler has none" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import numpy as np
 
-from neurontools.profiler.exchange.chrome_text import UNREADABLE, ChromeText, details
+from neurontools.profiler.exchange.chrome_damage import UNREADABLE
+from neurontools.profiler.exchange.chrome_text import ChromeText, details
 
 if TYPE_CHECKING:
     from neurontools.profiler.exchange.chrome_text import ChromeEvent, EventDetails

@@ -16,6 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.exchange.chrome_damage import (
+    BETWEEN,
+    BLANKS,
+    UNREADABLE,
+    is_damaged,
+    repair,
+    split_events,
+    split_last,
+)
 
 if TYPE_CHECKING:
     import io
@@ -32,16 +41,8 @@ _WINDOWS = (1 << 12, 1 << 16)
 _MOST_TRIES = 8
 _MOST_ENDS = 64
 _LONGEST_RETRY = 16 << 20
-_BLANKS = b" \t\r\n,"
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _LAST = re.compile(rb"\}\s*\]")
-_CONTROL = bytes(max(code, 32) for code in range(256))
-_WRONG_ESCAPE = re.compile(
-    rb"\\(?:[\"\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(\\(?:u[0-9a-fA-F]{4})?)"
-)
-_NO_NUMBER = re.compile(rb"([:\[,]\s*)-?(?:NaN|Infinity)\b")
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
@@ -78,8 +79,6 @@ _EVENTS = msgspec.json.Decoder(list[ChromeEvent], strict=False)
 _EVENT = msgspec.json.Decoder(ChromeEvent, strict=False)
 _HEADER = msgspec.json.Decoder(ChromeHeader, strict=False)
 _DETAILS = msgspec.json.Decoder(list[EventDetails])
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading raises where a text is not JSON, or is nested too deeply."""
 
 
 class ChromeText:
@@ -154,17 +153,19 @@ class ChromeText:
             "give a trace of torch.profiler or another program that writes Chrome traces",
         )
 
-    def _note(self, text: bytes) -> None:
+    def _note(self, text: bytes) -> bool:
+        """Keep what the file says about itself; return whether it can be read."""
         try:
-            read_header(text := _repaired(text))
+            read_header(text := repair(text))
         except UNREADABLE:
-            return
+            return False
         self.headers.append(text)
+        return True
 
     def _next(self, source: _Source) -> tuple[list[ChromeEvent], bytes] | None:
-        more = source.read()
-        data = self._rest.lstrip(_BLANKS) + more
-        data = data.lstrip(_BLANKS)
+        more = source.read(len(self._rest))
+        data = self._rest.lstrip(BLANKS) + more
+        data = data.lstrip(BLANKS)
         if not more and source.limit is not None:
             return self._stop(source, data)
         if data.startswith(b"]"):
@@ -176,8 +177,8 @@ class ChromeText:
 
     def _stop(self, source: _Source, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
         """Return the events before the end of the part, or read on if an event holds that place."""
-        for events_text in (data, _repaired(data)):
-            text = b"[" + events_text.rstrip(_BLANKS) + b"]"
+        for events_text in (data, repair(data)):
+            text = b"[" + events_text.rstrip(BLANKS) + b"]"
             events = _decoded(text)
             if events is not None:
                 self._ended, self.is_last = True, False
@@ -191,17 +192,21 @@ class ChromeText:
     ) -> tuple[list[ChromeEvent], bytes] | None:
         if not at_end:
             found = self._up_to_last(data, _unchanged) or self._whole_array(source, data)
-            found = found or self._up_to_last(data, _repaired) or self._whole_array(source, _repaired(data))
+            found = found or self._up_to_last(data, repair) or self._whole_array(source, repair(data))
         else:
-            repaired = _repaired(data)
+            repaired = repair(data)
             found = self._whole_array(source, data) or self._whole_array(source, repaired)
             found = found or self._cut_array(data) or self._cut_array(repaired)
         if found is not None or self._ended:
             return found
-        if not at_end and len(data) < _LONGEST_RETRY:
+        if not at_end and len(data) < _LONGEST_RETRY and not self._is_damaged(data):
             self._rest = data  # one event may be longer than a piece
             return None
         return self._salvage(data, at_end=at_end)
+
+    def _is_damaged(self, data: bytes) -> bool:
+        border = next(iter(_last_borders(data)), None)
+        return border is not None and is_damaged(repair(data[: border.start() + 1]))
 
     def _up_to_last(
         self, data: bytes, repair: Callable[[bytes], bytes]
@@ -227,52 +232,42 @@ class ChromeText:
         return None
 
     def _cut_array(self, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the whole events of a file without an end."""
-        ends = [len(data.rstrip(_BLANKS))]
-        ends += [border.start() + 1 for border in _last_borders(data)[:1]]
-        for end in ends:
-            text = b"[" + data[:end] + b"]"
-            events = _decoded(text)
-            if events is not None:
-                self._ended = self.truncated = True
-                return events, text
-        return None
+        """Return the events of a file that ends between two of them."""
+        text = b"[" + data.rstrip(BLANKS) + b"]"
+        events = _decoded(text)
+        if events is None:
+            return None
+        self._ended = self.truncated = True
+        return events, text
 
     def _salvage(self, data: bytes, *, at_end: bool) -> tuple[list[ChromeEvent], bytes]:
-        """Return the events that can be read one by one."""
+        """Return the events of a damaged text that can be read."""
+        borders = [] if at_end else list(BETWEEN.finditer(data))
+        cut = borders[-1].end() - 1 if borders else len(data)
+        found, rest = split_events(repair(data[:cut]))
+        if rest and not rest.startswith(b"]") and (at_end or not found):
+            found += split_last(rest.rstrip(BLANKS), len(rest))
+            rest = b""
+        self._rest = rest + data[cut:]
+        self._ended = self.truncated = at_end and not rest
         texts: list[bytes] = []
         events: list[ChromeEvent] = []
-        borders = [border.span() for border in _BETWEEN.finditer(data)]
-        starts = [0, *(end - 1 for _, end in borders)]
-        ends = [*(start + 1 for start, _ in borders), len(data)]
-        if not at_end:
-            self._rest = data[starts.pop() :] if borders else b""
-            ends = ends[: len(starts)]
-        for start, end in zip(starts, ends, strict=True):
-            text = _repaired(data[start:end].strip(_BLANKS))
+        for text in found:
             try:
                 events.append(_EVENT.decode(text))
                 texts.append(text)
             except UNREADABLE:
-                if at_end and end == len(data):
-                    self._last(text, events, texts)
-                else:
+                if not self._ended or text is not found[-1] or self._has_end(text):
                     self.damaged += 1
-        if at_end:
-            self._ended = True
         return events, b"[" + b",".join(texts) + b"]"
 
-    def _last(self, text: bytes, events: list[ChromeEvent], texts: list[bytes]) -> None:
-        """Read what follows the last border: an event and the end of the file, or half an event."""
+    def _has_end(self, text: bytes) -> bool:
+        """Return whether a damaged event is followed by the end of the array."""
         end = _LAST.search(text)
-        event = text[: end.start() + 1] if end else b""
-        try:
-            events.append(_EVENT.decode(event))
-            texts.append(event)
-        except UNREADABLE:
-            self.truncated = True
         if end:
-            self._note(b"{" + text[end.end() :].lstrip(_BLANKS))
+            self._note(b"{" + text[end.end() :].lstrip(BLANKS))
+        self.truncated = end is None
+        return end is not None
 
     def _finish(
         self, source: _Source, trailer: bytes, events: list[ChromeEvent], text: bytes
@@ -280,7 +275,9 @@ class ChromeText:
         source.limit = None
         while len(trailer) < _LONGEST_TRAILER and (more := source.read()):
             trailer += more
-        self._note(b"{" + trailer.lstrip(_BLANKS))
+        trailer = trailer.strip(BLANKS)
+        is_whole = len(trailer) < _LONGEST_TRAILER
+        self.damaged += bool(trailer) and not self._note(b"{" + trailer) and is_whole
         self._ended = True
         return (events, text) if events else None
 
@@ -295,7 +292,7 @@ def find_border(path: str, at: int) -> int | None:
     with open(path, "rb") as file:
         file.seek(at)
         data = file.read(_WINDOWS[-1])
-    borders = list(_BETWEEN.finditer(data))
+    borders = list(BETWEEN.finditer(data))
     for number, border in enumerate(borders):
         begin = border.end() - 1
         for following in borders[number + 1 : number + 1 + _MOST_TRIES]:
@@ -314,7 +311,7 @@ def _last_borders(data: bytes) -> list[re.Match[bytes]]:
     """Return the last borders between events, the last one first."""
     borders: list[re.Match[bytes]] = []
     for window in _WINDOWS:
-        borders = list(_BETWEEN.finditer(data, max(0, len(data) - window)))
+        borders = list(BETWEEN.finditer(data, max(0, len(data) - window)))
         if len(borders) >= _MOST_TRIES:
             break
     return borders[: -_MOST_TRIES - 1 : -1]
@@ -328,17 +325,6 @@ def _decoded(text: bytes) -> list[ChromeEvent] | None:
 
 
 def _unchanged(data: bytes) -> bytes:
-    return data
-
-
-def _repaired(data: bytes) -> bytes:
-    """Return the text with control characters as blanks, and without what JSON does not have."""
-    data = data.translate(_CONTROL)
-    data = data.decode("utf-8", "replace").encode()
-    if b"\\" in data:
-        data = _WRONG_ESCAPE.sub(lambda match: b"?" if match[1] else match[0], data)
-    if b"NaN" in data or b"Infinity" in data:
-        data = _NO_NUMBER.sub(rb"\g<1>null", data)
     return data
 
 
@@ -362,11 +348,13 @@ class _Source:
         self.limit: int | None = None
         self.at = first
 
-    def read(self) -> bytes:
-        """Return the next piece, empty at the end."""
+    def read(self, least: int = 0) -> bytes:
+        """Return the next piece, of so many bytes at least, empty at the end."""
         parts: list[bytes] = []
         size = 0
-        wanted = _PIECE if self.limit is None else min(_PIECE, self.limit - self.at)
+        wanted = max(_PIECE, least)
+        if self.limit is not None:
+            wanted = min(wanted, self.limit - self.at)
         while size < wanted and not self.is_cut:
             try:
                 part = self._file.read1(wanted - size)
