@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from neurontools import __version__
 from neurontools.commands import console
 from neurontools.commands.profile import advise, capture, compare, inspect, live, numbers, sql, view, what_if
 
@@ -41,6 +42,13 @@ def build_parser() -> argparse.ArgumentParser:
         description="Capture and view profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
     )
+    parser.add_argument("-v", action="version", version=f"%(prog)s {__version__}", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--show-profile-schema",
+        action=_Schema,
+        nargs=0,
+        help="list the tables of 'neuron-profile sql' and exit",
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     view.add(verbs)
     numbers.add(verbs)
@@ -52,6 +60,14 @@ def build_parser() -> argparse.ArgumentParser:
     inspect.add(verbs)
     capture.add(verbs)
     return parser
+
+
+class _Schema(argparse.Action):
+    """Prints the tables of `sql`."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sql.print_schema()
+        parser.exit()
 
 
 main = console.command(build_parser)

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from neurontools.commands.parsing import Verbs
     from neurontools.xla.neff_run import NeffRun
 
-_NOT_HERE = (
-    "--collectives-workers-per-node",
-    "--collectives-worker-count",
-    "--collectives-worker-start-id",
-    "--collectives-profile-id",
-    "--multi-input",
-)
+_WORKERS = {
+    "-r": ("--collectives-workers-per-node", ("1",)),
+    "--collectives-worker-count": ("", ("1",)),
+    "--collectives-worker-start-id": ("", ("0",)),
+    "-i": ("--collectives-profile-id", ("0", "all")),
+    "-m": ("--multi-input", ()),
+}
+"""Flags for several workers: other spelling, and the values that mean this one."""
 
 
 def add(verbs: Verbs) -> None:
@@ -39,7 +40,12 @@ def add(verbs: Verbs) -> None:
         help="directory for the profile (default: %(default)s)",
     )
     add("--num-exec", type=positive, default=1, metavar="N", help="number of executions (default: 1)")
-    add("--profile-nth-exec", type=int, metavar="N", help="profile only this execution; 0 profiles none")
+    add(
+        "--profile-nth-exec",
+        type=int,
+        metavar="N",
+        help="profile only this execution, into profile_exec_N.ntff; 0: none",
+    )
     add("--disable-profile", action="store_true", help="execute only")
     add("--ignore-exec-errors", action="store_true", help="continue after an execution that fails")
     add(
@@ -49,37 +55,59 @@ def add(verbs: Verbs) -> None:
     )
     add("--save-output", action="store_true", help="write the results as SLOT.bin")
     add("--save-output-npy", action="store_true", help="write the results as SLOT.npy")
-    for flag in ("--exec-mode", "-t", "--capture-type"):
-        add(
-            flag, metavar="WORD", help=argparse.SUPPRESS
-        )  # there is one way to execute, and one kind of profile
+    add(
+        "-t",
+        "--capture-type",
+        choices=("profile", "systrace"),
+        default="profile",
+        metavar="TYPE",
+        help="profile; systrace: without what the device does (default: profile)",
+    )
+    add(
+        "--systrace-event-filter",
+        action="append",
+        metavar="NAME",
+        help="record only these wall-clock events; may be repeated",
+    )
+    add(
+        "--systrace-get-event-types", action="store_true", help="list the names of wall-clock events and exit"
+    )
+    # There is one way to execute, inputs are always separate, and DMA queues have names.
+    add("--exec-mode", choices=("sync", "async", "async-wait"), metavar="MODE", help=argparse.SUPPRESS)
+    add("--single-io-threshold", metavar="BYTES", help=argparse.SUPPRESS)
     for flag in ("--enable-dge-notifs", "--single-io"):
         add(flag, action="store_true", help=argparse.SUPPRESS)
-    for flag in ("-r", "-i", "-m", *_NOT_HERE):
-        add(flag, dest="several_workers", metavar="N", help=argparse.SUPPRESS)
+    for flag, (long, _) in _WORKERS.items():
+        add(flag, *([long] if long else []), dest=flag, metavar="N", help=argparse.SUPPRESS)
     add("inputs", nargs="*", metavar="NAME FILE", help="contents of inputs; the others are zeros")
 
 
 def _capture(arguments: argparse.Namespace) -> int:
     from neurontools.errors import UsageError
 
-    if arguments.several_workers is not None:
+    if arguments.systrace_get_event_types:
+        from neurontools.profiler.capture.settings import EVENT_NAMES
+
+        console.out("\n".join(EVENT_NAMES))
+        return 0
+    given = vars(arguments)
+    if any(given[flag] not in {None, *alone} for flag, (_, alone) in _WORKERS.items()):
         raise UsageError(
             "capture executes a NEFF in one process, without other workers",
             "profile the workers with neuron-run --profile DIR -- torchrun ...",
         )
     inputs = _inputs(arguments.inputs)
     with_profile = not arguments.disable_profile and arguments.profile_nth_exec != 0
+    directory = _directory(arguments)
     if with_profile:
-        _set_variables(arguments)
+        _set_variables(arguments, directory)
     run = _execute(arguments, inputs)
     _save(run, arguments)
     failed = f", {run.failures} failed" if run.failures else ""
     console.err(f"executed {printable(arguments.neff)} {plural(arguments.num_exec, 'time')}{failed}")
     if with_profile:
-        path = printable(arguments.session_file)
         console.err(
-            f"profile in {path}; next: neuron-profile view {printable(shlex.quote(arguments.session_file))}"
+            f"profile in {printable(directory)}; next: neuron-profile view {printable(shlex.quote(directory))}"
         )
     return 0
 
@@ -101,7 +129,16 @@ def _inputs(words: list[str]) -> dict[str, bytes]:
     return found
 
 
-def _set_variables(arguments: argparse.Namespace) -> None:
+def _directory(arguments: argparse.Namespace) -> str:
+    """Return where the profile goes: as with the real tool, that of the Nth execution has the number in its name."""
+    path: str = arguments.session_file
+    if not arguments.profile_nth_exec:
+        return path
+    stem, ending = os.path.splitext(path.rstrip("/"))
+    return f"{stem}_exec_{arguments.profile_nth_exec}{ending}"
+
+
+def _set_variables(arguments: argparse.Namespace, directory: str) -> None:
     from neurontools import env
     from neurontools.errors import UsageError
 
@@ -111,8 +148,10 @@ def _set_variables(arguments: argparse.Namespace) -> None:
             f"--profile-nth-exec {nth}: there is no such execution", f"--num-exec is {arguments.num_exec}"
         )
     os.environ["NEURON_RT_INSPECT_ENABLE"] = "1"
-    os.environ["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "1"
-    os.environ["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(arguments.session_file)
+    os.environ["NEURON_RT_INSPECT_DEVICE_PROFILE"] = "0" if arguments.capture_type == "systrace" else "1"
+    os.environ["NEURON_RT_INSPECT_OUTPUT_DIR"] = os.path.abspath(directory)
+    if arguments.systrace_event_filter:
+        os.environ["NEURON_RT_INSPECT_EVENT_FILTER_TYPE"] = ",".join(arguments.systrace_event_filter)
     if nth is not None:
         os.environ[env.PROFILE_STEPS] = str(nth)
 

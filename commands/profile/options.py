@@ -10,7 +10,7 @@ from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from neurontools.commands.parsing import Verbs
@@ -111,12 +111,15 @@ def open_profile(path: str) -> Trace:
     return open_trace(path)
 
 
-def load_trace(arguments: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
+def load_trace(
+    arguments: argparse.Namespace, *, shows_problems: bool = False, further: Mapping[str, Any] | None = None
+) -> Trace:
     """Open the profile that the arguments name, and choose the part of it; warn of damage.
 
     Args:
         arguments: of the command line.
         shows_problems: whether the output itself says what is wrong with the files.
+        further: fields of `Selection` that only this verb has.
 
     Raises:
         UsageError: several profiles, or an invalid filter.
@@ -139,6 +142,7 @@ def load_trace(arguments: argparse.Namespace, *, shows_problems: bool = False) -
         skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
         engines=_engines(arguments.engine) if arguments.engine else None,
+        **(further or {}),
     )
     steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None
     trace = open_trace(path, arguments.session)

@@ -44,22 +44,36 @@ def add(verbs: Verbs) -> None:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
+    if arguments.show_profile_schema:
+        columns = _schema()
+        print_numbers(arguments, _text(columns), columns)
+        return 0
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
-    from neurontools.profiler.query.sql import SqlSession, empty_trace
+    from neurontools.profiler.query.sql import SqlSession
 
-    if arguments.show_profile_schema:
-        with SqlSession(empty_trace()) as session:
-            columns = [fields_of(each) for each in session.schema()]
-        print_numbers(arguments, _text(columns), columns)
-        return 0
     query = _query(arguments)
     with SqlSession(load_trace(arguments)) as session:
         rows = list(session.query(query).rows())
     rows = [{name: _json_value(value) for name, value in row.items()} for row in rows]
     print_numbers(arguments, _text(rows), rows)
     return 0
+
+
+def print_schema() -> None:
+    """Print all tables and columns as text."""
+    console.out(_text(_schema()))
+
+
+def _schema() -> list[dict[str, Any]]:
+    from neurontools.profiler.capture.format import require_numpy
+
+    require_numpy()
+    from neurontools.profiler.query.sql import SqlSession, empty_trace
+
+    with SqlSession(empty_trace()) as session:
+        return [fields_of(each) for each in session.schema()]
 
 
 def _query(arguments: argparse.Namespace) -> str:

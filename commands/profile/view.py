@@ -11,6 +11,7 @@ from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
+from neurontools.commands.profile.real_flags import add_real_flags, check_real_flags, system_filter
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
 
@@ -38,6 +39,7 @@ def add(verbs: Verbs) -> None:
         metavar="FILE",
         help="file or directory to write (default: ntff with the ending of the format)",
     )
+    add_real_flags(view)
     view.add_argument("other", nargs="?", metavar="OTHER", help="a second profile to compare it with")
     summary = add_reading_verb(verbs, "summary", "print a summary of the profile", _summary)
     add_json(summary, "print JSON (base units)")
@@ -47,7 +49,13 @@ def _view(arguments: argparse.Namespace) -> int:
     form = arguments.output_format
     if form in _REMOVED:
         raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
-    trace = load_trace(arguments, shows_problems=True)
+    check_real_flags(arguments)
+    only = {
+        "without_device": arguments.ignore_device_profile,
+        "without_system": arguments.ignore_system_profile,
+        "system": system_filter(arguments),
+    }
+    trace = load_trace(arguments, shows_problems=True, further=only)
     if form is None and not arguments.output_file and console.has_screen():
         return _terminal(trace, open_profile(arguments.other) if arguments.other else None)
     if arguments.other:

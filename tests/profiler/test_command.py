@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.machine.instances.catalogue import instance_type
+from neurontools.profiler.capture.format import Track
 from neurontools.profiler.trace.load import load
 from tests.profiler.advice.programs import neff_bytes, perceptron
 from tests.tui.top.conftest import Terminal
@@ -49,6 +51,59 @@ def test_json_is_the_same_from_view_and_summary(tool: Tool, profile_dir: Path) -
     two = tool("neuron-profile", "view", str(profile_dir), "--output-format", "summary-json", "--nc", "1")
     assert one.stdout == two.stdout
     assert [core["nc_idx"] for core in json.loads(one.stdout)["cores"]] == [1]
+
+
+def _kinds(tool: Tool, directory: Path, *words: str) -> dict[str, int]:
+    """The rows of a Chrome file with the number of their events."""
+    done = tool("neuron-profile", "view", str(directory), *words, "--output-format", "chrome", cwd=directory)
+    assert (done.returncode, done.stdout) == (0, "")
+    events = json.loads((directory / "ntff.trace.json").read_text())["traceEvents"]
+    names = {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    return dict(Counter(names[each["tid"]] for each in events if each["ph"] == "X"))
+
+
+def test_view_leaves_out_what_the_real_tools_flags_say(tool: Tool, profile_dir: Path) -> None:
+    everything = _kinds(tool, profile_dir)
+    system = {"neuron_rt", "neuron_hw"}
+    assert _kinds(tool, profile_dir, "--ignore-system-profile").keys() == everything.keys() - system
+    assert _kinds(tool, profile_dir, "--ignore-device-profile").keys() == system
+    only = _kinds(tool, profile_dir, "--system-trace-filter-event-type", "nrt_load")
+    assert only == {name: count for name, count in everything.items() if name != "neuron_hw"} | {
+        "neuron_rt": 2
+    }
+    one = _kinds(tool, profile_dir, "--system-trace-filter-neuron-core", "1")
+    assert (one["neuron_rt"], one["Tensor"]) == (everything["neuron_rt"] // 2, everything["Tensor"])
+    other = _kinds(tool, profile_dir, "--system-trace-filter-instance-id", "i-1,i-2")
+    assert other.keys() == everything.keys() - system
+    summary = tool("neuron-profile", "view", str(profile_dir), "--ignore-device-profile").stdout
+    assert "no device profile" not in summary
+    nothing = tool(
+        "neuron-profile", "view", str(profile_dir), "--ignore-device-profile", "--ignore-system-profile"
+    )
+    assert (nothing.returncode, nothing.stderr.splitlines()[0]) == (1, "error: no events match the filters")
+
+
+def test_view_says_which_flags_of_the_real_tool_have_no_effect(tool: Tool, profile_dir: Path) -> None:
+    done = tool(
+        "neuron-profile", "view", str(profile_dir), "--force", "--port", "3001", "-F", "a=b", "-F", "c=d"
+    )
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "warning: --port has no effect: there is no server",
+        "warning: -F has no effect: there are no further settings",
+    ]
+    refused = tool("neuron-profile", "view", str(profile_dir), "--ingest-only")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "error: --ingest-only: there is no database\nhint: write tables with --output-format parquet\n"
+    )
+
+
+def test_the_schema_needs_no_profile(tool: Tool) -> None:
+    done = tool("neuron-profile", "--show-profile-schema")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == tool("neuron-profile", "sql", "--show-profile-schema").stdout
+    assert done.stdout.startswith("table ")
 
 
 def test_top_lists_operators(tool: Tool, profile_dir: Path) -> None:
@@ -360,10 +415,10 @@ def test_capture_executes_a_neff_and_profiles_one_execution(capture: Tool, home:
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-2:] == [
         "executed m.neff 4 times",
-        "profile in out.ntff; next: neuron-profile view out.ntff",
+        "profile in out_exec_3.ntff; next: neuron-profile view out_exec_3.ntff",
     ]
     assert struct.unpack("<4f", (home / "slot1.bin").read_bytes()) == (7, 10, 15, 22)
-    (runs,) = load(str(home / "out.ntff")).runs
+    (runs,) = load(str(home / "out_exec_3.ntff")).runs
     assert runs.number.tolist() == [3]
 
 
@@ -382,6 +437,25 @@ def test_a_capture_that_is_not_possible_is_explained(
     assert done.returncode in {1, 2}
     assert done.stderr.startswith(f"error: {problem}")
     assert not list(home.glob("profile.ntff"))
+
+
+@pytest.mark.torch
+def test_a_system_capture_has_no_device_rows_and_filters_events(capture: Tool, home: Path) -> None:
+    (home / "m.neff").write_bytes(neff_bytes(perceptron(8, 8)))
+    words = ("-t", "systrace", "--systrace-event-filter", "nrt_execute", "--systrace-event-filter", "step")
+    alone = ("-r", "1", "-i", "all", "--exec-mode", "async", "--single-io-threshold", "4096")
+    machine = {**os.environ, "NEURONTOOLS_AUTOSTART": "1"}
+    done = capture("-n", "m.neff", "--num-exec", "2", *words, *alone, env=machine)
+    assert done.returncode == 0, done.stderr
+    assert "profile in profile.ntff;" in done.stderr
+    rows = load(str(home / "profile.ntff")).rows
+    assert [(row.track, row.events.count) for row in rows] == [(Track.HOST, 2), (Track.RUNTIME, 2)]
+
+
+def test_capture_lists_the_names_of_events(tool: Tool) -> None:
+    done = tool("neuron-profile", "capture", "--systrace-get-event-types")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"nrt_load", "nrt_execute", "nc_exec_running", "upload", "allocation"} < set(done.stdout.split())
 
 
 @pytest.mark.torch

@@ -11,6 +11,7 @@ from neurontools.base import units
 from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics
 from neurontools.profiler.analysis.ranks import missing_ranks
 from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NO_CORE, Track
+from neurontools.profiler.capture.settings import DeviceProfile
 from neurontools.profiler.trace.intervals import busy_ns
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _warnings(trace: Trace) -> list[str]:
     found = []
     if trace.event_count == 0:
         found.append("no events: the program executed nothing on a NeuronCore")
-    elif not trace.measured_by and all(row.track.measured for row in trace.rows):
+    elif not trace.measured_by and all(meta.device_profile == DeviceProfile.OFF for meta in trace.processes):
         found.append(
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )

@@ -26,7 +26,9 @@ _MAX_NC = 255
 _STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _POSITIVE = re.compile("0*[1-9][0-9]{0,17}")
 _HARDWARE = frozenset({SYSTEM_EVENTS[NC_EXEC_RUNNING]})
-_ALL = frozenset({*SYSTEM_EVENTS, *(kind.name.lower() for kind in HostEvent if kind not in HOST_LOAD)})
+EVENT_NAMES = (*SYSTEM_EVENTS, *(kind.name.lower() for kind in HostEvent if kind not in HOST_LOAD))
+"""The names of all wall-clock events."""
+_ALL = frozenset(EVENT_NAMES)
 # Names of the real runtime for what has another name here; of its other events there are none.
 _SAME = {
     "model_load": "nrt_load",
@@ -90,7 +92,7 @@ def options_from_environ(environ: Mapping[str, str]) -> CaptureOptions:
     only_failures = not _flag(environ, "ENABLE", default=False) and _flag(environ, "ON_FAIL", default=False)
     events: frozenset[str] = frozenset()
     if _flag(environ, "SYSTEM_PROFILE", default=True):
-        events = _event_names(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
+        events = event_names(environ.get(PREFIX + "EVENT_FILTER_TYPE", ""))
     filter_nc = PREFIX + "EVENT_FILTER_NC"
     ncs = environ.get(filter_nc, "")
     return CaptureOptions(
@@ -169,7 +171,7 @@ def parse_steps(text: str, name: str) -> StepWindow:
     return first, last
 
 
-def _event_names(text: str) -> frozenset[str]:
+def event_names(text: str) -> frozenset[str]:
     """Return the events of a filter: `hardware`, `software` and names add, `^` before one of them removes."""
     groups = {"hardware": _HARDWARE, "software": _ALL - _HARDWARE}
     words = [word.strip() for word in text.split(",") if word.strip()]

@@ -7,14 +7,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.profiler.capture.format import DEVICE_TRACKS, NO_CORE, ProfileError, Track, pairing_hash
-from neurontools.profiler.trace.rows import ExecutionFilter
+from neurontools.profiler.capture.format import (
+    DEVICE_TRACKS,
+    NAMED_TRACKS,
+    NO_CORE,
+    ProfileError,
+    Track,
+    pairing_hash,
+)
+from neurontools.profiler.trace.rows import ExecutionFilter, FlatEvents
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
-    from neurontools.profiler.trace.trace import CoreRuns, Trace
+    from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceRow
 
 _ALWAYS_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFilter:
+    """Which events on the wall clock to keep.
+
+    Args:
+        ncs: process-local NeuronCores; events of the whole process stay. None for all.
+        names: names of events as in NEURON_RT_INSPECT_EVENT_FILTER_TYPE; None for all.
+        instances: instance ids; None for all.
+    """
+
+    ncs: frozenset[int] | None = None
+    names: frozenset[str] | None = None
+    instances: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +49,9 @@ class Selection:
         skip_warmup: leave out loads and the first execution of every model.
         neff: path of a NEFF; only models loaded from it.
         engines: modelled engines, DMA and collectives to keep; None for all. Other rows stay.
+        without_device: leave out what the device did.
+        without_system: leave out events on the wall clock.
+        system: which of those to keep; None for all.
     """
 
     ncs: frozenset[int] | None = None
@@ -35,6 +60,9 @@ class Selection:
     skip_warmup: bool = False
     neff: str | None = None
     engines: frozenset[Track] | None = None
+    without_device: bool = False
+    without_system: bool = False
+    system: SystemFilter | None = None
 
 
 def select(trace: Trace, wanted: Selection) -> Trace:
@@ -57,6 +85,12 @@ def select(trace: Trace, wanted: Selection) -> Trace:
     if wanted.engines is not None:
         hidden = set(DEVICE_TRACKS) - wanted.engines
         trace = trace.with_rows([row for row in trace.rows if row.track not in hidden], trace.runs)
+    if wanted.without_device:
+        trace = _without_device(trace)
+    if wanted.without_system:
+        trace = trace.with_rows([row for row in trace.rows if _is_of_device(row)], trace.runs)
+    elif wanted.system is not None:
+        trace = _of_system(trace, wanted.system)
     if wanted.from_ns is not None or wanted.to_ns is not None:
         trace = between(
             trace,
@@ -64,8 +98,44 @@ def select(trace: Trace, wanted: Selection) -> Trace:
             _ALWAYS_NS if wanted.to_ns is None else wanted.to_ns,
         )
     if trace.event_count == 0:
-        raise ProfileError("no events match the filters", "widen --nc, --engine, --from, --to or -n")
+        raise ProfileError("no events match the filters", "give fewer filters, or wider ones")
     return trace
+
+
+def _is_of_device(row: TraceRow) -> bool:
+    return row.track is Track.DEVICE or not row.track.measured
+
+
+def _without_device(trace: Trace) -> Trace:
+    rows = [row for row in trace.rows if not _is_of_device(row)]
+    runs = [
+        replace(
+            runs, device_start=np.full_like(runs.device_start, -1), device_ns=np.zeros_like(runs.device_ns)
+        )
+        for runs in trace.runs
+    ]
+    return trace.with_rows(rows, runs)
+
+
+def _of_system(trace: Trace, wanted: SystemFilter) -> Trace:
+    """Return the trace with some of its events on the wall clock."""
+    chosen: Mask = np.ones(len(trace.actions), dtype=bool)
+    if wanted.names is not None:
+        names = [
+            action.opcode.lower() if action.track in NAMED_TRACKS else action.name for action in trace.actions
+        ]
+        chosen = np.array([name in wanted.names for name in names], dtype=bool)
+    rows = []
+    for row in trace.rows:
+        if _is_of_device(row):
+            rows.append(row)
+            continue
+        of_core = wanted.ncs is None or row.nc == NO_CORE or row.nc in wanted.ncs
+        of_instance = wanted.instances is None or trace.processes[row.process].instance_id in wanted.instances
+        if of_core and of_instance:
+            events = row.events.at(row.events.of_actions(chosen))
+            rows.append(replace(row, events=FlatEvents(events)))
+    return trace.with_rows(rows, trace.runs)
 
 
 def between(trace: Trace, from_ns: int, to_ns: int) -> Trace:
