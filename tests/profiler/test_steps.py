@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from neurontools.profiler.analysis.check import check, parse_limit
 from neurontools.profiler.analysis.gaps import find_gaps
 from neurontools.profiler.analysis.ranks import compare_ranks, missing_ranks
 from neurontools.profiler.analysis.steps import PARTS, find_steps, of_steps
+from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.selection import Selection, select
@@ -197,3 +199,21 @@ def test_steps_that_the_program_ends_keep_their_times_without_the_warm_up(one: T
     assert whole.numbers.tolist() == [1, 2, 3, 4, 5]
     assert later.numbers.tolist() == [2, 3, 4, 5]
     assert later.duration_ns.tolist() == whole.duration_ns[1:].tolist()
+
+
+def test_the_median_of_an_even_number_of_steps_is_between_the_two_in_the_middle(
+    home: Path, maker: Maker
+) -> None:
+    capture, model, now = maker.capture(home / "profile"), maker.model(), maker.start_ns
+    capture.on_load(model, now, now)
+    for step, wall_ns in enumerate((1 * MS, 2 * MS, 3 * MS, 9 * MS, 7 * MS), 1):
+        capture.on_execute(model, step, now, now + wall_ns, 0)
+        now += wall_ns
+    capture.on_close()
+    trace = load(str(home / "profile"))
+    assert summarise(trace).models[0].wall_median_ns == 5 * MS
+    (steps,) = find_steps(trace)
+    typical = steps.summary()
+    assert (typical.count, typical.median_ns) == (4, 5 * MS)
+    (limit,) = check(trace, [parse_limit("step_time>1s")])
+    assert limit.value == 0.005

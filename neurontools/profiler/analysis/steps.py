@@ -76,7 +76,7 @@ class StepSummary:
         count: steps that are summarised.
         first_count: steps with first executions or loads, kept apart.
         min_ns: shortest step, measured; so are the next three.
-        median_ns: the step in the middle.
+        median_ns: of the steps; of an even number, between the two in the middle.
         mean_ns: the average step.
         max_ns: longest step.
         device_ns: modelled time of the device in the average step.
@@ -169,7 +169,7 @@ class ProcessSteps:
             count=len(ordered),
             first_count=len(self) - len(ordered),
             min_ns=int(ordered[0]),
-            median_ns=int(ordered[len(ordered) // 2]),
+            median_ns=int(np.median(ordered)),
             mean_ns=int(ordered.mean()),
             max_ns=int(ordered[-1]),
             **means,

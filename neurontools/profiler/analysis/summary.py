@@ -132,7 +132,7 @@ def _model(trace: Trace, core: CoreRuns, number: int) -> ModelSummary:
         warmup_wall_ns=int(runs.wall_ns[0]),
         wall_sum_ns=int(warm.sum()),
         wall_min_ns=int(warm.min()),
-        wall_median_ns=int(np.sort(warm)[len(warm) // 2]),
+        wall_median_ns=int(np.median(warm)),
         wall_max_ns=int(warm.max()),
         modelled_ns=int(runs.device_ns.max()),
         rank=core.rank,
