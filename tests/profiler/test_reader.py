@@ -20,6 +20,7 @@ from neurontools.profiler.capture.settings import CaptureOptions
 from neurontools.profiler.exchange.export_timeline import layout
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.reader import open_captures
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ def test_a_value_that_no_capture_has_is_damage(profile_dir: Path, name: str, val
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "is damaged"),
+        ("", "is empty"),
         ("[]", "is damaged"),
         ('{"format": "other", "schema": 1}', "is not part of a neurontools profile"),
         ('{"format": "neurontools-profile", "schema": 9, "record_bytes": 40}', "schema 9, supported is 2"),
@@ -128,10 +129,45 @@ def test_a_damaged_line_about_a_model_costs_its_records_only(profile_dir: Path, 
     assert {row.nc for row in found.rows} == {1 - json.loads(first)["nc"]}
 
 
-def test_an_unfinished_model_line_is_ignored(profile_dir: Path) -> None:
-    path = next(profile_dir.glob("*/models.jsonl"))
+@pytest.mark.parametrize("name", ["models.jsonl", "strings.jsonl"])
+def test_an_unfinished_line_of_a_killed_process_is_ignored(profile_dir: Path, name: str) -> None:
+    before = load(str(profile_dir)).event_count
+    path = next(profile_dir.glob(f"*/{name}"))
     path.write_text(path.read_text() + '{"model": 2, "na')
-    assert load(str(profile_dir)).event_count > 0
+    found = load(str(profile_dir))
+    assert found.problems[0].startswith(f"process {os.getpid()}: {name} ends within a line, so it is cut: ")
+    meta = next(profile_dir.glob("*/meta.json"))
+    replace(read_meta(str(meta.parent)), ended_ns=0).write(str(meta.parent))
+    assert load(str(profile_dir)).event_count == before
+    assert not any(name in problem for problem in load(str(profile_dir)).problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "left"),
+    [
+        ("models.jsonl", "executions", [capture_format.Track.HOST]),
+        (
+            "strings.jsonl",
+            "events of the host and of memory",
+            [capture_format.Track.RUNTIME, capture_format.Track.HARDWARE, capture_format.Track.MODEL],
+        ),
+    ],
+)
+def test_a_missing_file_of_names_costs_what_needs_it(
+    home: Path, maker: Maker, name: str, missing: str, left: list[capture_format.Track]
+) -> None:
+    capture = maker.capture(home / "p")
+    maker.train(capture)
+    capture.host.on_host_event(
+        (HostEvent.MARK, maker.start_ns, maker.start_ns, capture_format.NO_CORE, "epoch 1", "t.py:3", 0, 0)
+    )
+    capture.on_close()
+    next((home / "p").glob(f"*/{name}")).unlink()
+    found = load(str(home / "p"))
+    assert found.problems[0] == (
+        f"process {os.getpid()}: cannot read {name}: No such file or directory; {missing} are missing"
+    )
+    assert [row.track for row in found.rows if row.track not in capture_format.DEVICE_TRACKS] == left
 
 
 def test_a_tail_of_zeros_after_a_power_cut_is_ignored(profile_dir: Path) -> None:

@@ -177,8 +177,13 @@ def test_workers_that_the_profile_lacks_are_named(home: Path, maker: Maker) -> N
 
 
 def test_one_worker_cannot_be_compared(one: Trace) -> None:
-    with pytest.raises(ProfileError, match="the profile has 1 worker: there is nothing to compare"):
+    with pytest.raises(ProfileError, match="the profile has 1 worker, so there is nothing to compare"):
         compare_ranks(one)
+
+
+def test_one_worker_of_several_names_the_others(home: Path, maker: Maker) -> None:
+    with pytest.raises(ProfileError, match="nothing to compare; missing: rank 1, rank 2"):
+        compare_ranks(workers(home, maker, (1,), size=3))
 
 
 def test_steps_of_a_selection_count_from_one(one: Trace) -> None:

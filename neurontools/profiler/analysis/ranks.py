@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.base.text import plural
 from neurontools.profiler.analysis.host import host_intervals
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
@@ -98,8 +99,10 @@ def compare_ranks(trace: Trace) -> RankReport:
     """
     found = find_steps(trace)
     if len(found) < 2:
+        missing = missing_ranks(trace)
+        absent = f"; missing: {', '.join(f'rank {rank}' for rank in missing)}" if missing else ""
         raise ProfileError(
-            f"the profile has {len(found)} worker{'' if len(found) == 1 else 's'}: there is nothing to compare",
+            f"the profile has {plural(len(found), 'worker')}, so there is nothing to compare{absent}",
             "profile all workers: neuron-run --profile DIR -- torchrun --nproc-per-node N train.py",
         )
     numbers = _common(found)

@@ -228,7 +228,10 @@ def read_meta(directory: str) -> Meta:
     path = os.path.join(directory, META_FILE)
     try:
         with open(path, "rb") as file:
-            stored = load_json(file.read(), any_text=True)
+            data = file.read()
+        if not data.strip():
+            raise ProfileError(f"{path} is empty", "capture the run again")
+        stored = load_json(data, any_text=True)
         if stored["format"] != FORMAT:
             raise ProfileError(
                 f"{path} is not part of a neurontools profile", "give the directory of a capture"

@@ -194,14 +194,13 @@ def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
     files = _event_files(directory)
     records, dropped = _records(directory, files)
     # Models come second: a process that still runs stores a model before its first record.
-    models, damaged_models = _models(directory)
-    strings, damaged_strings = _strings(directory)
+    models, model_problems = _models(directory, meta)
+    strings, string_problems = _strings(directory, meta)
     valid = _valid(records, models, len(strings))
     timely = valid & _within_run(records, meta)
     damaged, untimely = len(records) - int(valid.sum()), int(valid.sum()) - int(timely.sum())
     problems = [
-        (damaged_models, f"{plural(damaged_models, 'line')} of {MODELS_FILE} damaged"),
-        (damaged_strings, f"{plural(damaged_strings, 'line')} of {STRINGS_FILE} damaged"),
+        *((1, problem) for problem in (*model_problems, *string_problems)),
         (
             dropped,
             f"the oldest {plural(dropped, 'record')} dropped over the limit of {meta.max_events_per_nc} a core",
@@ -254,40 +253,50 @@ def _map(path: str) -> Records:
     return records[:count]
 
 
-def _models(directory: str) -> tuple[dict[int, LoadedModel], int]:
-    """Return the models by number, and how many lines are damaged; an unfinished last line is ignored."""
+def _models(directory: str, meta: Meta) -> tuple[dict[int, LoadedModel], list[str]]:
+    """Return the models by number, and what is wrong with their file."""
     models: dict[int, LoadedModel] = {}
     damaged = 0
-    for line in _lines(directory, MODELS_FILE):
+    lines, problems = _lines(directory, MODELS_FILE, meta, "executions")
+    for line in lines:
         try:
             model = parse_model(line)
         except (ValueError, KeyError, TypeError, OverflowError):
             damaged += 1
         else:
             models[model.model] = model
-    return models, damaged
+    return models, _with_damaged(problems, damaged, MODELS_FILE)
 
 
-def _strings(directory: str) -> tuple[tuple[str, ...], int]:
+def _strings(directory: str, meta: Meta) -> tuple[tuple[str, ...], list[str]]:
     found: list[str] = []
     damaged = 0
-    for line in _lines(directory, STRINGS_FILE):
+    lines, problems = _lines(directory, STRINGS_FILE, meta, "events of the host and of memory")
+    for line in lines:
         try:
             text = load_json(line, any_text=True)
         except ValueError:
             text = None
         damaged += not isinstance(text, str)
         found.append(text if isinstance(text, str) else "?")
-    return tuple(found), damaged
+    return tuple(found), _with_damaged(problems, damaged, STRINGS_FILE)
 
 
-def _lines(directory: str, name: str) -> list[bytes]:
-    path = os.path.join(directory, name)
+def _with_damaged(problems: list[str], damaged: int, name: str) -> list[str]:
+    return [*problems, f"{plural(damaged, 'line')} of {name} damaged"] if damaged else problems
+
+
+def _lines(directory: str, name: str, meta: Meta, needed_for: str) -> tuple[list[bytes], list[str]]:
+    """Return the whole lines of a file, and what is wrong with it."""
     try:
-        with open(path, "rb") as file:
-            return file.read().split(b"\n")[:-1]
+        with open(os.path.join(directory, name), "rb") as file:
+            *lines, rest = file.read().split(b"\n")
     except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
+        return [], [f"cannot read {name}: {error.strerror}; {needed_for} are missing"]
+    # A process that was killed may leave half a line.
+    if rest and meta.ended_ns:
+        return lines, [f"{name} ends within a line, so it is cut: {needed_for} may be missing"]
+    return lines, []
 
 
 def _valid(records: Records, models: dict[int, LoadedModel], strings: int) -> Mask:
