@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import ProfileError, Track
+from neurontools.profiler.exchange import parquet
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.query.tables import TABLES
+from neurontools.profiler.trace.load import load
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from conftest import Maker
 
     from neurontools.profiler.trace.trace import Trace
 
@@ -57,6 +61,24 @@ def test_our_own_tables_open_as_a_trace(trace: Trace, home: Path) -> None:
     assert {row.process_label for row in again.rows_of(Track.DEVICE)} == {"NC0", "NC1"}
 
 
+@pytest.mark.parametrize("by", [By.OPERATOR, By.LAYER, By.SOURCE, By.OPCODE])
+def test_our_own_tables_have_the_totals_of_the_profile(home: Path, maker: Maker, by: By) -> None:
+    class Waits(type(maker)):  # type: ignore[misc]
+        def mlp(self) -> tuple[object, ...]:
+            more = {"read_bytes": 4096, "flops": 10**6, "source": "net.py:3", "layer": "net.fc"}
+            return (
+                self.operation("aten.mm", "Tensor", 1_000, 9_000, busy_ns=4_000, count=4, **more),
+                self.operation("aten.relu", "Scalar", 11_000, 2_000, opcode="ACTIVATE"),
+            )
+
+    Waits().finished(home / "p", steps=4)
+    trace = load(str(home / "p"))
+    export(trace, TraceFormat.PARQUET, str(home / "tables"))
+    again = open_trace(str(home / "tables"))
+    assert group_totals(again, by) == group_totals(trace, by)
+    assert sum(each.flops for each in group_totals(again, by)) == 4 * 10**6
+
+
 def explorer(directory: Path, **tables: str) -> Path:
     """Write tables as Neuron Explorer names them, each from a query."""
     directory.mkdir()
@@ -95,8 +117,11 @@ def test_tables_of_explorer_open_with_their_parts(home: Path) -> None:
     ("tables", "reason"),
     [
         ({"Flow": "SELECT 1 AS in_id"}, "no table of events"),
-        ({"Instruction": "SELECT 1 AS duration_ns"}, "Instruction lacks the column start_ts"),
-        ({"Instruction": "SELECT 1 AS start_ts, 'long' AS duration_ns"}, "cannot read"),
+        (
+            {"Instruction": "SELECT 1 AS duration_ns"},
+            "the table Instruction is left out: it lacks the column start_ts",
+        ),
+        ({"Instruction": "SELECT 1 AS start_ts, 'long' AS duration_ns"}, "Instruction.parquet is left out"),
         ({"Instruction": "SELECT 1 AS start_ts, -5 AS duration_ns"}, "negative or impossible times"),
         (
             {
@@ -120,8 +145,49 @@ def test_a_damaged_file_is_named(home: Path) -> None:
     data = (directory / "Instruction.parquet").read_bytes()
     for damaged in (data[: len(data) // 2], b"", b"PAR1" + data[4:200] + data[300:]):
         (directory / "Instruction.parquet").write_bytes(damaged)
-        with pytest.raises(ProfileError, match="cannot read"):
+        with pytest.raises(ProfileError, match=r"Instruction\.parquet is left out"):
             open_trace(str(directory))
+
+
+def test_a_damaged_file_costs_its_own_events_only(home: Path) -> None:
+    directory = explorer(
+        home / "e",
+        Instruction_0=INSTRUCTIONS.format(first=0, last=10),
+        Instruction_1=INSTRUCTIONS.format(first=10, last=30),
+        SystemProfileEvents="SELECT 'nrt_execute' AS name, 500 AS start_ts, 100 AS duration_ns, 7 AS process_id",
+        Metadata="SELECT '7.4.0' AS schema_version",
+    )
+    for name in ("Instruction_0", "Metadata"):
+        (directory / f"{name}.parquet").write_bytes(b"PAR1")
+    trace = open_trace(str(directory))
+    assert [row.events.count for row in trace.rows] == [1, 20]
+    assert trace.measured_by == "Neuron Explorer"
+    assert [problem.partition(":")[0] for problem in trace.problems] == [
+        "the table Metadata is left out",
+        "Instruction_0.parquet is left out",
+    ]
+
+
+def test_what_explorer_knows_of_instructions_is_shown(home: Path) -> None:
+    facts = "2000 AS raw_flops, 64 AS hbm_read_bytes, 32 AS hbm_write_bytes, 'net.fc' || (i % 2) AS layer"
+    query = INSTRUCTIONS.format(first=0, last=10).replace(
+        " FROM", f", {facts}, 'k.py:7' AS nki_source_location FROM"
+    )
+    trace = open_trace(str(explorer(home / "e", Instruction=query)))
+    layers = group_totals(trace, By.LAYER)
+    assert [(each.name, each.count, each.flops, each.bytes_moved) for each in layers] == [
+        ("net.fc0", 5, 10_000, 480),
+        ("net.fc1", 5, 10_000, 480),
+    ]
+    assert [each.name for each in group_totals(trace, By.SOURCE)] == ["k.py:7"]
+    assert [each.name for each in group_totals(trace, By.ENGINE)] == ["Tensor"]
+
+
+def test_very_many_different_events_have_names_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_MOST_FACTS", 5)
+    query = INSTRUCTIONS.format(first=0, last=10).replace(" FROM", ", 1000 + i AS raw_flops FROM")
+    (first, second) = group_totals(open_trace(str(explorer(home / "e", Instruction=query))), By.OPERATOR)
+    assert (first.count, second.count, first.flops, second.flops) == (5, 5, 0, 0)
 
 
 def test_a_directory_that_cannot_be_written_is_named(trace: Trace, home: Path) -> None:

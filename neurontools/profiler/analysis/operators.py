@@ -17,7 +17,7 @@ from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
 from neurontools.profiler.trace.nesting import nest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
@@ -106,12 +106,15 @@ class OperatorTotal:
 def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupTotal, ...]:
     """Return the totals of groups, those with most time first, at most `limit` of them."""
     names: dict[str, int] = {}
+    of_row = _row_group(trace, by)
     by_action = np.array(
         [names.setdefault(label_of(action, by), len(names)) for action in trace.actions], dtype=np.int64
     )
     parts = [
         _Events(
-            group=by_action[action] if by is not By.RANK else np.full(len(action), _rank(row, names)),
+            group=np.full(len(action), names.setdefault(of_row(row), len(names)))
+            if of_row is not None
+            else by_action[action],
             action=action,
             worked=worked,
             weight=weight,
@@ -260,8 +263,12 @@ def _operator(action: TraceAction) -> str:
     return f"{STEP_NAME}*" if action.name.startswith(f"{STEP_NAME}#") else action.name
 
 
-def _rank(row: TraceRow, names: dict[str, int]) -> int:
-    return names.setdefault(row.process_label, len(names))
+def _row_group(trace: Trace, by: By) -> Callable[[TraceRow], str] | None:
+    """Return how rows are grouped; None where it is the action that has the group."""
+    if by is By.RANK:
+        return lambda row: row.process_label
+    # Of another program's engines or streams only their rows tell.
+    return (lambda row: row.name) if by is By.ENGINE and trace.measured_by else None
 
 
 def _worked(trace: Trace) -> Iterator[tuple[TraceRow, Int64s, Int64s, int]]:
@@ -270,7 +277,8 @@ def _worked(trace: Trace) -> Iterator[tuple[TraceRow, Int64s, Int64s, int]]:
         for part in row.events.parts():
             events = part.events
             if trace.measured_by:
-                worked = nest(events.start, events.duration).own_ns
+                own_ns = nest(events.start, events.duration).own_ns
+                worked = trace.columns.worked_ns(events.action, own_ns)
             else:
                 worked = trace.columns.worked_ns(events.action, events.duration)
             yield row, events.action.astype(np.int64), worked, part.weight

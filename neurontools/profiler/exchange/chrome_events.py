@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class ForeignEvents:
         headers: what the file says about itself.
         problems: what was left out, one line each.
         program: that measured, where the file says so.
+        facts: by number in `names`, what else is known: fields of `TraceAction`. Empty if nothing is.
     """
 
     start: Int64s
@@ -49,6 +50,7 @@ class ForeignEvents:
     headers: tuple[ChromeHeader, ...]
     problems: tuple[str, ...]
     program: str = ""
+    facts: tuple[dict[str, Any], ...] = ()
 
 
 def read_chrome(path: str) -> ForeignEvents:

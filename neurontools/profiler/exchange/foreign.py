@@ -6,7 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from neurontools.profiler.exchange.chrome_columns import Id
     from neurontools.profiler.exchange.chrome_events import ForeignEvents
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
@@ -133,9 +136,10 @@ class _Builder:
         for track in (Track.MODEL, Track.DEVICE):
             if np.any(of_track == track):
                 of_name[events.name[np.repeat(of_track == track, np.diff(events.bounds))]] = track
+        facts: Iterable[dict[str, Any]] = events.facts or repeat({})
         return tuple(
-            TraceAction(name, category, Track(track))
-            for (name, category), track in zip(events.names, of_name.tolist(), strict=True)
+            TraceAction(name, category, Track(track), **more)
+            for (name, category), track, more in zip(events.names, of_name.tolist(), facts, strict=False)
         )
 
     def _rows(self, origin: int) -> list[TraceRow]:

@@ -28,6 +28,21 @@ _NEWEST = int(SCHEMA_VERSION.split(".")[0])
 _VERSION = re.compile(r"[vV]?([0-9]{1,9})\.")
 _AGAIN = "export the profile again with neuron-explorer view --output-format parquet"
 _LONGEST_NS = 1 << 61
+_EXPLORER = "Neuron Explorer"
+_NAMES = ("name", "category")
+_FACTS = ("flops", "layer", "source", "read_bytes", "write_bytes", "shape", "busy_ns")
+_TEXTS = frozenset({"layer", "source", "shape"})
+# Columns of tables by what they say; those of our own tables have more.
+_HBM = {"read_bytes": "hbm_read_bytes", "write_bytes": "hbm_write_bytes", "shape": "", "busy_ns": ""}
+_OF_OURS = {"source": "source", "shape": "operands", "busy_ns": "active_time_ns"}
+_OF_TRANSFERS = {
+    "source": "source",
+    "read_bytes": "read_bytes",
+    "write_bytes": "write_bytes",
+    "busy_ns": "active_time_ns",
+}
+_MOST_FACTS = 1 << 16
+"""If events differ in more ways, only their names are read."""
 # By table: name, category, process and line of an event, each the first column that exists.
 _SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "Instruction": (("hlo_name", "opcode"), ("opcode",), ("pcore_idx",), ("engine", "timeline_track")),
@@ -95,14 +110,12 @@ def read_tables(directory: str) -> ForeignEvents:
             f"{directory} has Parquet files, but no table of events ({', '.join(_SOURCES)})", _AGAIN
         )
     with connect() as connection:
-        try:
-            program = _program(connection, files["Metadata"], directory)
-            problems = [
-                problem for name in present for problem in _add(connection, name, files[name], directory)
-            ]
-            return _events(connection, program, problems)
-        except OSError as error:
-            raise ProfileError(f"cannot read {directory}: {error.strerror}", _AGAIN) from error
+        program, problems = _program(connection, files["Metadata"], directory)
+        for name in present:
+            problems += _add_readable(connection, name, files[name])
+        if not _run(connection, "SELECT 1 FROM duckdb_tables() WHERE table_name = 'found'").fetchone():
+            raise ProfileError(f"{directory}: {'; '.join(problems)}", _AGAIN)
+        return _events(connection, program, problems)
 
 
 def _files(directory: str, name: str) -> list[str]:
@@ -121,12 +134,15 @@ def _columns(connection: Any, files: list[str]) -> list[str]:
     return [row[0] for row in _run(connection, f"DESCRIBE SELECT * FROM {_table(files)}").fetchall()]
 
 
-def _program(connection: Any, files: list[str], directory: str) -> str:
-    """Return who measured; a schema that is too new is refused."""
+def _program(connection: Any, files: list[str], directory: str) -> tuple[str, list[str]]:
+    """Return who measured, and what is wrong with the table that says so; a schema that is too new is refused."""
     if not files:
-        return "Neuron Explorer"
-    columns = _columns(connection, files)
-    row = _run(connection, f"SELECT * FROM {_table(files)} LIMIT 1").fetchone() or ()
+        return _EXPLORER, []
+    try:
+        columns = _columns(connection, files)
+        row = _run(connection, f"SELECT * FROM {_table(files)} LIMIT 1").fetchone() or ()
+    except OSError as error:
+        return _EXPLORER, [f"the table Metadata is left out: {error.strerror}"]
     values = dict(zip(columns, row, strict=False))
     for name in ("schema_version", "parquet_schema_version"):
         match = _VERSION.match(str(values.get(name) or ""))
@@ -136,16 +152,30 @@ def _program(connection: Any, files: list[str], directory: str) -> str:
                 "use a newer neurontools",
             )
     if values.get("measured_by"):
-        return str(values["measured_by"])
-    return "neurontools (device times modelled)" if "measured_by" in values else "Neuron Explorer"
+        return str(values["measured_by"]), []
+    return "neurontools (device times modelled)" if "measured_by" in values else _EXPLORER, []
 
 
-def _add(connection: Any, name: str, files: list[str], directory: str) -> list[str]:
-    """Add the events of a table to the table of all; return what was left out."""
+def _add_readable(connection: Any, name: str, files: list[str]) -> list[str]:
+    """Add the events of a table, of its parts those that can be read; return what was left out."""
+    try:
+        return _add(connection, name, files)
+    except OSError as error:
+        if len(files) > 1:
+            return [problem for path in files for problem in _add_readable(connection, name, [path])]
+        return [f"{os.path.basename(files[0])} is left out: {error.strerror}"]
+
+
+def _add(connection: Any, name: str, files: list[str]) -> list[str]:
+    """Add the events of a table to the table of all; return what was left out.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     columns = _columns(connection, files)
     missing = [column for column in _TIMES if column not in columns]
     if missing:
-        raise ProfileError(f"{directory}: the table {name} lacks the column {missing[0]}", _AGAIN)
+        return [f"the table {name} is left out: it lacks the column {missing[0]}"]
     label, category, process, line = (
         [f'"{column}"' for column in wanted if column in columns] for wanted in _SOURCES[name]
     )
@@ -158,7 +188,7 @@ def _add(connection: Any, name: str, files: list[str], directory: str) -> list[s
         SELECT "start_ts"::BIGINT AS start, "duration_ns"::BIGINT AS duration,
             {_first_text(label)} AS name, {_first_text(category)} AS category,
             {"'pid '" if is_system else "'NC'"} || {core} AS process, {lines} AS line,
-            {str(not is_system).lower()} AS on_device
+            {str(not is_system).lower()} AS on_device, {_facts(name, columns)}
         FROM {_table(files)}"""
     exists = _run(connection, "SELECT 1 FROM duckdb_tables() WHERE table_name = 'found'").fetchone()
     _run(connection, f"{'INSERT INTO found' if exists else 'CREATE TABLE found AS'} {selected}")
@@ -174,13 +204,37 @@ def _add(connection: Any, name: str, files: list[str], directory: str) -> list[s
     return []
 
 
+def _facts(name: str, columns: list[str]) -> str:
+    """Return the columns with what is known of an event besides its times."""
+    # A transfer has the bytes of both ends; only in our tables are they those of HBM.
+    own = (
+        {}
+        if "active_time_ns" not in columns
+        else _OF_TRANSFERS
+        if name == "DmaPacketAggregated"
+        else _OF_OURS
+    )
+    found = {"flops": "raw_flops", "layer": "layer", "source": "nki_source_location", **_HBM, **own}
+    selected = []
+    for fact, column in found.items():
+        present = column in columns and name != _SYSTEM
+        if fact in _TEXTS:
+            selected.append(f"""{f"coalesce({column}::VARCHAR, '')" if present else "''"} AS {fact}""")
+        else:
+            selected.append(f"{f'greatest(coalesce({column}::BIGINT, 0), 0)' if present else '0'} AS {fact}")
+    return ", ".join(selected)
+
+
 def _first_text(columns: list[str]) -> str:
     texts = [f"nullif({column}::VARCHAR, '')" for column in columns]
     return f"coalesce({', '.join([*texts, chr(39) * 2])})"
 
 
 def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents:
-    for table, columns in (("names", "name, category"), ("lines", "on_device, process, line")):
+    known = f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(_NAMES + _FACTS)} FROM found)"
+    facts = _FACTS if _run(connection, known).fetchone()[0] <= _MOST_FACTS else ()
+    names = ", ".join(_NAMES + facts)
+    for table, columns in (("names", names), ("lines", "on_device, process, line")):
         _run(
             connection,
             f"CREATE TABLE {table} AS SELECT row_number() OVER (ORDER BY {columns}) - 1 AS number, * "
@@ -188,18 +242,19 @@ def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents
         )
     found = _run(
         connection,
-        """SELECT start, duration, n.number::UINTEGER AS name, l.number::UINTEGER AS line FROM found f
-        JOIN names n ON n.name = f.name AND n.category = f.category
+        f"""SELECT start, duration, n.number::UINTEGER AS name, l.number::UINTEGER AS line FROM found f
+        JOIN names n ON {" AND ".join(f"n.{column} = f.{column}" for column in _NAMES + facts)}
         JOIN lines l ON l.process = f.process AND l.line = f.line AND l.on_device = f.on_device""",
     ).fetchnumpy()
     lines = _run(connection, "SELECT process, line, on_device FROM lines ORDER BY number").fetchall()
+    of_names = _run(connection, f"SELECT {names} FROM names ORDER BY number").fetchall()
     order, bounds = group_rows(np.array(found["line"], dtype=np.uint32), len(lines))
     return ForeignEvents(
         start=np.array(found["start"], dtype=np.int64)[order],
         duration=np.array(found["duration"], dtype=np.int64)[order],
         name=np.array(found["name"], dtype=np.uint32)[order],
         bounds=bounds,
-        names=tuple(_run(connection, "SELECT name, category FROM names ORDER BY number").fetchall()),
+        names=tuple((name, category) for name, category, *_ in of_names),
         tracks=tuple((process, line) for process, line, _ in lines),
         processes={},
         labels={process: "/device:NEURON" for process, _, on_device in lines if on_device},
@@ -207,4 +262,5 @@ def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents
         headers=(),
         problems=tuple(problems),
         program=program,
+        facts=tuple(dict(zip(facts, row[len(_NAMES) :], strict=True)) for row in of_names) if facts else (),
     )
