@@ -29,11 +29,10 @@ def add(verbs: Verbs) -> None:
 
 def _advise(arguments: argparse.Namespace) -> int:
     trace = load_trace(arguments)
-    from neurontools.profiler.advice.opening import open_subject
-    from neurontools.profiler.advice.rules import advise
+    from neurontools.profiler.advice.rules import advise_trace
     from neurontools.profiler.advice.text import to_json, to_text
 
-    report = advise(open_subject(trace))
+    report = advise_trace(trace)
     if arguments.json:
         console.print_json(to_json(report, arguments.limit))
     else:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from neurontools.base.text import plural
 from neurontools.profiler.advice.attention import attention
 from neurontools.profiler.advice.data_types import data_types
-from neurontools.profiler.advice.findings import WORTH, Advice, Finding, Silent
+from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Silent
+from neurontools.profiler.advice.foreign import foreign_findings, foreign_steps
 from neurontools.profiler.advice.host import graph_cuts, host_bound
 from neurontools.profiler.advice.kernels import kernels
 from neurontools.profiler.advice.movement import layouts, small_copies
+from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.sizes import BATCH, batch, widths
 from neurontools.profiler.advice.spills import overlap, spills
 from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
@@ -20,6 +22,8 @@ from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from neurontools.profiler.trace.trace import Trace
 
 ProgramRule: TypeAlias = Callable[[ProfiledProgram], Iterator[Finding]]
 RunRule: TypeAlias = Callable[[ProfiledRun], Iterator[Finding]]
@@ -45,16 +49,32 @@ class Report:
     """What the rules say of a run.
 
     Args:
-        step_ns: modelled time of a step.
+        step_ns: time of a step.
         steps: number of steps.
         advice: the largest gain first.
         silent: rules that looked and found nothing to change.
+        clock: where `step_ns` comes from.
     """
 
     step_ns: int
     steps: int
     advice: tuple[Advice, ...]
     silent: tuple[Silent, ...]
+    clock: Clock = Clock.MODELLED
+
+
+def advise_trace(trace: Trace) -> Report:
+    """Return what the rules say of a profile, or of another program's trace.
+
+    Raises:
+        ProfileError: the profile has no execution or no readable copy of a NEFF; the other trace has no steps.
+    """
+    if not trace.measured_by:
+        return advise(open_subject(trace))
+    steps = foreign_steps(trace)
+    return _report(
+        list(foreign_findings(steps, trace.measured_by)), steps.step_ns, steps.count, Clock.MEASURED
+    )
 
 
 def advise(subject: ProfiledRun) -> Report:
@@ -72,11 +92,15 @@ def advise(subject: ProfiledRun) -> Report:
                 found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
     if len(programs) > 1:
         found.append(Silent(BATCH, f"the steps have {len(programs)} graphs, which need not have one batch"))
+    return _report(found, subject.step_ns, subject.steps.count if subject.steps else 0, Clock.MODELLED)
+
+
+def _report(found: Sequence[Finding], step_ns: int, steps: int, clock: Clock) -> Report:
     advice = _merged([finding for finding in found if isinstance(finding, Advice)])
     silent = [finding for finding in found if isinstance(finding, Silent)]
     silent += [_too_small(each) for each in advice if each.gain.share < WORTH]
     worth = sorted((each for each in advice if each.gain.share >= WORTH), key=lambda each: -each.gain.share)
-    return Report(subject.step_ns, subject.steps.count if subject.steps else 0, tuple(worth), tuple(silent))
+    return Report(step_ns, steps, tuple(worth), tuple(silent), clock)
 
 
 def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun, name: str) -> Finding:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable, wrap
 from neurontools.base.units import format_ns, format_percent
+from neurontools.profiler.advice.findings import Clock
 from neurontools.profiler.advice.subject import short_source
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def to_text(report: Report, limit: int | None = None, width: int | None = None) 
         width: columns of the terminal, None to leave lines whole.
     """
     shown = report.advice[:limit]
-    lines = [f"Step: {format_ns(report.step_ns)} (modelled), seen {plural(report.steps, 'time')}", ""]
+    lines = [f"Step: {format_ns(report.step_ns)} ({report.clock}), seen {plural(report.steps, 'time')}", ""]
     if not report.advice:
         lines += ["No change that a rule knows would gain 1 % of a step.", ""]
     for number, advice in enumerate(shown, 1):
@@ -103,7 +104,7 @@ def _silent_lines(report: Report) -> Iterator[str]:
 def to_json(report: Report, limit: int | None = None) -> dict[str, Any]:
     """Return a report for programs, times in nanoseconds."""
     return {
-        "is_simulation": True,
+        "is_simulation": report.clock is Clock.MODELLED,
         "step_ns": report.step_ns,
         "steps": report.steps,
         "advice": [

@@ -56,7 +56,7 @@ def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
         first_number=min(found),
         start_ns=edges[::2],
         duration_ns=edges[1::2] - edges[::2],
-        device_busy_ns=_device_busy(trace, process).between(edges)[::2],
+        device_busy_ns=device_busy(trace, process).between(edges)[::2],
     )
 
 
@@ -66,7 +66,13 @@ def _numbers(trace: Trace) -> Int64s:
     return np.array([int(match[1]) if match else -1 for match in matches], dtype=np.int64)
 
 
-def _device_busy(trace: Trace, process: int) -> BusyIndex:
+def device_busy(trace: Trace, process: int) -> BusyIndex:
+    """Return when the device of a process works."""
+    return BusyIndex(*device_events(trace, process))
+
+
+def device_events(trace: Trace, process: int) -> tuple[Int64s, Int64s]:
+    """Return starts and durations of what the device of a process does."""
     # Annotations of a GPU last from the first kernel of a range to the last, whether it works or not.
     works = np.array([action.opcode != _DEVICE_ANNOTATION for action in trace.actions], dtype=bool)
     blocks = [
@@ -75,7 +81,7 @@ def _device_busy(trace: Trace, process: int) -> BusyIndex:
         if serves(trace, row, process)
     ]
     nothing: Int64s = np.zeros(0, dtype=np.int64)
-    return BusyIndex(
+    return (
         np.concatenate([nothing, *(block.start for block in blocks)]),
         np.concatenate([nothing, *(block.duration for block in blocks)]),
     )

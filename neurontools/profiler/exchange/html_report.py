@@ -10,8 +10,7 @@ from neurontools import __version__
 from neurontools.base.text import plural
 from neurontools.base.units import format_count, format_ns, format_size
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.advice.opening import open_subject
-from neurontools.profiler.advice.rules import advise
+from neurontools.profiler.advice.rules import advise_trace
 from neurontools.profiler.advice.text import gain_text
 from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.analysis.roofline import roofline
@@ -121,16 +120,16 @@ def _share(share: float) -> str:
 
 def _advice(trace: Trace) -> str:
     """Return the advice; nothing for traces that rules cannot judge."""
-    if trace.measured_by or not trace.runs or not trace.directories:
+    if not find_steps(trace) if trace.measured_by else not trace.runs or not trace.directories:
         return ""
     try:
-        found = advise(open_subject(trace))
+        found = advise_trace(trace)
     except NeuronToolsError as error:
         return f"<p>No advice: {text_of(error.message)}</p>"
     if not found.advice:
         return "<p>No change that a rule knows would gain 1 % of a step.</p>"
     items = "".join(f"<li>{_one_advice(advice)}</li>" for advice in found.advice)
-    return f"<p>A step takes {text_of(format_ns(found.step_ns))} (modelled).</p><ol>{items}</ol>"
+    return f"<p>A step takes {text_of(format_ns(found.step_ns))} ({found.clock}).</p><ol>{items}</ol>"
 
 
 def _one_advice(advice: Advice) -> str:
@@ -145,18 +144,20 @@ def _one_advice(advice: Advice) -> str:
 
 
 def _steps(trace: Trace) -> str:
-    found = [steps for steps in find_steps(trace) if len(steps)] if trace.runs else []
+    found = [steps for steps in find_steps(trace) if len(steps)]
     if not found:
         return ""
-    legend = "".join(f'<span class="key {label}">{label}</span>' for _, label in PARTS)
+    present = [label for name, label in PARTS if any(getattr(steps, name).any() for steps in found)]
+    legend = "".join(f'<span class="key {label}">{label}</span>' for label in present)
     parts = [f'<p class="legend">{legend}</p>']
     for steps in found[:_PLOTTED_PROCESSES]:
         typical = steps.summary()
         whose = f"rank {steps.rank}, " if steps.rank is not None else ""
+        apart = f"; {plural(typical.first_count, 'first step')} apart" if typical.first_count else ""
         parts.append(
             f"<p>{text_of(whose)}{text_of(plural(typical.count, 'step'))}: median {text_of(format_ns(typical.median_ns))}, "
-            f"{text_of(format_ns(typical.min_ns))} to {text_of(format_ns(typical.max_ns))}; "
-            f"{text_of(plural(typical.first_count, 'first step'))} apart. Steps found by: {text_of(steps.how)}.</p>"
+            f"{text_of(format_ns(typical.min_ns))} to {text_of(format_ns(typical.max_ns))}"
+            f"{apart}. Steps found by: {text_of(steps.how)}.</p>"
             f"{steps_plot(steps)}"
         )
     if len(found) > _PLOTTED_PROCESSES:

@@ -14,7 +14,7 @@ code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 .warning{border-left:3px solid var(--memory);padding-left:.6rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13.5px}
 th{text-align:left;color:var(--soft);font-weight:600}th,td{padding:3px 12px 3px 0;border-bottom:1px solid var(--line);
-vertical-align:top;overflow-wrap:anywhere}.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+vertical-align:top}td{overflow-wrap:break-word}td:first-child{overflow-wrap:anywhere}.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 td:first-child{min-width:11rem}summary{cursor:pointer;color:var(--soft)}footer{margin-top:3rem;color:var(--soft)}
 .bar{display:inline-block;width:70px;height:10px;margin-right:8px;border-radius:2px;background:var(--line)}
 .bar i{display:block;height:100%;border-radius:2px;background:var(--execute)}
