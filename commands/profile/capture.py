@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable
@@ -83,7 +84,8 @@ def add(verbs: Verbs) -> None:
 
 
 def _capture(arguments: argparse.Namespace) -> int:
-    from neurontools.errors import UsageError
+    from neurontools.errors import NeuronToolsError, UsageError
+    from neurontools.runtime.status import NrtError
 
     if arguments.systrace_get_event_types:
         from neurontools.profiler.capture.settings import EVENT_NAMES
@@ -101,7 +103,15 @@ def _capture(arguments: argparse.Namespace) -> int:
     directory = _directory(arguments)
     if with_profile:
         _set_variables(arguments, directory)
-    run = _execute(arguments, inputs)
+    is_new = not os.path.lexists(directory)
+    try:
+        run = _execute(arguments, inputs)
+    except NrtError:
+        raise  # the profile shows the execution that failed
+    except NeuronToolsError:
+        if with_profile and is_new:
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
     _save(run, arguments)
     failed = f", {run.failures} failed" if run.failures else ""
     console.err(f"executed {printable(arguments.neff)} {plural(arguments.num_exec, 'time')}{failed}")

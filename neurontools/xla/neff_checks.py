@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
 from neurontools.xla.graph_values import load_symbol
 from neurontools.xla.memory import host_limit
-from neurontools.xla.neff_operators import ATEN, COLLECTIVES, NEEDS_CHANNELS, TEXTS
+from neurontools.xla.neff_operators import ATEN, COLLECTIVES, GUARDED, NEEDS_CHANNELS, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ class _Checker:
 
     def _check_sizes(self, operator: Operator, node: Node) -> None:
         """Check, without computing it, that a result is not much larger than the graph states."""
+        name = node.op.split(".")[1].rstrip("_")
+        if name in GUARDED:
+            _check_gradient(name, operator, node)
         kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
         if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
             kwargs["device"] = torch.device("meta")
@@ -143,7 +147,7 @@ class _Checker:
         nbytes = sum(item.numel() * item.itemsize for item in made if isinstance(item, torch.Tensor))
         if operator.returns_parameter < 0 and new and nbytes > 2 * stated + _SLACK_BYTES:
             raise ValueError("its result is larger than the graph states")
-        if node.op.split(".")[1].rstrip("_") in NEEDS_CHANNELS:
+        if name in NEEDS_CHANNELS:
             first, *others = reads(node)
             if len(first.shape) < 2 or any(view.shape not in {(first.shape[1],), (0,)} for view in others):
                 raise ValueError("its tensors differ in the number of channels")
@@ -167,8 +171,27 @@ def _is_listed(op: str, custom: Container[str]) -> bool:
         return False
     namespace, name, _ = op.split(".")
     if namespace == "aten":
-        return name in ATEN or (name.endswith("_") and name[:-1] in ATEN)
+        return name in ATEN or name.removesuffix("_").removeprefix("_foreach_") in ATEN
     return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in custom
+
+
+def _check_gradient(name: str, operator: Operator, node: Node) -> None:
+    """Check what the kernel of a gradient does not: it would read or write beyond its tensors."""
+    values: dict[str, Any] = dict(node.kwargs)
+    values |= {parameter.name: arg for parameter, arg in zip(operator.parameters, node.args, strict=False)}
+    match name:
+        case "nll_loss_backward":  # without a reduction, the kernel does not check the classes
+            fits = values["reduction"] in {1, 2}
+        case "embedding_dense_backward":  # the kernel counts by index without checking it
+            fits = values["scale_grad_by_freq"] is False
+        case _:
+            shape, normalized = values["input"].shape, len(values["normalized_shape"])
+            rows = prod(shape[: len(shape) - normalized])
+            fits = values["grad_out"].shape == shape and all(
+                prod(values[each].shape) == rows for each in ("mean", "rstd")
+            )
+    if not fits:
+        raise ValueError("its kernel does not check these arguments")
 
 
 def check_view(graph: Graph, view: View) -> None:

@@ -5,7 +5,7 @@ their arguments. These are missing on purpose: operators on files, processes, st
 `set_`, `resize_`, `_print`), uninitialised memory (`empty`), other gradients and packed formats, whose kernels trust
 the results of another operator (`max_pool2d_with_indices_backward`, `_nested_view_from_buffer`, `fbgemm_*`,
 `linalg_lu_solve`), and sparse, quantized and complex tensors, which the device does not have. An operator of a new
-torch release is refused until it is listed here.
+torch release is refused until it is listed here. `neff_checks` completes what the kernels of GUARDED do not check.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ _LINEAR_ALGEBRA = """
     _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd _scaled_mm _trilinear
 """
 _GRADIENTS = """
-    diagonal_backward elu_backward gelu_backward glu_backward hardshrink_backward hardsigmoid_backward hardswish_backward
-    hardtanh_backward huber_loss_backward leaky_relu_backward log_sigmoid_backward logit_backward mish_backward
-    mse_loss_backward select_backward sigmoid_backward silu_backward slice_backward smooth_l1_loss_backward
-    softplus_backward softshrink_backward tanh_backward threshold_backward _log_softmax_backward_data
-    _softmax_backward_data
+    diagonal_backward elu_backward gelu_backward glu_backward hardshrink_backward hardsigmoid_backward
+    hardswish_backward hardtanh_backward huber_loss_backward leaky_relu_backward log_sigmoid_backward logit_backward
+    mish_backward mse_loss_backward native_dropout_backward select_backward sigmoid_backward silu_backward
+    slice_backward smooth_l1_loss_backward softplus_backward softshrink_backward tanh_backward threshold_backward
+    _log_softmax_backward_data _softmax_backward_data
 """
+_GUARDED = "embedding_dense_backward native_layer_norm_backward nll_loss_backward"
 _FORM = """
     alias alias_copy as_strided as_strided_copy as_strided_scatter block_diag cat clone constant_pad_nd copy detach
     detach_copy diag_embed diagonal diagonal_copy diagonal_scatter expand expand_copy flip lift lift_fresh
@@ -92,6 +93,7 @@ ATEN = {
         "is a layer or a loss": _LAYERS,
         "multiplies or factorizes matrices": _LINEAR_ALGEBRA,
         "is a gradient that checks its arguments": _GRADIENTS,
+        "is a gradient whose arguments are checked before": _GUARDED,
         "changes the form, within its storage": _FORM,
         "checks its indices": _INDEXED,
         "fills a new tensor": _FACTORIES,
@@ -99,7 +101,11 @@ ATEN = {
     }.items()
     for name in names.split()
 }
-"""The reason why a torch operator is safe, by name. Its in-place variant, with a trailing underscore, is safe, too."""
+"""The reason why a torch operator is safe, by name. Its in-place variant, with a trailing underscore, is safe, too, and so
+is its `_foreach_` variant, which calls it for each tensor of a list."""
+
+GUARDED = frozenset(_GUARDED.split())
+"""Operators with arguments that their kernels do not check."""
 
 COLLECTIVES = frozenset({
     "all_gather", "all_reduce_", "all_to_all", "all_to_all_uneven_", "broadcast_", "collective_permute", "recv_",

@@ -440,6 +440,18 @@ def test_a_capture_that_is_not_possible_is_explained(
 
 
 @pytest.mark.torch
+def test_a_capture_that_is_refused_leaves_no_profile(capture: Tool, home: Path) -> None:
+    a, b = (View(slot, "float32", (2, 2), (2, 1), 0) for slot in range(2))
+    graph = Graph((Slot(16), Slot(16)), (0,), 0, (Node("aten.hash_tensor.default", (a,), (), (b,)),), (1,))
+    device = instance_type("trn1.2xlarge").device
+    (home / "m.neff").write_bytes(compile_graph(graph, device, ("--target=trn1",), "hash"))
+    done = capture("-n", "m.neff", env={**os.environ, "NEURONTOOLS_AUTOSTART": "1"})
+    assert done.returncode == 1
+    assert "error: m.neff calls 'aten.hash_tensor.default', which a NEFF of another process" in done.stderr
+    assert not list(home.glob("profile.ntff"))
+
+
+@pytest.mark.torch
 def test_a_system_capture_has_no_device_rows_and_filters_events(capture: Tool, home: Path) -> None:
     (home / "m.neff").write_bytes(neff_bytes(perceptron(8, 8)))
     words = ("-t", "systrace", "--systrace-event-filter", "nrt_execute", "--systrace-event-filter", "step")

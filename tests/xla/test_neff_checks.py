@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -15,6 +16,9 @@ from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.neff_executable import NeffExecutable, compile_exported
 from neurontools.xla.neff_operators import ATEN, COLLECTIVES
 from neurontools.xla.operators import operator_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -158,6 +162,77 @@ def test_normalization_that_reads_beyond_its_weights_is_refused():
             call("aten.native_group_norm.default", image, None, None, 9, 4, 1, 1, 1e-5, results=statistics),
             inputs=inputs,
         )
+
+
+CLASSES, NUMBERS = view(2, 4, dtype="int64"), view(3, 3, dtype="int64")
+ROWS, STATISTICS, ROW = view(0, 6, 8), view(1, 6, 1), view(2, 8)
+
+
+def gradient(op: str, *args: object, inputs: tuple[View, ...], result: View) -> NeffExecutable:
+    nbytes = (4096,) * 6
+    return foreign(
+        call(op, *args, results=(result,) if "norm" not in op else (result, view(5, 8), view(5, 8, offset=8))),
+        inputs=inputs, nbytes=nbytes, outputs=(4,), result=result,
+    )  # fmt: skip
+
+
+def nll(reduction: int) -> NeffExecutable:
+    scores, one = view(0, 4, 3), view(1)
+    args = (one, scores, CLASSES, None, reduction, -100, view(3))
+    return gradient(
+        "aten.nll_loss_backward.default", *args, inputs=(scores, one, CLASSES, view(3)), result=view(4, 4, 3)
+    )
+
+
+def embedding(*, by_frequency: bool) -> NeffExecutable:
+    rows = view(0, 3, 4)
+    args = (rows, NUMBERS, 5, -1, by_frequency)
+    return gradient(
+        "aten.embedding_dense_backward.default", *args, inputs=(rows, NUMBERS), result=view(4, 5, 4)
+    )
+
+
+def layer_norm(above: View = ROWS, mean: View = STATISTICS) -> NeffExecutable:
+    args = (above, ROWS, (8,), mean, STATISTICS, ROW, ROW, (True, True, True))
+    return gradient(
+        "aten.native_layer_norm_backward.default", *args, inputs=(ROWS, STATISTICS, ROW), result=view(4, 6, 8)
+    )
+
+
+def test_gradients_of_losses_and_layers_run_within_their_tensors():
+    made = nll(1)
+    tensors = [torch.zeros(4, 3), torch.ones(()), torch.tensor([0, 1, 2, 2]), torch.full((), 4.0)]
+    (grad,) = made.execute(made.load(0), tensors)
+    assert grad.sum(1).tolist() == [-0.25] * 4
+    tensors[2][1] = 7
+    with pytest.raises(Exception, match="Target 7 is out of bounds"):
+        made.execute(made.load(0), tensors)
+    made = embedding(by_frequency=False)
+    (grad,) = made.execute(made.load(0), [torch.ones(3, 4), torch.tensor([0, 99, 1])])
+    assert grad.sum().item() == 8
+    layer_norm()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nll(0),
+        lambda: embedding(by_frequency=True),
+        lambda: layer_norm(mean=view(1, 3, 1)),
+        lambda: layer_norm(above=view(0, 2, 8)),
+    ],
+)
+def test_gradients_that_would_reach_beyond_their_tensors_are_refused(make: Callable[[], NeffExecutable]):
+    with pytest.raises(DeviceError, match="its kernel does not check these arguments"):
+        make()
+
+
+def test_operators_on_lists_are_those_on_each_tensor():
+    node = Node("aten._foreach_add_.List", ((IN, view(1, 4)), (IN, IN)), (), ())
+    made = foreign(node, inputs=(IN, OUT))
+    assert made.execute(made.load(0), [torch.ones(4), torch.ones(4)])[0].tolist() == [3.0] * 4
+    with pytest.raises(DeviceError, match="which a NEFF of another process may not call"):
+        foreign(call("aten._foreach_resize_.default", (IN,)))
 
 
 def test_a_graph_larger_than_this_computer_is_refused(monkeypatch: pytest.MonkeyPatch):
