@@ -147,17 +147,25 @@ def _changes(by: By, changes: list[GroupChange], *, markdown: bool) -> str:
         for change in changes
     ]
     head = (str(by), "change", "before", "after", "difference", "events")
-    return _table(head, rows, "<<>>>>", markdown=markdown)
+    return _table(head, rows, "<<>>>>", markdown=markdown, is_named=True)
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], align: str, *, markdown: bool) -> str:
+def _table(
+    head: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    align: str,
+    *,
+    markdown: bool,
+    is_named: bool = False,
+) -> str:
     if not markdown:
         return table(head, rows, align, width=_WIDTH)
-    from neurontools.profiler.analysis.check import cell
+    from neurontools.profiler.analysis.check import cell, code_cell
 
     marks = "|".join("---" if side == "<" else "---:" for side in align)
-    lines = [f"| {' | '.join(map(cell, row))} |" for row in (head, *rows)]
-    return "\n".join([lines[0], f"|{marks}|", *lines[1:]])
+    first = code_cell if is_named else cell
+    lines = [f"| {' | '.join((first(name), *map(cell, row)))} |" for name, *row in rows]
+    return "\n".join([f"| {' | '.join(map(cell, head))} |", f"|{marks}|", *lines])
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from neurontools.errors import UsageError
-from neurontools.profiler.analysis.check import LimitOutcome, check, overall, parse_limit, tolerance_limits
+from neurontools.profiler.analysis.check import (
+    LimitOutcome,
+    check,
+    code_cell,
+    overall,
+    parse_limit,
+    tolerance_limits,
+)
 from neurontools.profiler.analysis.compare import ChangeKind, StepVerdict, compare, mann_whitney
 from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.trace.load import load
@@ -245,6 +252,8 @@ def test_the_exit_code_of_a_check_is_its_outcome(tool: Tool, home: Path, maker: 
     (failure,) = suite.iter("failure")
     assert "25.00 us -> 28.00 us (+12.00 %)" in str(failure.get("message"))
     assert "| `step_device_time>+5%` | failed |" in markdown.read_text()
+    names = ("step_device_time<1ns", "a|b `c`", "")
+    assert [code_cell(name) for name in names] == ["`step_device_time<1ns`", "`a\\|b 'c'`", ""]
     missing = tool("neuron-profile", "check", str(home / "nowhere"), "--fail-if", "step_time>1s")
     assert missing.returncode == 3
     assert missing.stderr.startswith("error: no profile at ")
@@ -261,7 +270,7 @@ def test_differences_are_printed_as_text_json_and_markdown(tool: Tool, home: Pat
     assert text.stdout.startswith("Verdict: slower\n")
     assert max(map(len, text.stdout.splitlines())) <= 80
     assert (
-        "| aten.mm | slower | 14.00 us | 20.00 us | +6.000 us | 2 -> 2 |"
+        "| `aten.mm` | slower | 14.00 us | 20.00 us | +6.000 us | 2 -> 2 |"
         in tool("neuron-profile", "diff", a, b, "--markdown").stdout
     )
     document = json.loads(tool("neuron-profile", "diff", a, b, "--json").stdout)

@@ -170,13 +170,19 @@ def to_markdown(results: Sequence[LimitResult]) -> str:
         "| limit | outcome | result |",
         "|---|---|---|",
     ]
-    lines += [f"| `{cell(result.limit)}` | {result.outcome} | {cell(result.text)} |" for result in results]
+    lines += [f"| {code_cell(result.limit)} | {result.outcome} | {cell(result.text)} |" for result in results]
     return "\n".join(lines) + "\n"
 
 
 def cell(text: str) -> str:
     """Return text for a cell of a Markdown table."""
     return printable(text).replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def code_cell(text: str) -> str:
+    """Return a name for a cell of a Markdown table, as it is: outside of code, `_a_` would be italic."""
+    shown = printable(text).replace("|", "\\|").replace("`", "'")
+    return f"`{shown}`" if shown else ""
 
 
 def _attribute(text: str) -> str:
