@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from neurontools.commands.profile import main
+from neurontools.profiler.analysis.metrics import stated_metric
 from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import ProfileError, Track
@@ -16,6 +18,7 @@ from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.query.tables import TABLES
 from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.selection import Selection, select
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,6 +184,41 @@ def test_what_explorer_knows_of_instructions_is_shown(home: Path) -> None:
     ]
     assert [each.name for each in group_totals(trace, By.SOURCE)] == ["k.py:7"]
     assert [each.name for each in group_totals(trace, By.ENGINE)] == ["Tensor"]
+
+
+SUMMARY = "SELECT 0.25::DOUBLE AS total_time, 31.5 AS mfu_estimated_percent, 1200::BIGINT AS hbm_read_bytes, 1 AS nc_idx"
+
+
+def test_the_metrics_of_explorer_are_shown_and_checked(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = explorer(
+        home / "e",
+        Instruction=INSTRUCTIONS.format(first=0, last=10),
+        Summary=SUMMARY + ", 'x' AS note, NULL::INT AS n",
+    )
+    (core,) = summarise(open_trace(str(directory))).cores
+    assert (core.nc, [(each.name, each.value, each.unit) for each in core.metrics]) == (
+        1,
+        [("total_time", 0.25, "s"), ("mfu_estimated_percent", 31.5, "%"), ("hbm_read_bytes", 1200, "B")],
+    )
+    assert main(["summary", str(directory)]) == 0
+    text = capsys.readouterr().out
+    assert "Metrics of NC1, stated by Neuron Explorer" in text
+    assert "Wall time" not in text
+    conditions = ["--fail-if", "mfu_estimated_percent<30", "--fail-if", "total_time>100ms"]
+    assert main(["check", str(directory), *conditions]) == 1
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["passed", "failed"]
+
+
+def test_a_part_of_a_trace_has_no_stated_metrics(home: Path) -> None:
+    directory = explorer(home / "e", Instruction=INSTRUCTIONS.format(first=0, last=10), Summary=SUMMARY)
+    assert select(open_trace(str(directory)), Selection(from_ns=2000)).stated == ()
+
+
+def test_names_of_metrics_tell_their_units(trace: Trace) -> None:
+    metrics = [metric for core in summarise(trace).cores for metric in core.metrics]
+    assert [stated_metric(metric.name, float(metric.value)) for metric in metrics] == metrics
 
 
 def test_very_many_different_events_have_names_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

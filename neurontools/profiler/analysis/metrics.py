@@ -50,6 +50,23 @@ class ProfileMetric:
     unit: str
 
 
+_UNITS = {
+    "percent": "%",
+    "bytes": "B",
+    "size": "B",
+    "time": "s",
+    "count": "#",
+    "cycles": "#",
+    "flops": "flops",
+}
+
+
+def stated_metric(name: str, value: float) -> ProfileMetric:
+    """Return a metric that a file states; its name tells the unit."""
+    unit = _UNITS.get(name.rpartition("_")[2], "")
+    return ProfileMetric(name, int(value) if unit != "%" and value.is_integer() else value, unit)
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What the events of one row add up to: events, instructions, times, operations and bytes of HBM."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base import units
-from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics
+from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics, stated_metric
 from neurontools.profiler.analysis.ranks import missing_ranks
 from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NO_CORE, Track
 from neurontools.profiler.capture.settings import DeviceProfile
@@ -73,12 +73,27 @@ def summarise(trace: Trace) -> Summary:
     """Return the summary of a trace."""
     return Summary(
         processes=trace.processes,
-        cores=tuple(_core(trace, rows) for rows in _by_core(trace)),
+        cores=(*(_core(trace, rows) for rows in _by_core(trace)), *_stated(trace)),
         models=_models(trace),
         event_count=trace.event_count,
         span_ns=trace.end_ns - trace.start_ns,
         warnings=tuple(_warnings(trace)),
     )
+
+
+def _stated(trace: Trace) -> list[CoreSummary]:
+    return [
+        CoreSummary(
+            process=0,
+            pid=0,
+            nc=nc,
+            core=nc,
+            metrics=tuple(stated_metric(name, value) for name, value in values.items()),
+            wall_span_ns=0,
+            wall_busy_ns=0,
+        )
+        for nc, values in trace.stated
+    ]
 
 
 def _by_core(trace: Trace) -> list[tuple[TraceRow, ...]]:

@@ -70,9 +70,9 @@ def to_text(what: ProfileReport) -> str:
     """Return the report for people, 80 columns wide where names allow, no newline at the end."""
     parts = [
         _head(what.summary, what.measured_by),
-        _wall(what.summary.cores),
+        "" if what.measured_by else _wall(what.summary.cores),
         _models(what.summary.models),
-        _metrics(what.summary.cores),
+        _metrics(what.summary.cores, what.measured_by),
         _rows(what) if what.measured_by else _engines(what.engines),
         operators_text(what.operators, what.operators_title),
     ]
@@ -89,7 +89,7 @@ def to_json(what: ProfileReport) -> dict[str, Any]:
         "event_count": summary.event_count,
         "span_ns": summary.span_ns,
         "processes": [asdict(meta) for meta in summary.processes],
-        "cores": [_core_json(core) for core in summary.cores],
+        "cores": [_core_json(core, "stated" if what.measured_by else "modelled") for core in summary.cores],
         "models": [asdict(model) for model in summary.models],
         "engines": [asdict(engine) for engine in what.engines],
         "operators": [asdict(operator) for operator in what.operators],
@@ -129,7 +129,7 @@ def metric_text(metric: ProfileMetric) -> str:
             return units.format_count(metric.value)
 
 
-def _core_json(core: CoreSummary) -> dict[str, Any]:
+def _core_json(core: CoreSummary, source: str) -> dict[str, Any]:
     return {
         "process": core.process,
         "pid": core.pid,
@@ -138,7 +138,7 @@ def _core_json(core: CoreSummary) -> dict[str, Any]:
         "core": core.core,
         "wall_span_ns": core.wall_span_ns,
         "wall_busy_ns": core.wall_busy_ns,
-        "modelled": {metric.name: metric.value for metric in core.metrics},
+        source: {metric.name: metric.value for metric in core.metrics},
     }
 
 
@@ -207,14 +207,14 @@ def _models(models: tuple[ModelSummary, ...]) -> str:
     return _section(title, head, rows)
 
 
-def _metrics(cores: tuple[CoreSummary, ...]) -> str:
+def _metrics(cores: tuple[CoreSummary, ...], measured_by: str) -> str:
     profiled = [core for core in cores if core.metrics]
     if not profiled:
         return ""
     names = [metric.name for metric in profiled[0].metrics]
     columns = [{metric.name: metric for metric in core.metrics} for core in profiled]
     if len(profiled) == 1:
-        title = f"Device time of NC{profiled[0].nc}, modelled (not measured)"
+        title = _metrics_title(f"NC{profiled[0].nc}", measured_by)
         rows: list[tuple[str, ...]] = [(name, metric_text(columns[0][name])) for name in names]
         return _section(title, ("metric", "value"), rows)
     rows = []
@@ -225,8 +225,14 @@ def _metrics(cores: tuple[CoreSummary, ...]) -> str:
         rows.append(
             (name, *(metric_text(metric) for metric in (found[0], found[len(found) // 2], found[-1])))
         )
-    title = f"Device time of {len(profiled)} NeuronCores, modelled (not measured)"
+    title = _metrics_title(f"{len(profiled)} NeuronCores", measured_by)
     return _section(title, ("metric", "least", "median", "most"), rows)
+
+
+def _metrics_title(of_what: str, measured_by: str) -> str:
+    if measured_by:
+        return f"Metrics of {of_what}, stated by {measured_by}"
+    return f"Device time of {of_what}, modelled (not measured)"
 
 
 def _rows(what: ProfileReport) -> str:

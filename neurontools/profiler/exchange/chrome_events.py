@@ -36,6 +36,7 @@ class ForeignEvents:
         problems: what was left out, one line each.
         program: that measured, where the file says so.
         facts: by number in `names`, what else is known: fields of `TraceAction`. Empty if nothing is.
+        stated: metrics, as in `Trace`.
     """
 
     start: Int64s
@@ -51,6 +52,7 @@ class ForeignEvents:
     problems: tuple[str, ...]
     program: str = ""
     facts: tuple[dict[str, Any], ...] = ()
+    stated: tuple[tuple[int, dict[str, float]], ...] = ()
 
 
 def read_chrome(path: str) -> ForeignEvents:

@@ -122,6 +122,7 @@ class _Builder:
             origin_unix_ns=origin + base if base or origin > _UNIX_NS else 0,
             problems=tuple(self._problems),
             measured_by=_program(events),
+            stated=events.stated,
         )
 
     def _pids(self, rows: list[TraceRow]) -> list[tuple[int, int]]:

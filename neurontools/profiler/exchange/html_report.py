@@ -57,7 +57,10 @@ def write_html(trace: Trace, file: IO[str]) -> None:
     sections = (
         ("Advice", _advice(trace)),
         ("Steps, measured", _steps(trace)),
-        ("NeuronCores, modelled", _metrics(found)),
+        (
+            f"NeuronCores, {f'stated by {trace.measured_by}' if trace.measured_by else 'modelled'}",
+            _metrics(found),
+        ),
         (found.operators_title, _operators(found)),
         ("Roofline, modelled", _roofline(trace)),
         ("Modules, modelled", "" if trace.measured_by else _groups(trace, By.LAYER)),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +44,8 @@ _OF_TRANSFERS = {
     "write_bytes": "write_bytes",
     "busy_ns": "active_time_ns",
 }
+_NO_METRICS = frozenset({"nc_idx", "nd_idx", "process_id"})
+_MOST_CORES = 4096
 _MOST_FACTS = 1 << 16
 """If events differ in more ways, only their names are read."""
 # By table: name, category, process and line of an event, each the first column that exists.
@@ -103,7 +108,7 @@ def read_tables(directory: str) -> ForeignEvents:
         ProfileError: no table with events, a damaged one, or one of a newer schema.
         MissingDependencyError: DuckDB is not installed.
     """
-    files = {name: _files(directory, name) for name in (*_SOURCES, "Metadata")}
+    files = {name: _files(directory, name) for name in (*_SOURCES, "Metadata", "Summary")}
     present = [name for name in _SOURCES if files[name]]
     if not present:
         raise ProfileError(
@@ -115,7 +120,34 @@ def read_tables(directory: str) -> ForeignEvents:
             problems += _add_readable(connection, name, files[name])
         if not _run(connection, "SELECT 1 FROM duckdb_tables() WHERE table_name = 'found'").fetchone():
             raise ProfileError(f"{directory}: {'; '.join(problems)}", _AGAIN)
-        return _events(connection, program, problems)
+        stated = _stated(connection, files["Summary"], problems)
+        return replace(_events(connection, program, problems), stated=stated)
+
+
+def _stated(
+    connection: Any, files: list[str], problems: list[str]
+) -> tuple[tuple[int, dict[str, float]], ...]:
+    """Return the numbers of the table Summary, with the NeuronCore of each row."""
+    if not files:
+        return ()
+    try:
+        columns = _columns(connection, files)
+        rows = _run(connection, f"SELECT * FROM {_table(files)} LIMIT {_MOST_CORES}").fetchall()
+    except OSError as error:
+        problems.append(f"the table Summary is left out: {error.strerror}")
+        return ()
+    found = []
+    for number, row in enumerate(rows):
+        numbers = {
+            name: float(value)
+            for name, value in zip(columns, row, strict=True)
+            if isinstance(value, int | float | Decimal) and math.isfinite(value)
+        }
+        nc = int(numbers.get("nc_idx", number))
+        metrics = {name: value for name, value in numbers.items() if name not in _NO_METRICS}
+        if metrics:
+            found.append((nc, metrics))
+    return tuple(found)
 
 
 def _files(directory: str, name: str) -> list[str]:

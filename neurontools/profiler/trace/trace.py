@@ -168,6 +168,7 @@ class Trace:
         problems: what is wrong with the files, one line each.
         measured_by: the other program that measured all of it; empty for captures of ours.
         directories: of the captures, where the copies of their NEFFs are.
+        stated: metrics that another program's file states, by name, with their NeuronCore; none of a part of a trace.
     """
 
     processes: tuple[Meta, ...]
@@ -180,6 +181,7 @@ class Trace:
     problems: tuple[str, ...] = ()
     measured_by: str = ""
     directories: tuple[str, ...] = ()
+    stated: tuple[tuple[int, dict[str, float]], ...] = ()
 
     @property
     def event_count(self) -> int:
@@ -252,7 +254,7 @@ class Trace:
 
     def with_rows(self, rows: Iterable[TraceRow], runs: Iterable[CoreRuns]) -> Trace:
         """Return the trace with other events in its rows; rows without events vanish, numbers count anew."""
-        return replace(self, rows=numbered(rows), runs=tuple(runs))
+        return replace(self, rows=numbered(rows), runs=tuple(runs), stated=())
 
     def of_executions(self, wanted: ExecutionFilter) -> Trace:
         """Return the trace with the chosen executions only; what the host did stays."""
