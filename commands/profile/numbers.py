@@ -157,7 +157,9 @@ def _steps_text(steps: ProcessSteps, measured_by: str) -> str:
         "device_ns",
     )
     times = "Times are measured on this computer; the column device is modelled."
-    if measured_by:
+    if measured_by and not steps.execute_ns.any():
+        names, times = ("duration_ns",), f"Times are measured by {measured_by}, which shows no device."
+    elif measured_by:
         names = ("duration_ns", "execute_ns", "idle_ns")
         times = f"Times are measured by {measured_by}; execute is what its rows of devices show."
     head = ("step", "time", *(name.removesuffix("_ns") for name in names[1:]))

@@ -100,6 +100,26 @@ def test_the_table_of_steps_has_only_what_a_foreign_trace_knows(
     assert lines[-1].startswith("Times are measured by torch.profiler")
 
 
+def test_a_trace_without_a_device_does_not_call_it_idle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.json"
+    step = {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "ProfilerStep#1",
+        "pid": 7,
+        "tid": 1,
+        "ts": 5,
+        "dur": 20,
+    }
+    path.write_text(json.dumps([step, step | {"name": "aten::mm", "cat": "cpu_op", "dur": 5}]))
+    assert main(["steps", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["step", "time"]
+    assert lines[-1] == "Times are measured by torch.profiler, which shows no device."
+
+
 def test_steps_are_one_operator(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     events = [
