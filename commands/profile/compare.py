@@ -8,7 +8,13 @@ from neurontools.base.text import table
 from neurontools.base.units import format_ns
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_limit, add_verb
-from neurontools.commands.profile.options import add_reading_verb, fields_of, load_trace, open_profile
+from neurontools.commands.profile.options import (
+    add_reading_verb,
+    fields_of,
+    load_baseline,
+    load_trace,
+    open_profile,
+)
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -211,5 +217,5 @@ def _results(arguments: argparse.Namespace) -> tuple[LimitResult, ...]:
     trace = load_trace(arguments)
     if arguments.tolerance or not limits:
         limits += tolerance_limits(arguments.tolerance or "5%", trace)
-    baseline = open_profile(arguments.baseline) if arguments.baseline else None
+    baseline = load_baseline(arguments, arguments.baseline) if arguments.baseline else None
     return check(trace, limits, baseline)

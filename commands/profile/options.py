@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from neurontools.commands.parsing import Verbs
     from neurontools.profiler.capture.format import Track
+    from neurontools.profiler.trace.selection import Selection
     from neurontools.profiler.trace.trace import Trace
 
 DEFAULT_DIRECTORY = "./output"
@@ -125,27 +126,59 @@ def load_trace(
         UsageError: several profiles, or an invalid filter.
         ProfileError: no profile there, or nothing left of it.
     """
+    from dataclasses import replace
+
     from neurontools.base.units import parse_duration_ns
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
-    from neurontools.profiler.analysis.steps import of_steps
-    from neurontools.profiler.capture.settings import parse_numbers, parse_steps
-    from neurontools.profiler.exchange.foreign import open_trace
-    from neurontools.profiler.trace.selection import Selection, select
-
     path = profile_path(arguments)
-    wanted = Selection(
-        ncs=parse_numbers(arguments.nc, "--nc") if arguments.nc else None,
+    wanted = replace(
+        _part(arguments),
         from_ns=parse_duration_ns(arguments.from_time, needs_unit=True) if arguments.from_time else None,
         to_ns=parse_duration_ns(arguments.to_time, needs_unit=True) if arguments.to_time else None,
-        skip_warmup=arguments.skip_warmup,
         neff=arguments.neff_path,
-        engines=_engines(arguments.engine) if arguments.engine else None,
         **(further or {}),
     )
+    return _open(arguments, path, arguments.session, wanted, shows_problems=shows_problems)
+
+
+def load_baseline(arguments: argparse.Namespace, path: str) -> Trace:
+    """Open the newest run of another profile, and choose the same cores, engines and steps of it.
+
+    Args:
+        arguments: of the command line.
+        path: of the profile.
+
+    Raises:
+        UsageError: an invalid filter.
+        ProfileError: no profile there, or nothing left of it.
+    """
+    return _open(arguments, path, None, _part(arguments), shows_problems=True)
+
+
+def _part(arguments: argparse.Namespace) -> Selection:
+    """Return what the arguments choose of any profile of a program."""
+    from neurontools.profiler.capture.settings import parse_numbers
+    from neurontools.profiler.trace.selection import Selection
+
+    return Selection(
+        ncs=parse_numbers(arguments.nc, "--nc") if arguments.nc else None,
+        skip_warmup=arguments.skip_warmup,
+        engines=_engines(arguments.engine) if arguments.engine else None,
+    )
+
+
+def _open(
+    arguments: argparse.Namespace, path: str, session: int | None, wanted: Selection, *, shows_problems: bool
+) -> Trace:
+    from neurontools.profiler.analysis.steps import of_steps
+    from neurontools.profiler.capture.settings import parse_steps
+    from neurontools.profiler.exchange.foreign import open_trace
+    from neurontools.profiler.trace.selection import select
+
     steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None
-    trace = open_trace(path, arguments.session)
+    trace = open_trace(path, session)
     if not shows_problems:
         for problem in trace.problems[:_MOST_WARNINGS]:
             console.warn(problem)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from neurontools.commands.profile import main
 from neurontools.errors import UsageError
 from neurontools.profiler.analysis.check import (
     LimitOutcome,
@@ -229,6 +230,34 @@ def test_absurd_conditions_are_usage_errors(home: Path, maker: Maker, condition:
     with pytest.raises(UsageError) as raised:
         check(trace, [parse_limit(condition)])
     assert error in raised.value.message
+
+
+def test_sums_of_runs_of_other_lengths_are_not_compared(home: Path, maker: Maker) -> None:
+    maker.finished(home / "long", steps=12)
+    maker.finished(home / "short", steps=6)
+    long, short = load(str(home / "long")), load(str(home / "short"))
+    for condition in (
+        "total_time>+5%",
+        "hbm_read_bytes>+5%",
+        "model_flops>+5%",
+        "matmul_instruction_count>+5%",
+    ):
+        assert outcomes(short, condition, baseline=long) == [LimitOutcome.INCONCLUSIVE]
+    (result,) = check(short, [parse_limit("total_time>+5%")], long)
+    assert result.text == "the baseline has 12 steps, the profile 6: total_time adds up over steps"
+    for condition in ("step_device_time>+5%", "mfu_estimated_percent<-5%", "dma_transfer_average_bytes>+5%"):
+        assert outcomes(short, condition, baseline=long) == [LimitOutcome.PASSED]
+
+
+def test_a_choice_of_steps_is_that_of_the_baseline_too(
+    home: Path, maker: Maker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maker.finished(home / "long", steps=12)
+    maker.finished(home / "short", steps=6)
+    words = ["check", str(home / "short"), "--baseline", str(home / "long"), "--fail-if", "total_time>+5%"]
+    assert main(words) == 3
+    assert main([*words, "--steps", "3-5"]) == 0
+    assert "75.00 us -> 75.00 us" in capsys.readouterr().out
 
 
 def test_the_exit_code_of_a_check_is_its_outcome(tool: Tool, home: Path, maker: Maker) -> None:

@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from neurontools.base.text import did_you_mean, printable
+from neurontools.base.text import did_you_mean, plural, printable
 from neurontools.base.units import parse_duration_ns, parse_size
 from neurontools.errors import UsageError
 from neurontools.profiler.analysis.compare import StepVerdict, compare
@@ -129,7 +129,10 @@ def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) 
         UsageError: a metric or a number is unknown, or a relative limit has no baseline.
     """
     own = _metrics(trace)
-    before = None if baseline is None else _Baseline(_metrics(baseline), compare(baseline, trace))
+    before = None
+    if baseline is not None:
+        steps = (_step_count(baseline), _step_count(trace))
+        before = _Baseline(_metrics(baseline), compare(baseline, trace), steps)
     return tuple(_result(limit, own, before) for limit in limits)
 
 
@@ -195,10 +198,11 @@ _Metrics: TypeAlias = dict[str, list[ProfileMetric]]
 
 @dataclass(frozen=True, slots=True)
 class _Baseline:
-    """What relative limits refer to: the metrics of the baseline, and how the profile differs from it."""
+    """What relative limits refer to: the metrics of the baseline, how the profile differs from it, and the steps of both."""
 
     metrics: _Metrics
     comparison: ProfileComparison
+    steps: tuple[int, int]
 
 
 def _metrics(trace: Trace) -> _Metrics:
@@ -213,6 +217,16 @@ def _metrics(trace: Trace) -> _Metrics:
         if times.any():
             found[name] = [ProfileMetric(name, float(np.median(times)) / 1e9, "s")]
     return found
+
+
+def _step_count(trace: Trace) -> int:
+    return sum(len(steps) for steps in find_steps(trace))
+
+
+def _adds_up(metric: ProfileMetric) -> bool:
+    """Return whether a metric of a longer run is larger."""
+    of_one = metric.name in {STEP_TIME, STEP_DEVICE_TIME, "dma_queue_count"} or "_average_" in metric.name
+    return metric.unit in {"s", "#", "B", "flops"} and not of_one
 
 
 def _nearest(metrics: _Metrics, limit: Limit) -> ProfileMetric | None:
@@ -243,6 +257,9 @@ def _result(limit: Limit, own: _Metrics, baseline: _Baseline | None) -> LimitRes
     before = _nearest(baseline.metrics, limit)
     if before is None:
         return _inconclusive(limit, f"the baseline has no {limit.metric}", found.value)
+    if _adds_up(found) and baseline.steps[0] != baseline.steps[1]:
+        counts = f"the baseline has {plural(baseline.steps[0], 'step')}, the profile {baseline.steps[1]}"
+        return _inconclusive(limit, f"{counts}: {limit.metric} adds up over steps", found.value)
     return _relative(limit, found, before, baseline.comparison.step)
 
 
