@@ -319,6 +319,8 @@ def test_the_window_has_only_the_newest_steps(home: Path, maker: Maker) -> None:
     assert "last 1.000 s, median 1.000 s, p95 1.000 s (5 steps)" in text
     assert "compiles  5 compiles, 35 ns" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert steps.device is not None
+    assert f"device {steps.device.text} (modelled)" in " ".join(to_text(numbers, "", 40).split())
     assert json.loads(json.dumps(to_json(numbers)))["steps"]["summary"]["count"] == 5
     late = live_numbers(trace, trace.origin_unix_ns + trace.end_ns + 60 * second, 5 * second)
     assert late.executions == 0

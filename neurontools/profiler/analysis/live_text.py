@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.text import plural, printable, shorten, table
+from neurontools.base.text import plural, printable, shorten, table, wrap
 from neurontools.base.units import format_ns, format_percent
 from neurontools.profiler.analysis.steps import PARTS
 
@@ -25,7 +25,8 @@ def to_text(numbers: LiveNumbers, command: str, width: int) -> str:
         head += f", last {round(numbers.window_ns / 1e9)} s: {plural(numbers.executions, 'execution')}"
     lines = [f"{head}  {printable(command)}", *state_lines(numbers)]
     if numbers.steps is not None:
-        lines += [f"{label:<{_LABEL}}{text}" for label, text in step_facts(numbers, numbers.steps)]
+        for label, text in step_facts(numbers, numbers.steps):
+            lines += wrap(f"{label:<{_LABEL}}{printable(text)}", width, indent=" " * _LABEL)
     text = "\n".join(shorten(line, width) for line in lines)
     if numbers.steps is None or not numbers.steps.operators:
         return text
