@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from neurontools.profiler.analysis.ranges import range_operators, row_uses
 from neurontools.profiler.analysis.steady import steady_window
+from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.trace.axis import DeviceAxis, WallAxis, device_axis
+from neurontools.profiler.trace.load import load
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Maker
+
     from neurontools.profiler.trace.trace import Trace
 
 # Lengths of executions and of the gaps after them.
@@ -71,8 +78,52 @@ def test_the_steady_window_has_the_executions_of_a_steady_step(trace: Trace) -> 
 
 def test_a_stretch_has_the_busy_time_of_its_rows_and_its_operators(trace: Trace) -> None:
     start = int(trace.runs[0].device_start[2])
-    busy = {use.row.label: use.busy_ns for use in row_uses(trace.rows, start, start + 25_000)}
+    busy = {use.row.label: use.busy_ns for use in row_uses(trace, trace.rows, start, start + 25_000)}
     assert busy["NC0 Tensor"] == 14_000
     assert busy["NC1 Tensor"] == 0
     operators = range_operators(trace, start, start + 25_000, 10)
     assert {each.name: each.count for each in operators}["aten.mm"] == 2
+
+
+def test_an_engine_that_waits_between_tiles_does_not_work_meanwhile(home: Path, maker: Maker) -> None:
+    work = (maker.operation("aten.mm", "Tensor", 0, 20_000, count=4, busy_ns=5_000),)
+    capture = maker.capture(home / "p")
+    model = maker.model(neff=maker.neff(work))
+    capture.on_load(model, 1_000, 2_000)
+    for number in range(1, 5):
+        capture.on_execute(model, number, 100_000 * number, 100_000 * number + 60_000, 0)
+    capture.on_close()
+    waits = load(str(home / "p"))
+    rows = [row for row in waits.rows if row.label == "NC0 Tensor"]
+    start = int(waits.runs[0].device_start[0])
+
+    def works_ns(first: int, last: int) -> int:
+        (use,) = row_uses(waits, rows, first, last)
+        return use.busy_ns
+
+    assert works_ns(start, start + 25_000) == 5_000
+    assert works_ns(start + 10_000, start + 25_000) == 2_500
+    assert works_ns(0, waits.end_ns) == 4 * 5_000
+    (total,) = (each for each in engine_totals(waits) if each.engine == "Tensor")
+    assert works_ns(0, waits.end_ns) == total.busy_ns
+
+
+def test_the_steady_window_has_a_step_of_every_worker(home: Path, maker: Maker) -> None:
+    for rank in range(2):
+        capture = maker.worker(home / "p", rank, 2)
+        model = maker.model(neff=maker.neff())
+        now = maker.start_ns
+        capture.on_load(model, now, now + 1_000)
+        for step in range(1, 6):
+            now += 1_000_000
+            capture.on_execute(model, step, now + 200_000 * rank, now + 200_000 * rank + 100_000, 0)
+            capture.host.on_host_event(
+                (HostEvent.STEP, now + 500_000, now + 500_000, 0, "mark_step", "", 0, 0)
+            )
+        capture.on_close()
+    trace = load(str(home / "p"))
+    axis = device_axis(trace)
+    assert axis is not None
+    window = steady_window(trace, axis)
+    assert window is not None
+    assert axis.clock(np.array([window.last]))[0] - axis.clock(np.array([window.first]))[0] == 2 * 25_000

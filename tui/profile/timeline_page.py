@@ -60,6 +60,8 @@ class TimelinePage(Horizontal):
         self._trace = trace
         self._look = look
         self._operators: tuple[OperatorTotal, ...] = ()
+        self._uses: tuple[RowUse, ...] = ()
+        self._length_ns = 1
         self._added_up: tuple[list[TraceRow], int, int] | None = None
         self._dependencies = Dependencies(trace)
         self._reading: set[str] = set()
@@ -174,18 +176,21 @@ class TimelinePage(Horizontal):
         first, last = state.range_ns
         begin, end = state.axis.clock(state.axis.positions(as_times(first, last))).tolist()
         rows = state.neighbours
-        lines = _use_lines(row_uses(rows, first, last), end - begin, width)
-        if self._added_up == (rows, first, last):
-            lines += _operator_lines(self._operators, width)
-        else:
-            # Operators take longer than a frame may: they follow it.
-            self.call_after_refresh(self._add_up, rows, first, last)
+        if self._added_up != (rows, first, last):
+            # Sums take longer than a frame may: they follow it. Until then, those of the frame before stay.
+            self.call_after_refresh(self._add_up, rows, first, last, end - begin)
+        lines: list[Line] = []
+        if self._added_up is not None:
+            lines += _use_lines(self._uses, self._length_ns, width) + _operator_lines(self._operators, width)
         title = "Window" if state.range is None else "Range"
+        if rows and len({row.process for row in self._trace.rows}) > 1:
+            title += f" of {rows[0].process_label.partition(' (')[0]}"
         return title, units.format_ns(end - begin), lines
 
-    def _add_up(self, rows: list[TraceRow], first: int, last: int) -> None:
-        """Add up the operators of rows in a stretch, if it is still shown."""
+    def _add_up(self, rows: list[TraceRow], first: int, last: int, length_ns: int) -> None:
+        """Add up the work of rows in a stretch that lasts so long on the axis, if it is still shown."""
         if self.view.state.range_ns == (first, last):
+            self._uses, self._length_ns = row_uses(self._trace, rows, first, last), length_ns
             self._operators = range_operators(self._trace.with_rows(rows, ()), first, last, _OPERATORS)
             self._added_up = rows, first, last
             self.draw()
@@ -195,8 +200,8 @@ def _operator_lines(operators: tuple[OperatorTotal, ...], width: int) -> list[Li
     lines = [fit(((" operators that touch it", Role.HEAD),), width)]
     for operator in operators:
         spans = (
-            (f" {fixed(short_operator(operator.name), max(width - 25, 8))} ", Role.PLAIN),
-            (f"{operator.engine:<7}{operator.count:>5}", Role.DIM),
+            (f" {fixed(short_operator(operator.name), max(width - 26, 8))} ", Role.PLAIN),
+            (f"{operator.engine:<8}{operator.count:>5}", Role.DIM),
             (units.format_ns(operator.total_ns).rjust(11), Role.VALUE),
         )
         lines.append(fit(spans, width))

@@ -43,25 +43,31 @@ def steady_execution(trace: Trace) -> tuple[CoreRuns, int] | None:
 
 
 def _steady_step(trace: Trace, axis: Axis) -> Window | None:
-    """Return the stretch with the executions of the median steady step, None if a step is one execution."""
-    found = next(iter(find_steps(trace)), None)
-    if found is None:
+    """Return the stretch with the executions of the median steady step of all workers.
+
+    None if a step of the only worker is one execution.
+    """
+    workers = find_steps(trace)
+    if not workers:
         return None
-    chosen = np.flatnonzero(found.steady & (found.executions > 1))
+    found, least = workers[0], 2 if len(workers) == 1 else 1
+    chosen = np.flatnonzero(found.steady & (found.executions >= least))
     if 2 * len(chosen) <= np.count_nonzero(found.steady):
         return None
     order = chosen[np.argsort(found.duration_ns[chosen], kind="stable")]
-    step = found[int(order[(len(order) - 1) // 2])]
+    number = found[int(order[(len(order) - 1) // 2])].number
     starts, ends = [], []
-    for runs in trace.runs:
-        inside = (runs.wall_start >= step.start_ns) & (runs.wall_start < step.start_ns + step.duration_ns)
-        inside &= (runs.device_start >= 0) & (runs.process == found.process)
-        starts += runs.device_start[inside].tolist()
-        ends += (runs.device_start + runs.device_ns)[inside].tolist()
+    for worker in workers:
+        for step in worker.take(number, number):
+            for runs in (runs for runs in trace.runs if runs.process == worker.process):
+                first = runs.wall_start - step.start_ns
+                inside = (first >= 0) & (first < step.duration_ns) & (runs.device_start >= 0)
+                starts += runs.device_start[inside].tolist()
+                ends += (runs.device_start + runs.device_ns)[inside].tolist()
     if not starts:
         return None
     first, last = axis.positions(np.array([min(starts), max(ends)], dtype=np.int64)).tolist()
-    return Window(first, max(last, first + 1), f"step {step.number}")
+    return Window(first, max(last, first + 1), f"step {number}")
 
 
 def steady_window(trace: Trace, axis: Axis) -> Window | None:
