@@ -25,6 +25,10 @@ def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
     if subject.steps is None:
         yield Silent(HOST, "the profile has no steps")
         return
+    if subject.steps.compile_ns or subject.steps.load_ns:
+        # Steady steps have neither: where all steps are first executions, the host's time is mostly that.
+        yield Silent(HOST, "every step compiles or loads a graph, so there is no typical time of the host")
+        return
     step_ns = subject.steps.mean_ns
     host_ns = step_ns - subject.steps.execute_ns
     clocks = f"{format_ns(host_ns)} outside of executions (measured), device: {format_ns(subject.step_ns)} (modelled)"
