@@ -123,6 +123,11 @@ class ComparePage(ProfileGroupsPage):
         lines = self._steps.fit_lines(room // 2 - edges)
         return lines + edges if lines else 0
 
+    def action_open(self) -> None:
+        """Show the slowest event of the group in the timeline, which is that of the first profile."""
+        if self.count:
+            self.show_slowest(self._changes[self.cursor.row].name)
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the verdict."""
         found = self._found
@@ -153,7 +158,7 @@ class ComparePage(ProfileGroupsPage):
         ]
         note = f"{plural(self.count, 'group')}, a step, modelled"
         title = f"Changes by {self.by}"
-        foot = "↑↓ select  g group"
+        foot = "g group  ⏎ slowest before, in the timeline"
         table = framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)
         return [fit(line, width) for line in table]
 

@@ -128,9 +128,10 @@ class MemoryPage(ProfileListPage):
         title = f"Device memory of {self._label_of(core)}"
         if len(self._cores) > 1:
             title += f", {self._chosen.row + 1} of {len(self._cores)} cores"
+        axis = f" 0 to {units.format_ns(self._trace.end_ns)} of the run"
         chart = framed(
             title,
-            wide_chart(shares, inner, max(room, 1)),
+            _with_axis(wide_chart(shares, inner, max(room - 1, 1)), axis, inner),
             (across, size[1]),
             note=f"{peak}, measured",
             foot="tab next core" if len(self._cores) > 1 else "",
@@ -194,7 +195,7 @@ class MemoryPage(ProfileListPage):
         sbuf_peak = max((used for _, used in use.sbuf), default=0)
         psum_peak = max((used for _, used in use.psum), default=0)
         sizes = f"{units.format_size(sbuf_peak)} of {units.format_size(use.sbuf_bytes)}, modelled"
-        banks = f"{psum_peak} of {use.psum_banks} banks"
+        banks = f"{psum_peak} of {use.psum_banks} banks, modelled"
         name = f"SBUF of {use.program}"
         return beside(
             framed(name, sbuf, left, note=sizes, boxed=boxed),
@@ -215,4 +216,10 @@ def _use(
     times = np.linspace(0, total_ns, 2 * width)
     place = np.searchsorted(starts, times, side="right") - 1
     shares = np.where(place < 0, 0, used[np.maximum(place, 0)]) / max(most, 1)
-    return wide_chart(np.minimum(shares, 1.0).tolist(), width, height)
+    chart = wide_chart(np.minimum(shares, 1.0).tolist(), width, max(height - 1, 1))
+    return _with_axis(chart, f" 0 to {units.format_ns(total_ns)} of an execution", width)
+
+
+def _with_axis(chart: Sequence[Line], axis: str, width: int) -> list[Line]:
+    """Return a chart with what its width stands for below."""
+    return [*chart, fit(((axis, Role.DIM),), width)]

@@ -8,20 +8,19 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.operators import By, GroupParts, group_totals, slowest_event
-from neurontools.tui.profile.page import Asked, ProfileGroupsPage, ShowEvent, short_name
+from neurontools.profiler.analysis.operators import By, GroupParts, group_totals
+from neurontools.tui.profile.page import Asked, ProfileGroupsPage, short_name
+from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role, fit, fixed
+from neurontools.tui.widgets.lines import Role
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from textual import events
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.operators import GroupPart, GroupTotal
+    from neurontools.profiler.analysis.operators import GroupTotal
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
@@ -53,7 +52,6 @@ _TIME = 2
 _PARTS = (By.SHAPE, By.LAYER, By.SOURCE, By.OPERATOR)
 _LEAST_BELOW = 10
 _LEAST_FOR_THREE = 160
-_LEAST_FOR_BAR = 56
 
 
 class OperatorsPage(ProfileGroupsPage):
@@ -111,9 +109,7 @@ class OperatorsPage(ProfileGroupsPage):
         """Show the slowest event of the group in the timeline."""
         rows = self.rows
         if rows:
-            event = slowest_event(self._trace, self.by, rows[self.cursor.row].name)
-            if event is not None:
-                self.post_message(ShowEvent(event))
+            self.show_slowest(rows[self.cursor.row].name)
 
     def on_click(self, event: events.Click) -> None:
         """Sort by the head that is clicked, or select a row."""
@@ -148,9 +144,9 @@ class OperatorsPage(ProfileGroupsPage):
         drawn: list[Line] = []
         for cells, over in zip(widths, (by for by in _PARTS if by is not self.by), strict=False):
             parts = self._parts.of(self.by, name, over)
-            body = list(_part_lines(parts, f"{name} ", cells - 2, height - 2))
+            body = list(part_lines(parts, f"{name} ", cells - 2, height - 2))
             title = f"by {over}" if drawn else f"{short_name(name)} by {over}"
-            pane = framed(title, body, (cells, height))
+            pane = framed(title, body, (cells, height), note=PARTS_NOTE)
             drawn = beside(drawn, pane) if drawn else pane
         return drawn
 
@@ -176,26 +172,6 @@ class OperatorsPage(ProfileGroupsPage):
         self._order = column
         self.cursor.row = 0
         self.draw()
-
-
-def _part_lines(parts: Sequence[GroupPart], known: str, width: int, room: int) -> Iterator[Line]:
-    """Yield a line for each part, without what is known of all: the operator before its shapes."""
-    total = sum(part.total_ns for part in parts) or 1
-    cells = _BAR if width >= _LEAST_FOR_BAR else 0
-    name = width - cells - 27
-    shown = parts if len(parts) <= room else parts[: room - 1]
-    for part in shown:
-        share = part.total_ns / total
-        spans = (
-            (f" {fixed(short_name(part.name.removeprefix(known)), name)} ", Role.PLAIN),
-            *(bar(share, cells) if cells else ()),
-            (f"{100 * share:6.1f}%", Role.PLAIN),
-            (units.format_ns(part.total_ns).rjust(10), Role.VALUE),
-            (f"{part.count:>6}", Role.DIM),
-        )
-        yield fit(spans, width)
-    if len(shown) < len(parts):
-        yield fit(((f" and {len(parts) - len(shown)} more", Role.DIM),), width)
 
 
 def _line(layout: TableLayout, group: GroupTotal, *, selected: bool) -> Line:

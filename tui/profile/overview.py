@@ -14,26 +14,32 @@ from neurontools.errors import NeuronToolsError
 from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
 from neurontools.profiler.analysis.bounds import device_bound, step_bound
-from neurontools.profiler.analysis.operators import top_operators
+from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.analysis.ranges import row_uses
+from neurontools.profiler.analysis.ranks import compare_ranks
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
+from neurontools.profiler.capture.format import process_label
 from neurontools.tui.profile.page import ProfilePage, short_name
 from neurontools.tui.widgets.bars import bar, stack_role, stacked_bar
 from neurontools.tui.widgets.charts import wide_chart
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role, dotted, fit, fixed, wrapped
+from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.profiler.analysis.bounds import DeviceBound
-    from neurontools.profiler.analysis.operators import OperatorTotal
+    from neurontools.profiler.analysis.operators import GroupTotal
     from neurontools.profiler.analysis.ranges import RowUse
+    from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.profiler.analysis.steps import ProcessSteps, StepSummary
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
-_ADVICE = 3
+_ADVICE, _MORE_ADVICE = 3, 5
+_TALL = 50
 _BESIDE = 100
 _MOST_CHART = 10
 _OPERATORS = 100
@@ -57,7 +63,17 @@ class ProfileOverviewPage(ProfilePage):
 
     @cached_property
     def _steps(self) -> ProcessSteps | None:
-        return next(iter(find_steps(self._trace)), None)
+        """The steps of the process; of several workers, those of the straggler or else the first."""
+        found = find_steps(self._trace)
+        slow = [rank.pid for rank in self._ranks.ranks if rank.is_straggler] if self._ranks else []
+        return next((each for each in found if each.pid in slow), next(iter(found), None))
+
+    @cached_property
+    def _ranks(self) -> RankReport | None:
+        try:
+            return compare_ranks(self._trace)
+        except NeuronToolsError:
+            return None
 
     def on_mount(self) -> None:
         """Look for advice in a thread: it holds the engine model against many changes."""
@@ -78,8 +94,8 @@ class ProfileOverviewPage(ProfilePage):
         return device_bound(self._trace)
 
     @cached_property
-    def _largest(self) -> tuple[OperatorTotal, ...]:
-        return top_operators(self._trace, _OPERATORS)
+    def _largest(self) -> tuple[GroupTotal, ...]:
+        return group_totals(self._trace, By.OPERATOR, _OPERATORS)
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the panes, two beside each other where there is room."""
@@ -93,7 +109,7 @@ class ProfileOverviewPage(ProfilePage):
         where = self._where(inner_width(columns[0], boxed=boxed))
         engines = self._engines(inner_width(columns[1], boxed=boxed))
         found: list[Line] = []
-        titles = ("Step: where the time goes", "measured"), ("Device: what works", "modelled")
+        titles = ("Step: where the time goes", self._whose), ("Device: what works", "modelled")
         if width >= _BESIDE:
             high = max(len(where), len(engines)) + edges
             left, right = (
@@ -105,8 +121,10 @@ class ProfileOverviewPage(ProfilePage):
             for (title, note), body, size in zip(titles, (where, engines), columns, strict=True):
                 found += framed(title, body, (size, len(body) + edges), note=note, boxed=boxed)
         inner = inner_width(width, boxed=boxed)
-        advice = self._advice_lines(inner)
-        found += framed("Advice", advice, (width, len(advice) + edges), boxed=boxed, note="F3 operators")
+        shown = self._advice[: _ADVICE if height < _TALL else _MORE_ADVICE]
+        advice, count = _advice_lines(shown, inner, height - len(found) - edges)
+        note = "all of it: neuron-profile advise" if count < len(self._advice) else ""
+        found += framed("Advice", advice, (width, len(advice) + edges), boxed=boxed, note=note)
         if self._warnings:
             warnings = [
                 fit(((f" {piece}", Role.ALERT),), inner)
@@ -162,17 +180,16 @@ class ProfileOverviewPage(ProfilePage):
 
     @cached_property
     def _uses(self) -> tuple[RowUse, ...]:
-        return row_uses(self._trace.rows, 0, self._trace.end_ns)
+        return row_uses(self._trace, self._trace.rows, 0, self._trace.end_ns)
 
     def _operators(self, width: int, height: int) -> list[Line]:
         """Return the operators with most time."""
         found: list[Line] = []
         cells = max(width // 3, 4)
         for operator in self._largest[:height]:
-            name = fixed(short_name(operator.name), max(width - cells - 38, 8))
+            name = fixed(short_name(operator.name), max(width - cells - 29, 8))
             spans: tuple[Span, ...] = (
                 (f" {name} ", Role.PLAIN),
-                (f"{operator.engine:<9}", Role.DIM),
                 (f"{operator.count:>7} ", Role.DIM),
                 (units.format_ns(operator.total_ns).rjust(10), Role.VALUE),
                 (f"{operator.share:>7.1%} ", Role.PLAIN),
@@ -202,8 +219,26 @@ class ProfileOverviewPage(ProfilePage):
             found.append(fit(spans, width))
         average = units.format_ns(summary.mean_ns).rjust(10)
         found.append(fit(((f"   {'average':<10}", Role.DIM), (average, Role.DIM)), width))
-        found.append(fit(((f" {step_bound(summary)}", Role.STRONG),), width))
+        found += [fit(((f" {piece}", Role.STRONG),), width) for piece in wrapped(self._verdict, width - 2)]
         return found
+
+    @property
+    def _whose(self) -> str:
+        """Whose steps are shown, and by which clock."""
+        assert self._steps is not None
+        if self._ranks is None:
+            return "measured"
+        whose = process_label(self._steps.pid, self._steps.rank).partition(" (")[0]
+        return f"{whose}, measured"
+
+    @property
+    def _verdict(self) -> str:
+        assert self._steps is not None
+        bound = step_bound(self._steps.summary())
+        if self._ranks is None:
+            return bound
+        lost = units.format_ns(self._ranks.lost_ns)
+        return f"{bound}; {lost} of a step lost to the slowest rank (F7)"
 
     def _engines(self, width: int) -> list[Line]:
         bound = self._bound
@@ -218,23 +253,13 @@ class ProfileOverviewPage(ProfilePage):
             fit(
                 ((f" {units.format_ns(device)} ", Role.STRONG), ("of executions in a step", Role.DIM)), width
             ),
-            fit(((f" {bound.text}", Role.STRONG),), width),
+            *(fit(((f" {piece}", Role.STRONG),), width) for piece in wrapped(bound.text, width - 2)),
         ]
         cells = max(width - 22, 4)
         for each in bound.engines:
             label = fixed(each.engine, 10)
             spans = ((f" {label} ", Role.PLAIN), *bar(min(each.share, 1.0), cells))
             found.append(fit((*spans, (f"{each.share:>7.1%}", Role.PLAIN)), width))
-        return found
-
-    def _advice_lines(self, width: int) -> list[Line]:
-        found: list[Line] = []
-        for number, (title, gain, change) in enumerate(self._advice, 1):
-            mark = f" {number} " if gain else " "
-            found.append(dotted(((mark, Role.KEY), (title, Role.STRONG), (f"  {gain}", Role.VALUE)), width))
-            found += [
-                fit(((f"   {piece}", Role.DIM),), width) for piece in wrapped(change, width - 4) if piece
-            ]
         return found
 
     def _chart(self, width: int, height: int) -> list[Line]:
@@ -250,6 +275,41 @@ class ProfileOverviewPage(ProfilePage):
         chart = wide_chart(values, width - 2, max(height - 1, 1))
         lines = [fit(((" ", Role.PLAIN), *line), width) for line in chart]
         return [*lines, fit(((label, Role.DIM),), width)]
+
+
+def _advice_lines(advice: Sequence[_Advice], width: int, room: int) -> tuple[list[Line], int]:
+    """Return what to change and what it gains, as many as have room, and their number.
+
+    How to change it follows where there is room for that too, for the largest gains first.
+    """
+    heads = [_advice_head(number, each, width) for number, each in enumerate(advice, 1)]
+    while len(heads) > 1 and sum(map(len, heads)) > room:
+        heads.pop()
+    left = room - sum(map(len, heads))
+    found: list[Line] = []
+    for each, head in zip(advice, heads, strict=False):
+        how = [fit(((f"   {piece}", Role.DIM),), width) for piece in wrapped(each.change, width - 4) if piece]
+        found += head
+        if len(how) <= left:
+            found += how
+            left -= len(how)
+    return found, len(heads)
+
+
+def _advice_head(number: int, advice: _Advice, width: int) -> list[Line]:
+    if not advice.gain:
+        return [fit(((f" {piece}", Role.STRONG),), width) for piece in wrapped(advice.title, width - 2)]
+    if len(advice.title) + len(advice.gain) + 6 <= width:
+        spans = (f" {number} ", Role.KEY), (advice.title, Role.STRONG), (f"  {advice.gain}", Role.VALUE)
+        return [fit(spans, width)]
+    first, *more = wrapped(advice.title, width - 4)
+    lines: list[tuple[Span, ...]] = [((f" {number} ", Role.KEY), (first, Role.STRONG))]
+    lines += [((f"   {piece}", Role.STRONG),) for piece in more]
+    if len(advice.gain) + len((more or [first])[-1]) + 6 <= width:
+        lines[-1] += ((f"  {advice.gain}", Role.VALUE),)
+    else:
+        lines.append(((f"   {advice.gain}", Role.VALUE),))
+    return [fit(line, width) for line in lines]
 
 
 def _headline(summary: StepSummary, width: int) -> Line:
@@ -274,7 +334,7 @@ def _advice_of(trace: Trace) -> list[_Advice]:
     except (ValueError, LookupError):  # a graph that torch would not record
         return [_Advice("the graphs of this profile cannot be judged")]
     found = []
-    for advice in report.advice[:_ADVICE]:
+    for advice in report.advice:
         gain = advice.gain
         most = "up to " if gain.is_bound else ""
         text = f"{most}{gain.share:.0%} of the step, {units.format_ns(gain.ns)} ({gain.clock})"

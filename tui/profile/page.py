@@ -9,6 +9,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from neurontools.base.text import printable, short_operator
+from neurontools.profiler.analysis.operators import slowest_event
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
@@ -31,8 +32,9 @@ CAPTURE = "neuron-run --profile prof -- python train.py"
 
 
 def short_name(name: str) -> str:
-    """Return the name of an operation without what all names share."""
-    return printable(short_operator(name))
+    """Return the name of an operation, which a shape may follow, without what all names share."""
+    operator, space, shape = name.partition(" ")
+    return printable(f"{short_operator(operator)}{space}{shape}")
 
 
 class ShowEvent(Message):
@@ -125,7 +127,6 @@ class ProfileListPage(ProfilePage):
         Binding("pagedown", "move(10)", "ten rows down", show=False),
         Binding("home", "move(-1000000)", "first row", show=False),
         Binding("end", "move(1000000)", "last row", show=False),
-        Binding("enter", "open", "open the row", key_display="⏎", show=False),
     ]
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
@@ -169,16 +170,28 @@ class ProfileListPage(ProfilePage):
         self.action_move(_WHEEL_ROWS)
 
 
+OPEN = Binding("enter", "open", "the slowest event of the row in the timeline", key_display="⏎", show=False)
+"""For pages whose rows lead to an event."""
+
+
 class ProfileGroupsPage(ProfileListPage):
     """A page with a list of groups: operators, layers, lines and others."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("g", "group", "next grouping", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("g", "group", "next grouping", show=False), OPEN]
     groupings: tuple[By, ...]
     """The first one is shown at first."""
 
     def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
         super().__init__(trace, look, id=id)
         self.by = self.groupings[0]
+
+    def show_slowest(self, name: str) -> None:
+        """Show the slowest event of a group in the timeline."""
+        event = slowest_event(self._trace, self.by, name)
+        if event is None:
+            self.app.bell()
+        else:
+            self.post_message(ShowEvent(event))
 
     def action_group(self) -> None:
         """Use the next grouping."""

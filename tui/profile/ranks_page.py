@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from textual.binding import Binding
 
 from neurontools.base import units
-from neurontools.base.text import plural
+from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
+from neurontools.profiler.advice.host_work import host_work
 from neurontools.profiler.analysis.ranks import compare_ranks
-from neurontools.tui.profile.page import ProfileListPage
+from neurontools.profiler.analysis.steady import execution_of_step
+from neurontools.profiler.capture.format import process_label
+from neurontools.tui.profile.page import ProfileListPage, ShowEvent
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.charts import wide_chart
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fit
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+    from neurontools.profiler.advice.host_work import HostLine, HostWork
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.tui.widgets.lines import Line
 
@@ -41,12 +48,24 @@ _STEP_COLUMNS = (
     TableColumn("all waits", 10, rank=2),
     TableColumn("slowest", right=False),
 )
+_HOST_COLUMNS = (
+    TableColumn("what", 12, right=False),
+    TableColumn("", right=False, least=16),
+    TableColumn("line", 24, right=False, rank=1),
+    TableColumn("times", 6),
+    TableColumn("time", 10),
+    TableColumn("", _BAR, right=False, rank=2),
+)
 _MOST_CHART = 12
+_BESIDE_FROM, _STEPS_WIDTH = 160, 76
 
 
 class RanksPage(ProfileListPage):
     """Workers in a table, and the skew of their steps as a chart."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "the worker's slowest step in the timeline", key_display="⏎", show=False)
+    ]
     title = "Ranks"
 
     @cached_property
@@ -60,6 +79,18 @@ class RanksPage(ProfileListPage):
     def count(self) -> int:
         """Number of workers."""
         return 0 if isinstance(self._report, NeuronToolsError) else len(self._report.ranks)
+
+    def action_open(self) -> None:
+        """Show the execution of the selected worker in the step in which it worked longest."""
+        report = self._report
+        if isinstance(report, NeuronToolsError):
+            return
+        step = max(report.steps, key=lambda step: step.works_ns[self.cursor.row]).step
+        event = execution_of_step(self._trace, report.ranks[self.cursor.row].pid, step)
+        if event is None:
+            self.app.bell()
+        else:
+            self.post_message(ShowEvent(event))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the table and the chart."""
@@ -89,13 +120,56 @@ class RanksPage(ProfileListPage):
             body.append(layout.line(cells, selected=number == self.cursor.row))
         lost = f"{units.format_ns(report.lost_ns)} of a step lost to the slowest, measured"
         missing = f", {plural(len(report.missing), 'rank')} missing" if report.missing else ""
-        found = framed(self.title, body, (width, upper), note=lost + missing, boxed=boxed)
+        foot = "↑↓ select  ⏎ slowest step in the timeline"
+        found = framed(self.title, body, (width, upper), note=lost + missing, foot=foot, boxed=boxed)
         chart = min(height - upper, _MOST_CHART)
         if chart > edges:
             found += _skew_chart(report, (width, chart), boxed=boxed)
-        if height - upper - chart > edges + 1:
-            found += _worst_steps(report, (width, height - upper - chart), boxed=boxed)
-        return found
+        lower = height - upper - chart
+        if lower <= edges + 1:
+            return found
+        if width < _BESIDE_FROM:
+            return found + _worst_steps(report, (width, lower), boxed=boxed)
+        worst = _worst_steps(report, (_STEPS_WIDTH, lower), boxed=boxed)
+        return found + beside(worst, self._worker(report, (width - _STEPS_WIDTH, lower), boxed=boxed))
+
+    @cached_property
+    def _host(self) -> dict[str, HostWork]:
+        return {work.process: work for work in host_work(self._trace)}
+
+    def _worker(self, report: RankReport, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        """Return the work of the selected worker in each step, and what its host did."""
+        width, height = size
+        inner, edges = inner_width(width, boxed=boxed), chrome_lines(boxed=boxed)
+        rank = report.ranks[self.cursor.row]
+        works = np.array([step.works_ns[self.cursor.row] for step in report.steps])
+        top = max(1, *(step.slowest_ns for step in report.steps))
+        host = self._host.get(process_label(rank.pid, rank.rank))
+        lines = host.lines if host else ()
+        high = max(height - len(lines) - 1 - 2 * edges, min(height // 2, _MOST_CHART) - edges, 1)
+        chart = wide_chart((works / top).tolist(), inner, high)
+        note = f"up to {units.format_ns(int(works.max()))}, full height {units.format_ns(top)}, measured"
+        title = f"Work of rank {rank.rank} in each step"
+        found = framed(title, chart, (width, high + edges), note=note, boxed=boxed)
+        if host and height - len(found) > edges + 1:
+            layout = TableLayout(_HOST_COLUMNS, inner)
+            body = [layout.head(), *(_host_line(layout, line, host) for line in lines)]
+            title = f"Host of rank {rank.rank}, a step"
+            found += framed(title, body, (width, height - len(found)), note="measured", boxed=boxed)
+        return (found + [fit((), width)] * height)[:height]
+
+
+def _host_line(layout: TableLayout, line: HostLine, work: HostWork) -> Line:
+    each = line.total_ns // max(work.steps, 1)
+    cells = (
+        (line.kind.name.lower().replace("_", " "), Role.PLAIN),
+        (printable(line.name), Role.PLAIN),
+        (line.source.rpartition("/")[2] or "-", Role.DIM),
+        (f"{line.count / max(work.steps, 1):.3g}", Role.DIM),
+        (units.format_ns(each), Role.VALUE),
+        bar(each / max(work.step_ns, 1), _BAR),
+    )
+    return layout.line(cells)
 
 
 def _skew_chart(report: RankReport, size: tuple[int, int], *, boxed: bool) -> list[Line]:

@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.theme import Theme
 
 _COLUMNS = (
-    TableColumn("name", right=False),
+    TableColumn("name", right=False, least=23),
     TableColumn("time", 10),
-    TableColumn("flop/B", 8, rank=2),
-    TableColumn("flop/s", 8, rank=1),
+    TableColumn("flop/B", 8, rank=3),
+    TableColumn("flop/s", 8, rank=2),
     TableColumn("of roof", 7),
-    TableColumn("bound by", 8, right=False, rank=3),
+    TableColumn("bound by", 8, right=False, rank=1),
     TableColumn("to gain", 10, rank=4),
 )
 _SIDE = 110
-_LIST_MOST = 94
+_LIST_LEAST, _LIST_MOST = 59, 94
+_TICK = 11
 _DECADES = 2
 _UNIT = " flop/B "
 
@@ -57,6 +58,11 @@ class RooflinePage(ProfileGroupsPage):
         """Number of points."""
         return len(self.roofline.points)
 
+    def action_open(self) -> None:
+        """Show the slowest event of the point in the timeline."""
+        if self.count:
+            self.show_slowest(self.roofline.points[self.cursor.row].name)
+
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the plot with the list beside or below it."""
         found = self.roofline
@@ -69,7 +75,7 @@ class RooflinePage(ProfileGroupsPage):
         boxed = is_boxed(width, height)
         edges = chrome_lines(boxed=boxed)
         is_beside = width >= _SIDE
-        across = width - max(54, min(_LIST_MOST, width * 47 // 100)) if is_beside else width
+        across = width - max(_LIST_LEAST, min(_LIST_MOST, width * 47 // 100)) if is_beside else width
         down = height if is_beside else max(height - min(self.count + 1 + edges, height // 2), edges + 1)
         plot = self._plot(found, inner_width(across, boxed=boxed), down - edges)
         note = f"ridge at {found.ridge:.0f} flop/B, modelled"
@@ -97,7 +103,7 @@ class RooflinePage(ProfileGroupsPage):
                 (units.format_ns(point.gap_ns), Role.PLAIN),
             )
             body.append(layout.line(cells, selected=number == self.cursor.row))
-        return framed("Points", body, size, foot="↑↓ select  g group", boxed=boxed)
+        return framed("Points", body, size, foot="g group  ⏎ slowest in the timeline", boxed=boxed)
 
     def _plot(self, found: Roofline, width: int, height: int) -> list[Line]:
         canvas = Canvas(width, max(height, 1))
@@ -111,10 +117,18 @@ class RooflinePage(ProfileGroupsPage):
             column = axes.x(10.0**power) // ACROSS
             if column + len(label) < width - len(_UNIT):
                 canvas.text(column, canvas.height - 1, label, Role.DIM)
+        highest = math.floor(axes.top)
+        for power in range(math.ceil(axes.bottom), highest + 1):
+            number, _, prefix = units.format_count(10.0**power).partition(" ")
+            unit = "flop/s" if power == highest else ""
+            canvas.text(0, axes.y(10.0**power) // DOWN, f"{float(number):g} {prefix}{unit}", Role.DIM)
         peak = f"{units.format_count(found.peak_flops_s)}flop/s"
         canvas.text(max(width - len(peak) - 1, 0), axes.y(found.peak_flops_s) // DOWN + 1, peak, Role.DIM)
-        hbm = f"{units.format_count(found.peak_bytes_s)}B/s"
-        canvas.text(1, max(axes.y(axes.intensity(0) * found.peak_bytes_s) // DOWN - 2, 0), hbm, Role.DIM)
+        hbm = f"HBM {units.format_count(found.peak_bytes_s)}B/s"
+        middle = ACROSS * width // 4
+        column, line = middle // ACROSS, axes.y(axes.intensity(middle) * found.peak_bytes_s) // DOWN
+        left = column - len(hbm) - 1
+        canvas.text(left if left >= _TICK else column + 2, line if left >= _TICK else line + 1, hbm, Role.DIM)
         canvas.text(max(width - len(_UNIT), 0), canvas.height - 1, _UNIT, Role.DIM)
         chosen = found.points[min(self.cursor.row, self.count - 1)]
         for point in (*reversed(found.points), chosen):
@@ -135,8 +149,8 @@ class _Axes:
         self.left = min([ridge - _DECADES, *places]) - 0.3
         self.right = max([ridge + 1, *places]) + 0.3
         top = math.log10(found.peak_flops_s)
-        self._top = top + 0.3
-        self._bottom = min([top - _DECADES, *(math.log10(max(point.flops_s, 1.0)) for point in drawn)]) - 0.3
+        self.top = top + 0.3
+        self.bottom = min([top - _DECADES, *(math.log10(max(point.flops_s, 1.0)) for point in drawn)]) - 0.3
 
     def intensity(self, x: int) -> float:
         """Return the operations a byte at a column of dots."""
@@ -149,7 +163,7 @@ class _Axes:
 
     def y(self, flops_s: float) -> int:
         """Return the line of dots of operations a second."""
-        share = (math.log10(max(flops_s, 1.0)) - self._bottom) / (self._top - self._bottom)
+        share = (math.log10(max(flops_s, 1.0)) - self.bottom) / (self.top - self.bottom)
         return round((1 - share) * (self._height - 1))
 
     def place(self, point: RooflinePoint) -> tuple[int, int] | None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding
 
 from neurontools.base import units
-from neurontools.profiler.analysis.operators import By, slowest_event
+from neurontools.profiler.analysis.operators import By, GroupParts, slowest_event
 from neurontools.profiler.analysis.source_lines import source_files
-from neurontools.tui.profile.page import ProfileListPage, ShowEvent
+from neurontools.tui.profile.page import OPEN, ProfileListPage, ShowEvent
+from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
 from neurontools.tui.widgets.bars import bar
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fit, width_of
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _COLUMNS = (
     TableColumn("", right=False, least=44),
 )
 _ABOVE = 3
+_BESIDE_FROM, _SIDE = 160, 68
+_FRAME = 14
+_PARTS = (By.OPERATOR, By.SHAPE, By.LAYER)
 
 
 class SourcePage(ProfileListPage):
@@ -43,6 +47,7 @@ class SourcePage(ProfileListPage):
         Binding("shift+tab", "file(-1)", "previous file", show=False),
         Binding("n", "hot(1)", "next line with work", show=False),
         Binding("N", "hot(-1)", "previous line with work", show=False),
+        OPEN,
     ]
     title = "Source"
 
@@ -54,6 +59,10 @@ class SourcePage(ProfileListPage):
     @cached_property
     def _files(self) -> tuple[SourceFile, ...]:
         return source_files(self._trace)
+
+    @cached_property
+    def _parts(self) -> GroupParts:
+        return GroupParts(self._trace)
 
     @property
     def file(self) -> SourceFile:
@@ -91,10 +100,30 @@ class SourcePage(ProfileListPage):
             self.post_message(ShowEvent(event))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Return the file."""
+        """Return the file and, where there is room, what its selected line consists of."""
         if not self._files:
             reason = "The profile has no lines of source: its operators were not called from a file."
             return self.no_data(reason)
+        if width < _BESIDE_FROM or not is_boxed(width, height):
+            return self._file_lines(width, height)
+        return beside(self._file_lines(width - _SIDE, height), self._line_parts(_SIDE, height))
+
+    def _line_parts(self, width: int, height: int) -> list[Line]:
+        """Return panes about the selected line: its operators, their shapes, the layers that run it."""
+        line = self.file.lines[self.cursor.row]
+        drawn: list[Line] = []
+        for number, over in enumerate(_PARTS):
+            high = (height - len(drawn)) // (len(_PARTS) - number)
+            title = f"line {line.number} by {over}"
+            if line.total is None:
+                body = [fit(((" no work on the device", Role.DIM),), width - 2)] if number == 0 else []
+            else:
+                parts = self._parts.of(By.SOURCE, line.total.name, over)
+                body = list(part_lines(parts, "", width - 2, high - 2))
+            drawn += framed(title, body, (width, high), note=PARTS_NOTE if line.total else "")
+        return drawn
+
+    def _file_lines(self, width: int, height: int) -> list[Line]:
         boxed = is_boxed(width, height)
         layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
         room = height - chrome_lines(boxed=boxed) - 1
@@ -109,10 +138,18 @@ class SourcePage(ProfileListPage):
             _line(layout, self.file, number, selected=number == self.cursor.row)
             for number in self.cursor.window(self.count, room)
         ]
-        problem = f", not readable: {self.file.problem}" if self.file.problem else ""
-        note = f"{self._at + 1} of {len(self._files)} files, {self.file.share:.1%} of the time, modelled{problem}"
+        problem = f"not readable: {self.file.problem}, " if self.file.problem else ""
+        note = f"{problem}{self._at + 1} of {len(self._files)} files, {self.file.share:.1%} of the time, modelled"
         foot = "↑↓ select  n next hot line  tab next file  ⏎ slowest in the timeline"
-        return framed(self.file.path, body, (width, height), note=note, foot=foot, boxed=boxed)
+        title = _shortened(self.file.path, width - len(note.rpartition(", ")[2]) - _FRAME)
+        return framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)
+
+
+def _shortened(path: str, width: int) -> str:
+    """Return a path without its first folders where it is too long."""
+    while width_of(path) > width and "/" in path.removeprefix("…/"):
+        path = f"…/{path.removeprefix('…/').partition('/')[2]}"
+    return path
 
 
 def _line(layout: TableLayout, file: SourceFile, number: int, *, selected: bool) -> Line:

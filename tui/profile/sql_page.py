@@ -76,6 +76,7 @@ class SqlPage(ProfileListPage):
         Binding("left,h", "columns(-1)", "columns on the left", key_display="←/h", show=False),
         Binding("right,l", "columns(1)", "columns on the right", key_display="→/l", show=False),
         Binding("slash,tab", "ask", "type a query", key_display="/", show=False),
+        Binding("enter", "open", "the event of the row, by its column id", key_display="⏎", show=False),
     ]
     DEFAULT_CSS = """
     SqlPage QueryLine { height: 3; border: round $foreground 25%; border-title-color: $foreground; padding: 0 1;

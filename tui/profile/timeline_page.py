@@ -115,7 +115,12 @@ class TimelinePage(Horizontal):
 
     def details(self) -> tuple[tuple[str, str], ...]:
         """Return names and values of the selected event as text."""
-        found = event_details(self._trace, self.view.state.selected_event)
+        state = self.view.state
+        found = event_details(self._trace, state.selected_event)
+        if state.axis.is_device:
+            # Where the axis shows the event, and where `g` finds it again.
+            start = units.format_ns(state.start_on_axis)
+            found = tuple((name, start if name == "start" else value) for name, value in found)
         if self.view.order is not None:
             return found + order_details(self._trace, self.view.order)
         return (*found, ("critical path", self._problem)) if self._problem else found

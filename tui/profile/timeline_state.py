@@ -282,7 +282,7 @@ class TimelineState:
         shown += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
         if self.pattern:
             position = f"{self._match_number() + 1} of " if len(self.matches) else ""
-            shown += f"  /{self.pattern}: {position}{len(self.matches)} hits"
+            shown = f"/{self.pattern}: {position}{len(self.matches)} hits, {shown}"
         return shown
 
     def selection_text(self) -> str:
@@ -296,10 +296,15 @@ class TimelineState:
         if self.selected_event == NO_EVENT:
             return f"{head}  {plural(row.last - row.first, 'event')}, Tab selects"
         event = self.trace.event(self.selected_event)
-        start = int(self.axis.clock(self.axis.positions(as_times(event.start)))[0])
-        place = f"at {units.format_ns(start)} for {units.format_ns(event.duration)}"
+        place = f"at {units.format_ns(self.start_on_axis)} for {units.format_ns(event.duration)}"
         run = f", run {event.execution}" if event.execution else ""
         return f"{head}  {event.action.name} {place}{run}"
+
+    @property
+    def start_on_axis(self) -> int:
+        """Where the axis shows the start of the selected event; there is one."""
+        start = self.trace.event(self.selected_event).start
+        return int(self.axis.clock(self.axis.positions(as_times(start)))[0])
 
     def _match_number(self) -> int:
         """Return the place of the selected event, or of the last match before it, among the matches."""

@@ -8,14 +8,17 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import UNKNOWN
-from neurontools.profiler.analysis.tree import TreeKind, tree
+from neurontools.profiler.analysis.tree import TreeKind, operators_below, tree
 from neurontools.tui.profile.page import ProfilePage, short_name
+from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
 from neurontools.tui.widgets.bars import CELLS, bar
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role, fit, fixed
+from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from textual import events
     from textual.binding import BindingType
 
@@ -33,6 +36,8 @@ _COLUMNS = (
     TableColumn("", _BAR, right=False, rank=3),
     TableColumn("own time", 10, rank=1),
 )
+_OPERATORS_FROM = 110
+_FACT = 13
 _SHADES = CELLS[1:5]
 _Path = tuple[int, ...]
 
@@ -146,12 +151,27 @@ class TreePage(ProfilePage):
         title = f"{self.title} by {self._kind}"
         found = framed(title, rows, (width, upper), note=note, foot=foot, boxed=boxed)
         if height - upper > edges:
-            chosen = self.node(self._path)
-            table = self._table(chosen, inner)
-            name = short_name(chosen.name) or "everything"
-            note = f"{units.format_ns(chosen.total_ns)}, {chosen.total_ns / max(self.root.total_ns, 1):.1%} of all"
-            found += framed(name, table, (width, height - upper), note=note, boxed=boxed)
+            found += self._selected((width, height - upper), boxed=boxed)
         return found
+
+    def _selected(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        """Return what is below the selected branch and, where there is room, the operators of all of it."""
+        chosen, (width, height) = self.node(self._path), size
+        across = width - width * 2 // 5 if width >= _OPERATORS_FROM else width
+        name = short_name(chosen.name) or "everything"
+        note = (
+            f"{units.format_ns(chosen.total_ns)}, {chosen.total_ns / max(self.root.total_ns, 1):.1%} of all"
+        )
+        table = self._table(chosen, inner_width(across, boxed=boxed))
+        left = framed(name, table, (across, height), note=note, boxed=boxed)
+        if across == width:
+            return left
+        rest = width - across
+        operators = part_lines(
+            operators_below(chosen), "", inner_width(rest, boxed=boxed), height - chrome_lines(boxed=boxed)
+        )
+        right = framed(f"Operators of {name}", operators, (rest, height), note=PARTS_NOTE, boxed=boxed)
+        return beside(left, right)
 
     def _graph(self, width: int, most: int) -> list[Line]:
         """Return a line for each level; a branch stands below its parent, as wide as its time."""
@@ -202,7 +222,20 @@ class TreePage(ProfilePage):
                 (units.format_ns(child.self_ns), Role.PLAIN),
             )
             found.append(layout.line(cells))
-        if not node.children:
-            work = f" {units.format_count(node.flops)}flop, {units.format_count(node.bytes_moved)}B of HBM"
-            found = [fit(((work, Role.PLAIN),), width)]
-        return found
+        return found if node.children else [*_facts(node, width)]
+
+
+def _facts(node: TreeNode, width: int) -> Iterator[Line]:
+    """Yield what is known of an operator."""
+    seconds = node.total_ns / 1e9
+    facts = [("events", str(node.count)), ("time", units.format_ns(node.total_ns))]
+    if node.flops:
+        facts.append(("operations", f"{units.format_count(node.flops)}flop"))
+    if node.bytes_moved:
+        facts.append(("HBM", f"{units.format_count(node.bytes_moved)}B"))
+    if seconds and node.flops:
+        facts.append(("throughput", f"{units.format_count(node.flops / seconds)}flop/s"))
+    if seconds and node.bytes_moved:
+        facts.append(("bandwidth", f"{units.format_count(node.bytes_moved / seconds)}B/s"))
+    for name, value in facts:
+        yield from fact_lines(name, value, width, _FACT)

@@ -36,7 +36,7 @@ def edge(title: str, width: int, *, key: str = "", note: str = "", boxed: bool =
         title: the name of the pane, "" for none.
         width: cells.
         key: the key that leads to the pane, before its name.
-        note: on the right, if there is room.
+        note: on the right, if there is room; of several parts with commas between, the last ones that have room.
         boxed: whether corners lead down to the sides.
     """
     left, right = ("╭─", "─╮") if boxed else ("──", "──")
@@ -48,6 +48,8 @@ def edge(title: str, width: int, *, key: str = "", note: str = "", boxed: bool =
         spans.append((title, Role.FRAME_TITLE))
         spans.append((" ", Role.FRAME))
     used = sum(width_of(text) for text, _ in spans) + len(right)
+    while ", " in note and used + width_of(note) + _LEAST_EDGE > width:
+        note = note.partition(", ")[2]
     if note and used + width_of(note) + _LEAST_EDGE <= width:
         rest = width - used - width_of(note) - 2
         spans += [("─" * rest + " ", Role.FRAME), (note, Role.FRAME_NOTE), (" ", Role.FRAME)]

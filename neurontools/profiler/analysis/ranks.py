@@ -58,6 +58,7 @@ class StepSkew:
         slowest_ns: most work.
         slowest_rank: whose that is.
         wait_ns: all waiting, over all workers.
+        works_ns: work of each worker, in order of ranks.
     """
 
     step: int
@@ -65,6 +66,7 @@ class StepSkew:
     slowest_ns: int
     slowest_rank: int
     wait_ns: int
+    works_ns: tuple[int, ...] = ()
 
     @property
     def skew_ns(self) -> int:
@@ -116,6 +118,7 @@ def compare_ranks(trace: Trace) -> RankReport:
         _total(each, name, (duration[at], wait[at], work[at]), slowest == at, middle)
         for at, (each, name) in enumerate(zip(found, names, strict=True))
     ]
+    in_order = np.argsort(names, kind="stable")
     steps = [
         StepSkew(
             step=int(number),
@@ -123,6 +126,7 @@ def compare_ranks(trace: Trace) -> RankReport:
             slowest_ns=int(work[:, at].max()),
             slowest_rank=names[int(slowest[at])],
             wait_ns=int(wait[:, at].sum()),
+            works_ns=tuple(work[in_order, at].tolist()),
         )
         for at, number in enumerate(numbers)
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from neurontools.profiler.analysis.steps import find_steps
+from neurontools.profiler.capture.format import Track
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import Axis
@@ -68,6 +69,21 @@ def _steady_step(trace: Trace, axis: Axis) -> Window | None:
         return None
     first, last = axis.positions(np.array([min(starts), max(ends)], dtype=np.int64)).tolist()
     return Window(first, max(last, first + 1), f"step {number}")
+
+
+def execution_of_step(trace: Trace, pid: int, number: int) -> int | None:
+    """Return the event that is the longest execution of a process in a step: a modelled one, None if there is none."""
+    for worker in (worker for worker in find_steps(trace) if worker.pid == pid):
+        for step in worker.take(number, number):
+            best: tuple[int, int] | None = None
+            for row in (row for row in trace.rows_of(Track.MODEL) if row.process == worker.process):
+                last_ns = step.start_ns + step.duration_ns
+                first, last = row.events.first_from(np.array([step.start_ns, last_ns])).tolist()
+                durations = row.events.block(first, last).duration
+                if last > first and (best is None or int(durations.max()) > best[0]):
+                    best = int(durations.max()), row.first + first + int(durations.argmax())
+            return None if best is None else best[1]
+    return None
 
 
 def steady_window(trace: Trace, axis: Axis) -> Window | None:

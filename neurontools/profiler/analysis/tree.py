@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.compiler.graph_nodes import BACKWARD
-from neurontools.profiler.analysis.operators import UNKNOWN, action_totals
+from neurontools.profiler.analysis.operators import UNKNOWN, GroupPart, action_totals
 
 if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace, TraceAction
@@ -66,6 +66,21 @@ def tree(trace: Trace, kind: TreeKind = TreeKind.LAYER) -> TreeNode:
             branch.add(work)
         branch.below.setdefault((each.name, True), _Branch()).add(work)
     return root.node("", is_operator=False)
+
+
+def operators_below(node: TreeNode) -> tuple[GroupPart, ...]:
+    """Return the operators of a branch and of all below, those with most time first."""
+    totals: dict[str, list[int]] = {}
+    waiting = [node]
+    while waiting:
+        branch = waiting.pop()
+        waiting += branch.children
+        if branch.is_operator:
+            total = totals.setdefault(branch.name, [0, 0])
+            total[0] += branch.count
+            total[1] += branch.total_ns
+    found = (GroupPart(name, count, total_ns) for name, (count, total_ns) in totals.items())
+    return tuple(sorted(found, key=lambda part: (-part.total_ns, part.name)))
 
 
 def path_of(action: TraceAction, kind: TreeKind) -> tuple[str, ...]:

@@ -65,9 +65,9 @@ async def test_the_overview_of_another_programs_trace_shows_rows_and_operators(h
     rows = await lines_of(open_trace(str(home / "t.json")), "overview", size=(80, 24))
     assert rows[0].endswith(" measured by torch.profiler ──")
     assert rows[1].split()[:6] == ["thread", "9,", "pid", "7", "2", "40.0%"]
-    assert [row.split()[:5] for row in rows[3:5]] == [
-        ["aten::mm", "Host", "1", "30.00", "us"],
-        ["aten::add", "Host", "1", "10.00", "us"],
+    assert [row.split()[:4] for row in rows[3:5]] == [
+        ["aten::mm", "1", "30.00", "us"],
+        ["aten::add", "1", "10.00", "us"],
     ]
 
 
@@ -319,3 +319,114 @@ async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker:
             await pilot.press(key_of(name))
             text = "".join(shown(pilot, name))
             assert not [letter for letter in text if unicodedata.category(letter) in {"Cc", "Cf"}]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Four workers of which one is late; its program has layers, and its lines are those of a file."""
+    return load(make_runs(tmp_path_factory.mktemp("runs"))[0])
+
+
+async def test_the_overview_of_workers_is_that_of_the_slow_one(workers: Trace) -> None:
+    rows = await lines_of(workers, "overview", size=(80, 24))
+    assert rows[0].endswith(" rank 2, measured ──")
+    assert " of a step lost to the slowest rank (F7)" in " ".join(" ".join(rows).split())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_overview_has_the_largest_gains_whole_at_any_size(
+    workers: Trace, size: tuple[int, int]
+) -> None:
+    async with ProfileApp(workers).run_test(size=size) as pilot:
+        await pilot.press(key_of("overview"))
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        text = " ".join("\n".join(shown(pilot, "overview")).replace("│", " ").split())
+        advice = text.partition("─ Advice ─")[2]
+        for number in (1, 2) if size[1] == 24 else (1, 2, 3):
+            assert re.search(
+                rf" {number} [A-Z][^…]*? \d+% of the step, [\d.]+ [mu]s \((measured|modelled)\)", advice
+            )
+        assert ("neuron-profile advise" in text) == (size[1] < 60)
+
+
+async def test_the_window_opens_on_a_step_of_all_workers(workers: Trace) -> None:
+    async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
+        state = pilot.app.query_one(TimelineView).state
+        first, last = state.range_ns
+        for runs in workers.runs:
+            inside = (runs.device_start >= first) & (runs.device_start + runs.device_ns <= last)
+            assert inside.any()
+        assert "Window of rank 0 " in shown(pilot, "timeline")[3]
+
+
+async def test_the_window_says_how_long_engines_work_as_the_overview_does(workers: Trace) -> None:
+    one = workers.with_rows([row for row in workers.rows if row.process == 0], workers.runs[:1])
+    async with ProfileApp(one).run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        window = "\n".join(shown(pilot, "timeline"))
+        await pilot.press(key_of("overview"))
+        overview = "\n".join(shown(pilot, "overview"))
+    for engine in ("Tensor", "Vector", "Scalar"):
+        share = float(re.search(rf"NC0 {engine} .*?([\d.]+)%", window)[1])
+        assert share == pytest.approx(float(re.search(rf"{engine} .*?([\d.]+)%", overview)[1]), abs=0.5)
+
+
+async def test_the_selected_line_is_taken_apart_where_there_is_room(workers: Trace) -> None:
+    narrow = "\n".join(await lines_of(workers, "source"))
+    assert "line 7 by operator" not in narrow
+    text = "\n".join(await lines_of(workers, "source", "home", size=(200, 60)))
+    for kind in ("operator", "shape", "layer"):
+        assert f"line 7 by {kind}" in text
+    assert "GPT.blocks.0.attn" in text
+
+
+async def test_a_branch_shows_the_operators_of_all_below(workers: Trace) -> None:
+    async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("tree"), "down")
+        rows = shown(pilot, "tree")
+        head = next(number for number, row in enumerate(rows) if "Operators of GPT" in row)
+        assert rows[head + 1].rpartition("││ ")[2].split()[0] in {"mm", "addmm"}
+        await pilot.press(*["down"] * 6)
+        assert "throughput" in "\n".join(shown(pilot, "tree"))
+
+
+async def test_the_selected_worker_shows_its_steps_and_its_host(workers: Trace) -> None:
+    rows = await lines_of(workers, "ranks", "down", "down", size=(200, 60))
+    text = "\n".join(rows)
+    assert "Work of rank 2 in each step" in text
+    host = next(number for number, row in enumerate(rows) if "Host of rank 2, a step" in row)
+    assert "DataLoader" in rows[host + 2]
+    assert "3.000 ms" in rows[host + 2]
+
+
+async def test_clocks_stay_in_titles_that_have_no_room_for_whole_notes(home: Path, maker: Maker) -> None:
+    folder = home / ("long" * 20)
+    folder.mkdir()
+    program = folder / "train.py"
+    program.write_text("x = torch.mm(a, b)\n")
+    capture = maker.capture(home / "profile")
+    work = (maker.operation("aten.mm", "Tensor", 0, 25_000, source=f"{program}:1"),)
+    capture.on_load(maker.model(neff=maker.neff(work)), 1_000, 2_000)
+    capture.on_execute(maker.model(neff=maker.neff(work)), 1, 3_000, 40_000, 0)
+    capture.on_close()
+    rows = await lines_of(load(str(home / "profile")), "source", size=(80, 24))
+    assert rows[0].startswith("── …/train.py ")
+    assert rows[0].endswith(" modelled ──")
+
+
+@pytest.mark.parametrize("page", ["roofline", "ranks", "source"])
+async def test_enter_leads_to_the_slowest_event_of_a_row(workers: Trace, page: str) -> None:
+    async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of(page), *(["down"] * 2 if page == "ranks" else []), "enter")
+        state = pilot.app.query_one(TimelineView).state
+        event = workers.event(state.selected_event)
+        assert not event.row.track.measured
+        assert event.row.rank == 2 or page != "ranks"
+
+
+@pytest.mark.parametrize("page", ["memory", "overview"])
+async def test_help_lists_no_key_that_does_nothing(workers: Trace, page: str) -> None:
+    async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of(page), "question_mark")
+        assert "slowest" not in str(pilot.app.screen.query("Static").first().render())
