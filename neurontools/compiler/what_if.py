@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from neurontools import gpsimd
 from neurontools.base.text import did_you_mean
 from neurontools.compiler.attention_forms import fuse_attention, write_out_attention
 from neurontools.compiler.compile import check_and_estimate
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, is_custom
-from neurontools.compiler.graph import Arg, Graph, Slot, Symbol, View
+from neurontools.compiler.graph import Arg, Graph, Slot, Symbol, View, reads
 from neurontools.compiler.options import CompileError, device_of, flags_for
 from neurontools.compiler.resizing import ChangeError, batch_sizes, resize
-from neurontools.compiler.work import item_bytes
+from neurontools.compiler.work import item_bytes, numel, written
 from neurontools.config.reader import FileError, FormatError, read_yaml
 from neurontools.config.settings import read_file
 from neurontools.config.types import number
@@ -203,8 +204,7 @@ def model_graph(
         flags: compiler flags besides those of the NEFF; they win.
         custom_ns: other times of custom operators by their positions.
     """
-    custom = (position for position, node in enumerate(graph.nodes) if is_custom(node.op))
-    calls = {**dict(zip(custom, _custom_times(neff), strict=False)), **(custom_ns or {})}
+    calls = {**_custom_times(neff, graph), **(custom_ns or {})}
     try:
         _, cost = check_and_estimate(graph, device, flags_for(device, lnc, [*neff.flags, *flags]), calls)
     except CompileError as error:
@@ -249,9 +249,28 @@ class _Models:
         return self._known[key]
 
 
-def _custom_times(neff: Neff) -> list[int]:
-    """Return the times of custom operators in order: their work was counted when the NEFF was made."""
-    return [op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE]
+def _custom_times(neff: Neff, graph: Graph) -> dict[int, int]:
+    """Return the times of custom operators by position, of as many elements as a changed graph has.
+
+    Their work was counted when the NEFF was made. A graph that calls each one several times does so in succession.
+    """
+    times = [op.duration_ns for op in neff.cost.ops if op.opcode == CUSTOM_OPCODE]
+    before = [node for node in neff.graph.nodes if is_custom(node.op)]
+    after = [position for position, node in enumerate(graph.nodes) if is_custom(node.op)]
+    calls = max(len(after) // max(len(before), 1), 1)
+    launch_ns = gpsimd.rates().launch_ns
+    found = {}
+    for place, position in enumerate(after):
+        if place // calls < min(len(times), len(before)):
+            time_ns = times[place // calls]
+            ratio = _elements(graph.nodes[position]) / max(_elements(before[place // calls]), 1)
+            work_ns = max(time_ns - launch_ns, 0)
+            found[position] = round(time_ns - work_ns + work_ns * ratio)
+    return found
+
+
+def _elements(node: Node) -> int:
+    return sum(numel(view) for view in (*reads(node), *written(node)))
 
 
 def _batch(graph: Graph, old: int | None, new: float) -> tuple[int, int]:

@@ -245,3 +245,12 @@ def test_a_kernel_that_accesses_elements_copies_pieces_instead() -> None:
 def test_a_kernel_that_copies_pieces_is_left_alone() -> None:
     assert reason_of(kernels, relu_kernel(30_000)).startswith("my_ops::relu_forward takes 30.00 us")
     assert reason_of(kernels, program(gpt())) == "no custom operator in this graph"
+
+
+def test_a_larger_batch_gives_a_kernel_more_to_do() -> None:
+    """Its time grows with its elements, so only the launches are shared by more samples."""
+    subject = relu_kernel(1_000 + 64 * 64 * 3 * 200)
+    assert reason_of(batch, subject).startswith("64 -> 128: ")
+    trial = subject.trial_of_batch(64, 512)
+    assert trial.gain is not None
+    assert trial.gain.ns < 50_000
