@@ -11,13 +11,19 @@ from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence,
 from neurontools.profiler.advice.subject import short_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from neurontools.profiler.advice.findings import Finding
     from neurontools.profiler.advice.subject import ProfiledRun
 
 HOST, CUTS = "host-bound", "graph-cuts"
-_STEP_ENDS = ("mark_step", "sync", "optimizer_step", "step")
+_STEP_ENDS = ("mark_step", "sync", "optimizer_step", "optimizer step", "step")
+_COMPILED = "torch.compile"
+_READS = "read values after the step, e.g. add up loss.detach() and call .item() every hundred steps"
+_ONE_FUNCTION = (
+    "compile the whole step as one function: gradients from torch.func.grad_and_value of the loss, and the update of the"
+    " weights after it"
+)
 
 
 def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
@@ -71,12 +77,18 @@ def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
     yield Advice(
         CUTS,
         f"Keep the step in one graph instead of {runs:.0f}",
-        f"{places}: read values after the step, e.g. add up loss.detach() and call .item() every hundred steps",
+        f"{places}: {'; '.join(_remedies(line.text for line in lines))}",
         gain,
         f"engine model, the launch of {plural(round(sum(program.per_step for program in inner)), 'execution')} a step; what"
         " the cuts store, load and wait for comes on top",
         lines[:3],
     )
+
+
+def _remedies(cuts: Iterable[str]) -> list[str]:
+    """Return what to change about cuts: compiled functions end a graph each, other cuts read a value."""
+    found = dict.fromkeys(_ONE_FUNCTION if cut.startswith(_COMPILED) else _READS for cut in cuts)
+    return list(found)
 
 
 def _ends_step(cut: str) -> bool:

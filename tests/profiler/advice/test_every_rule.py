@@ -156,3 +156,17 @@ def test_workers_that_are_late_in_turn_are_told_apart_from_one_that_always_is(
     (advice,) = (each for each in report.advice if each.rule == "stragglers")
     assert "HierarchicalModelAverager" in advice.change
     assert advice.gain.ns == 50 * MS
+
+
+def test_compiled_functions_of_a_step_are_to_be_one_and_not_to_read_less(home: Path, maker: Maker) -> None:
+    compiled = "torch.compile(backend='neuron') at /home/ada/train.py:7"
+    programs = (
+        neff(perceptron(512, 256), compiled),
+        neff(perceptron(1024, 256), "optimizer step at /home/ada/train.py:9"),
+    )
+    report = report_of(Run(lambda: programs), maker, home / "p")
+    (advice,) = (each for each in report.advice if each.rule == "graph-cuts")
+    assert "torch.func.grad_and_value" in advice.change
+    assert ".item()" not in advice.change
+    (cut,) = advice.evidence
+    assert cut.source == "/home/ada/train.py:7"
