@@ -404,4 +404,4 @@ class TimelineView(Widget, can_focus=True):
             self._scroll = max(0, line - 1)
         elif line + self._row_lines > self._scroll + room:
             self._scroll = line + self._row_lines - room
-        self._scroll = max(0, min(self._scroll, len(self._lines) - 1))
+        self._scroll = max(0, min(self._scroll, len(self._lines) - room))

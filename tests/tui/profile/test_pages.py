@@ -430,3 +430,13 @@ async def test_help_lists_no_key_that_does_nothing(workers: Trace, page: str) ->
     async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
         await pilot.press(key_of(page), "question_mark")
         assert "slowest" not in str(pilot.app.screen.query("Static").first().render())
+
+
+async def test_rows_that_all_have_room_stay_in_view_after_a_jump(trace: Trace) -> None:
+    async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
+        view = pilot.app.query_one(TimelineView)
+        first = view.render_line(1).text.rstrip()
+        for key in ("end", "home", "down"):
+            await pilot.press(key_of("operators"), key, "enter")
+            await pilot.pause()
+            assert view.render_line(1).text.rstrip() == first
