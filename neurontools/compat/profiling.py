@@ -22,12 +22,15 @@ _lock = threading.Lock()
 _captures: list[Capture] = []
 
 
-def start_trace(log_dir: str | os.PathLike[str], options: CaptureOptions | None = None) -> None:
+def start_trace(log_dir: str | os.PathLike[str], options: CaptureOptions | None = None) -> str:
     """Begin a profile; `neuron-profile view` shows it.
 
     Args:
         log_dir: gets a directory for this process.
         options: what to record; by default every execution with its schedule, and the host.
+
+    Returns:
+        The directory of this process.
 
     Raises:
         RuntimeError: a profile is being taken.
@@ -42,6 +45,7 @@ def start_trace(log_dir: str | os.PathLike[str], options: CaptureOptions | None 
         capture = Capture(os.fspath(log_dir), describe_run(runtime, options), options)
         attach(capture, runtime)
         _captures.append(capture)
+        return capture.directory
 
 
 def stop_trace() -> None:

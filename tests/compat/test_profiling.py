@@ -62,7 +62,8 @@ def test_only_what_runs_within_is_recorded(tool, torch_python, home):
         "No profile started",
     ]
     assert any(
-        event.get("args", {}).get("modelled") for event in chrome_events(home / "config" / "trace.json")
+        event.get("args", {}).get("modelled")
+        for event in chrome_events(next((home / "config").glob("*_pid_*")) / "trace.json")
     )
     for directory, runs in (("plugin", 3), ("trace", 1), ("config", 2)):
         found = json.loads(tool("neuron-profile", "summary", "--json", directory, cwd=home).stdout)
