@@ -72,10 +72,8 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
         "PartitionerConfig": "trace: all supported operators run on the device",
-        "Stream": "torch_xla.sync",
         "parallel_compile": "neuron_parallel_compile",
         "profiler": _PROFILER,
-        "synchronize": "torch_xla.sync",
     },
     "torchvision": dict.fromkeys(("io", "models", "ops", "utils"), _TORCHVISION),
     "torchvision.transforms": dict.fromkeys(("InterpolationMode", "functional", "v2"), _TORCHVISION),
@@ -126,6 +124,7 @@ IMPORT_ONLY: dict[str, str] = {
     "nkilib": _CUSTOM_OPERATORS,
     "torch.classes.neuron": _TRACE,
     "torch_neuronx.experimental.profiler.v2_x": _PROFILE,
+    "torch_neuronx.nki": _CUSTOM_OPERATORS,
     "torch_neuronx.nki_jit": _CUSTOM_OPERATORS,
     "torch_neuronx.proto": "neuron-packager info",
     "torch_neuronx.pyhlo": _STABLEHLO,
@@ -140,6 +139,7 @@ IMPORT_ONLY: dict[str, str] = {
 LIMITS: dict[str, dict[str, str]] = {
     "torch_neuronx": {
         "BucketModelConfig": "without `shared_state_buffer`",
+        "nki_op": "registers a custom operator of torch; calls of NKI kernels in it are refused",
         "trace": "without `partitioner_config`",
     },
     "torch_xla": {

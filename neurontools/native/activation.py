@@ -23,12 +23,13 @@ from neurontools.native.fusion import AdaptiveFusion
 from neurontools.native.selection import NEURON
 from neurontools.runtime.host_activity import observers, report_step
 from neurontools.xla import api
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_name import device_name
 from neurontools.xla.distributed import process_group, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from neurontools.xla.accelerator import Accelerator
 
@@ -70,6 +71,9 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)
+    inductor = torch._TorchCompileInductorWrapper  # noqa: SLF001  private API
+    inductor.__call__ = _refusing_device(inductor.__call__)
+    torch.nn.DataParallel.__init__ = _refusing_copies(torch.nn.DataParallel.__init__)
     fake_tensor.run_fallback_kernel = _unless_on_device(fake_tensor.run_fallback_kernel)
     torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)  # noqa: SLF001  private API
     _choose_execution_mode()
@@ -154,6 +158,35 @@ def _with_own_backend(compile_model: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return compile_for_device
+
+
+def _refusing_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the backend inductor with an error for graphs on the device, for which it would look up code in vain."""
+
+    @functools.wraps(compile_graph)
+    def compile_for_others(self: Any, model: Any, inputs: Sequence[Any], **options: Any) -> Any:
+        if any(isinstance(value, torch.Tensor) and value.device.type == NEURON for value in inputs):
+            raise DeviceError(
+                "the backend inductor has no code for the device neuron", "use backend='neuron'"
+            )
+        return compile_graph(self, model, inputs, **options)
+
+    return compile_for_others
+
+
+def _refusing_copies(create: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor of DataParallel that refuses the device: torch scatters tensors between GPUs only."""
+
+    @functools.wraps(create)
+    def create_elsewhere(module: torch.nn.DataParallel, *args: Any, **kwargs: Any) -> None:
+        create(module, *args, **kwargs)
+        if module.device_ids:
+            raise DeviceError(
+                f"torch.nn.DataParallel does not run on the device {NEURON}",
+                "use DistributedDataParallel, with a worker for each core",
+            )
+
+    return create_elsewhere
 
 
 def _with_own_core(start: Callable[..., None]) -> Callable[..., None]:

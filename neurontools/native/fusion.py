@@ -24,6 +24,7 @@ class AdaptiveFusion:
     """Fuses 256 operators; in a loop as many more as complete a repetition, so that the next graph is the same again."""
 
     limit = _LIMIT
+    counts_recorded = True
 
     @staticmethod
     def is_complete(operators: Sequence[Node]) -> bool:

@@ -45,15 +45,29 @@ SUBMODULES = MappingProxyType(
 
 INSTEAD = MappingProxyType(
     {
-        "NEURONGraph": "torch.compile(backend='neuron')",
+        **dict.fromkeys(
+            ("CUDAGraph", "NEURONGraph", "graph", "graphs", "make_graphed_callables"),
+            "torch.compile(backend='neuron')",
+        ),
+        **dict.fromkeys(
+            ("_dump_snapshot", "_record_memory_history", "_snapshot", "memory_snapshot"),
+            "neuron-run --profile DIR, which records allocations with their lines",
+        ),
+        **dict.fromkeys(("memory_usage", "utilization"), "neuron-monitor"),
+        **dict.fromkeys(("comm", "nccl"), "torch.distributed"),
+        **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), "reset_peak_memory_stats"),
         "amp": "torch.amp",
         "default_generators": "torch.Generator('neuron')",
+        "get_arch_list": "get_device_name",
         "get_device_capability": "torch.accelerator.get_device_capability",
-        "graph": "torch.compile(backend='neuron')",
-        "make_graphed_callables": "torch.compile(backend='neuron')",
-        "memory_snapshot": "memory_stats",
+        "ipc_collect": "empty_cache",
+        "is_current_stream_capturing": "torch.compiler.is_compiling",
+        "list_gpu_processes": "neuron-ls",
+        "max_memory_cached": "max_memory_reserved",
+        "memory_cached": "memory_reserved",
         "nvtx": "torch.profiler.record_function",
-        "utilization": "neuron-monitor",
+        "profiler": "torch.profiler",
+        "streams": "Stream",
     }
 )
 """Names that programs for other accelerators use, and the nearest supported one."""

@@ -93,9 +93,11 @@ class Fusion(Protocol):
 
     Args:
         limit: number of operators from which on `is_complete` is asked.
+        counts_recorded: whether tensors take device memory as soon as the program has them, as without fusion.
     """
 
     limit: int
+    counts_recorded: bool
 
     def is_complete(self, operators: Sequence[Node]) -> bool:
         """Return whether the recorded operators are to run before the next one is recorded."""

@@ -20,6 +20,7 @@ class OneGraph:
     """Everything up to a synchronization is one graph; a program without any gets a warning."""
 
     limit = _LIMIT
+    counts_recorded = False
 
     @staticmethod
     def is_complete(operators: Sequence[Node]) -> bool:

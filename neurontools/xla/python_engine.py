@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -197,8 +198,15 @@ class PythonEngine:
         return GraphFunction(self, function, before, cause, repeatable=repeatable, on_host=on_host)
 
     def memory(self, index: int) -> MemoryInfo:
-        """Return the device memory of a core."""
-        return self.recorder(index).account.read()
+        """Return the device memory of a core; with that of recorded tensors, if the fusion counts it."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            memory = recorder.account.read()
+            used_bytes = memory.used_bytes
+            if self._fusion.counts_recorded:
+                recorded = [recorder.slots[slot] for slot in recorder.live_slots()]
+                used_bytes += sum(buffer.nbytes for buffer in recorded if not buffer.charged)
+        return replace(memory, used_bytes=used_bytes, peak_bytes=max(memory.peak_bytes, used_bytes))
 
     def reset_peak_memory(self, index: int) -> None:
         """Let the peak of a core's device memory start again at what is in use."""

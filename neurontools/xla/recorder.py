@@ -101,6 +101,7 @@ class Recorder:
     def fuse(self, fusion: Fusion) -> None:
         """Choose where recordings end that are not synchronized."""
         self.graph_limit = fusion.limit
+        self._counts_recorded = fusion.counts_recorded
         self._is_complete = fusion.is_complete
         self._runs_on_host = fusion.runs_on_host
 
@@ -170,12 +171,15 @@ class Recorder:
         return handle
 
     def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised device tensor; nothing is allocated before something uses it."""
+        """Return an uninitialised device tensor; its contents on the host are allocated at its first use."""
         extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         nbytes = 0 if 0 in shape else extent * dtype.itemsize
         geometry = (dtype, shape, strides, 0)
         handle = self.make(shape, dtype)
-        attach(handle, DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry)))
+        buffer = DeviceBuffer(self, NEVER, 0, nbytes, intern_layout(nbytes, geometry))
+        if self._counts_recorded:
+            self.charge(buffer)
+        attach(handle, buffer)
         return handle if contiguous_strides(shape) == strides else restride(handle, geometry)
 
     def fill(self, buffer: DeviceBuffer, host: torch.Tensor) -> None:
@@ -401,6 +405,11 @@ class Recorder:
 
     # Execution
 
+    def live_slots(self) -> tuple[int, ...]:
+        """Return the slots of recorded results that the program still has."""
+        slots, count = self.slots, sys.getrefcount
+        return tuple([slot for slot in self.node.visible() if count(slots[slot]) > _HELD_BY_RECORDER])
+
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Continue the device's stream of random numbers in torch's default generator; runs recorded draws first."""
@@ -480,10 +489,7 @@ class Recorder:
                 buffer.host = None
 
     def _execute(self, cause: str) -> None:
-        node, slots = self.node, self.slots
-        held = _HELD_BY_RECORDER
-        count = sys.getrefcount
-        live = tuple([slot for slot in node.visible() if count(slots[slot]) > held])
+        node, slots, live = self.node, self.slots, self.live_slots()
         program = node.programs.get(live)
         if program is None:
             program = node.programs[live] = self.programs.build(node.trace(), live, cause)

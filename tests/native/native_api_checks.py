@@ -106,6 +106,56 @@ def memory():
 
 
 @check
+def memory_before_a_read():
+    module = torch.neuron
+    start = module.memory_allocated()
+    tensors = [torch.empty(1 << 20, device=DEVICE)]
+    empty = module.memory_allocated()
+    tensors.append(torch.zeros(1 << 20, device=DEVICE))
+    tensors.append(tensors[1] + 1)
+    sizes = [empty - start, module.memory_allocated() - start, torch.accelerator.memory_allocated() - start]
+    below_peak = module.memory_allocated() <= module.max_memory_allocated()
+    pending = api.engine().pending(0)
+    tensors.clear()
+    return {"sizes": [size >> 20 for size in sizes], "below": below_peak, "pending": pending}
+
+
+@check
+def what_torch_has_for_gpus_alone():
+    return {
+        "snapshot": message(lambda: torch.neuron.memory._snapshot),
+        "DataParallel": message(lambda: nn.DataParallel(nn.Linear(2, 2).to(DEVICE))),
+        "inductor": message(
+            lambda: torch.compile(torch.relu, backend="inductor")(torch.ones(2, device=DEVICE))
+        ),
+    }
+
+
+@check
+def kernels_of_nki():
+    import nki.language as nl
+    from torch_neuronx import nki, nki_op
+
+    @nki.jit
+    def kernel(source: nl.tensor, target: nl.tensor):
+        nl.store(target, value=nl.load(source))
+
+    @nki_op("native_checks::copied", mutates_args={})
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        target = torch.empty_like(x)
+        kernel(x, target)
+        return target
+
+    copied.register_fake(torch.empty_like)
+    copied.register_autograd(lambda context, gradient: gradient * 3)
+    x = torch.ones(2, device=DEVICE, requires_grad=True)
+    refused = [message(lambda: copied(x)), message(lambda: torch.compile(copied, fullgraph=True)(x))]
+    copied.register_kernel(DEVICE)(lambda x: x * 2)
+    copied(x).sum().backward()
+    return {"refused": refused, "other kernel": [copied(x).tolist(), x.grad.tolist()]}
+
+
+@check
 def pinned_memory():
     x = torch.arange(4.0).pin_memory()
     loader = torch.utils.data.DataLoader(

@@ -130,7 +130,7 @@ def test_the_module_of_the_device(seen):
         "same": True,
         "name": "NC_v3d",
         "hint": "module 'torch.neuron' has no attribute 'memory_snapshot': not simulated; "
-        "nearest supported name: memory_stats",
+        "nearest supported name: neuron-run --profile DIR, which records allocations with their lines",
         "current_stream": "neuron:0",
     }
 
@@ -165,13 +165,35 @@ def test_the_peak_of_the_memory_starts_again(seen):
         "class": True,
         "random": True,
         "snapshot": "AttributeError: module 'torch.neuron.memory' has no attribute 'memory_snapshot': not simulated; "
-        "nearest supported name: memory_stats",
+        "nearest supported name: neuron-run --profile DIR, which records allocations with their lines",
         "lowered": True,
         "equal": True,
         "nested": True,
         "summary": ["neuron:0,", "allocated", "peak", "free"],
         "short": 2,
     }
+
+
+def test_tensors_count_before_their_operators_have_run(seen):
+    assert seen["memory_before_a_read"] == {"sizes": [4, 12, 12], "below": True, "pending": 2}
+
+
+def test_what_torch_has_for_gpus_alone_is_refused_in_one_line(seen):
+    refused = seen["what_torch_has_for_gpus_alone"]
+    assert refused["snapshot"].endswith(
+        "has no attribute '_snapshot': not simulated; nearest supported name: "
+        "neuron-run --profile DIR, which records allocations with their lines"
+    )
+    assert refused["DataParallel"] == "DeviceError: torch.nn.DataParallel does not run on the device neuron"
+    assert "DeviceError: the backend inductor has no code for the device neuron" in refused["inductor"]
+
+
+def test_an_operator_of_nki_takes_other_kernels(seen):
+    operator = seen["kernels_of_nki"]
+    assert [line.rpartition("kernel is ")[2] for line in operator["refused"]] == [
+        "not simulated; nearest supported name: torch_neuronx.xla_impl.custom_op"
+    ] * 2
+    assert operator["other kernel"] == [[2, 2], [3, 3]]
 
 
 def test_pinned_memory_says_that_it_is(seen):

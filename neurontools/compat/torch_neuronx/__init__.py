@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -41,6 +42,7 @@ __all__ = [
     "move_trace_to_device",
     "multicore_context",
     "neuron_cores_context",
+    "nki_op",
     "replace_weights",
     "set_multicore",
     "set_neuron_cores",
@@ -49,6 +51,18 @@ __all__ = [
 ]
 __version__ = VERSION
 torch.classes.neuron = ImportOnlyModule("torch.classes.neuron")  # libraries name its classes in annotations
+
+
+def nki_op(
+    name: str, function: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str] = ()
+) -> Any:
+    """Register a function that calls NKI kernels as an operator: a `torch.library.custom_op`, or a decorator for one.
+
+    It can be given fake tensors and gradients. Kernels themselves are not simulated: a call of one raises an error.
+
+    Source: AWS Neuron documentation, "About Neuron Kernel Interface (NKI)".
+    """
+    return torch.library.custom_op(name, function, mutates_args=mutates_args)
 
 
 def __getattr__(name: str) -> Any:
