@@ -12,6 +12,7 @@ import torch
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.attention import flex_attention
 from torch.nn.parallel import _functions as parallel_functions
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
@@ -74,6 +75,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     inductor = torch._TorchCompileInductorWrapper  # noqa: SLF001  private API
     inductor.__call__ = _refusing_device(inductor.__call__)
     torch.nn.DataParallel.__init__ = _refusing_copies(torch.nn.DataParallel.__init__)
+    flex_attention._validate_device = _of_other_devices(flex_attention._validate_device)  # noqa: SLF001  private API
     fake_tensor.run_fallback_kernel = _unless_on_device(fake_tensor.run_fallback_kernel)
     torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)  # noqa: SLF001  private API
     _choose_execution_mode()
@@ -172,6 +174,20 @@ def _refusing_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
         return compile_graph(self, model, inputs, **options)
 
     return compile_for_others
+
+
+def _of_other_devices(check: Callable[..., None]) -> Callable[..., None]:
+    """Return the check of flex_attention against its list of devices, for others: its operators run on this one.
+
+    Source: AWS Neuron documentation, "Native PyTorch for AWS Trainium" (FlexAttention as a compiled component).
+    """
+
+    @functools.wraps(check)
+    def check_others(query: torch.Tensor, *others: torch.Tensor) -> None:
+        if query.device.type != NEURON:
+            check(query, *others)
+
+    return check_others
 
 
 def _refusing_copies(create: Callable[..., None]) -> Callable[..., None]:

@@ -20,6 +20,8 @@ NO_DEVICE = (
     f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
 )
 
+OTHER_DEVICE = f"{env.DEVICE}=xla gives this process the device xla, so it has no device neuron"
+
 
 def autoload() -> None:
     """Make the device `neuron` known to torch, if this program is to have it; end the program if that is impossible.
@@ -38,13 +40,13 @@ def autoload() -> None:
             from neurontools.native.activation import activate
 
             activate()
-        elif not chosen:
-            _explain_missing_device()
+        else:
+            _explain_missing_device(NO_DEVICE if not chosen else OTHER_DEVICE)
     except NeuronToolsError as error:
         raise SystemExit(f"neurontools: {error.message}: {error.remedy}") from None
 
 
-def _explain_missing_device() -> None:
+def _explain_missing_device(reason: str) -> None:
     """Add a note to the traceback of a program that ends because it has no device `neuron`; torch's error has no reason."""
     shown = sys.excepthook
 
@@ -52,7 +54,7 @@ def _explain_missing_device() -> None:
         from neurontools.xla import api
 
         if isinstance(error, RuntimeError) and _UNKNOWN_NAME in str(error) and not api.is_active():
-            error.add_note(NO_DEVICE)
+            error.add_note(reason)
         shown(kind, error, traceback)
 
     sys.excepthook = show

@@ -23,7 +23,7 @@ _TAKE_DEVICE = frozenset(
     {"to", "device", "autocast", "set_default_device", "init_process_group", "init_device_mesh", "compile"}
 )
 _DEVICE_KEYWORDS = frozenset({"device", "device_type", "backend", "map_location", "default"})
-_DEVICE_WORDS = ("device", "backend", "accelerator")
+_DEVICE_WORDS = ("dev", "backend", "accelerator")
 _MODULES_OF_TORCH = frozenset({NEURON, "accelerator"})
 _FILE_LIMIT = 200
 _SIZE_LIMIT = 1 << 20  # generated data, not a program
@@ -139,24 +139,42 @@ def _names_neuron(node: ast.AST) -> bool:
     match node:
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return name in _MODULES_OF_TORCH
+        case ast.Call(func=ast.Attribute(attr=name)) if name == NEURON:
+            return True
         case ast.Call(func=function, args=args, keywords=keywords):
             named = [word.value for word in keywords if word.arg in _DEVICE_KEYWORDS]
             positional = args if _name(function) in _TAKE_DEVICE else []
             return any(map(_has_device, (*named, *positional)))
         case ast.Assign(targets=targets, value=value):
-            return any(_is_about_devices(_name(target)) for target in targets) and _has_device(value)
+            return any(map(_is_about_devices, targets)) and _has_device(value)
         case ast.AnnAssign(target=target, value=ast.expr() as value):
-            return _is_about_devices(_name(target)) and _has_device(value)
+            return _is_about_devices(target) and _has_device(value)
+        case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+            return _is_about_devices(target) and _has_device(value)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return any(
+                key is not None and _is_about_devices(key) and _has_device(value) for key, value in pairs
+            )
+        case ast.FunctionDef(name=name) if _has_word(name):
+            returns = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return))
+            return any(value is not None and _has_device(value) for value in returns)
         case ast.arguments(defaults=defaults):
             return any(map(_has_device, defaults))
     return False
 
 
-def _name(node: ast.expr) -> str:
+def _name(node: ast.AST) -> str:
     return getattr(node, "attr", "") or getattr(node, "id", "")
 
 
-def _is_about_devices(name: str) -> bool:
+def _is_about_devices(target: ast.expr) -> bool:
+    """Return whether a name, or the key of an item, has a word for devices; one of several in a tuple is enough."""
+    names = (node.value if isinstance(node, ast.Constant) else _name(node) for node in ast.walk(target))
+    return any(isinstance(name, str) and _has_word(name) for name in names)
+
+
+def _has_word(name: str) -> bool:
     return any(word in name.lower() for word in _DEVICE_WORDS)
 
 

@@ -55,6 +55,38 @@ def message(function):
     return ""
 
 
+@check
+def flexible_attention():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch.manual_seed(0)
+    length = 128
+    inputs = [torch.randn(1, 2, length, 8) for _ in range(3)]
+    distance = torch.arange(length).view(-1, 1) - torch.arange(length)
+    mask = torch.where(distance >= 0, distance * 0.01, -torch.inf)
+
+    def causal(batch, head, query, key):
+        return query >= key
+
+    def biased(score, batch, head, query, key):
+        return score + (query - key) * 0.01
+
+    def results(attention, device, **options):
+        moved = [value.detach().to(device).requires_grad_() for value in inputs]
+        outcome = attention(*moved, **options)
+        outcome.square().sum().backward()
+        return [value.detach().cpu() for value in (outcome, *(value.grad for value in moved))]
+
+    expected = results(functional.scaled_dot_product_attention, "cpu", attn_mask=mask)
+    blocks = create_block_mask(causal, None, None, length, length, device=DEVICE)
+    compiled = torch.compile(flex_attention, fullgraph=True)
+    runs = [
+        results(attention, DEVICE, score_mod=biased, block_mask=blocks)
+        for attention in (flex_attention, compiled, compiled)
+    ]
+    return [all(torch.allclose(*pair, atol=1e-4) for pair in zip(run, expected, strict=True)) for run in runs]
+
+
 def train(device, *, whole=False):
     """Return losses and statistics of a training run, and its executions a step."""
     torch.manual_seed(0)

@@ -53,6 +53,10 @@ def test_attention_is_the_one_that_the_cpu_chooses(seen):
     assert seen["attention"] == [True] * 3
 
 
+def test_flexible_attention_has_the_numbers_of_attention_with_a_mask(seen):
+    assert seen["flexible_attention"] == [True] * 3  # eager, compiled, compiled again
+
+
 def test_a_forward_graph_saves_no_views(seen):
     assert sorted(seen["saved_tensors"]) == [[2, 3], [2, 4], [5, 4]]
 
