@@ -413,12 +413,13 @@ def test_a_device_that_cannot_be_prepared_ends_the_program_in_one_line(monkeypat
 @pytest.mark.parametrize(("chosen", "reason"), [("", "NO_DEVICE"), ("xla", "OTHER_DEVICE")])
 def test_a_missing_device_is_explained(monkeypatch, chosen, reason):
     from neurontools.native import autoload
+    from neurontools.xla import api
 
     seen = []
     monkeypatch.setattr("sys.excepthook", lambda kind, error, traceback: seen.append(error.__notes__))
     monkeypatch.setenv("NEURONTOOLS_RUN", "1")
     monkeypatch.setattr("neurontools.native.selection.chosen_device", lambda *arguments: chosen)
-    monkeypatch.setattr("neurontools.xla.api.is_active", lambda: False)
+    monkeypatch.setattr(api, "is_active", lambda: False)
     autoload.autoload()
     error = RuntimeError("Expected one of cpu device type at start of device string: neuron")
     sys.excepthook(RuntimeError, error, None)
