@@ -359,11 +359,19 @@ def find_shared_causes(
     for item in compiles:
         groups[item.graph.names].append(item)
     found = []
-    for group in groups.values():
+    for group in (alike for group in groups.values() for alike in _by_input_types(group)):
         cause = _group_cause([item.graph for item in group])
         if cause is not None:
             found.append(SharedCause(cause, tuple(dict.fromkeys(item.module for item in group))))
     return (*found, *_split_graphs(groups, {graph.names for graph in known}))
+
+
+def _by_input_types(group: list[CompiledGraph]) -> Iterable[list[CompiledGraph]]:
+    """Return compiles in groups whose inputs have the same data types: another type is a cause of its own."""
+    found: dict[Names, list[CompiledGraph]] = defaultdict(list)
+    for item in group:
+        found[tuple(tensor.dtype for tensor in item.graph.inputs)].append(item)
+    return found.values()
 
 
 def format_values(values: Sequence[str]) -> str:

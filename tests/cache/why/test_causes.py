@@ -590,6 +590,16 @@ def test_a_varying_input_is_named_with_the_operator_that_uses_it() -> None:
     assert "(aten.relu.default at train.py:1)" in cause.text
 
 
+def test_a_compile_of_another_data_type_is_not_one_of_a_series_of_sizes() -> None:
+    graphs = [facts_of_graph(step("relu", rows=rows)) for rows in (8, 9, 10, 8)]
+    halves = tuple(tensor._replace(dtype="bfloat16") for tensor in graphs[3].inputs)
+    graphs[3] = replace(graphs[3], inputs=halves)
+    (series,) = find_shared_causes(
+        [CompiledGraph(f"M{number}", graph) for number, graph in enumerate(graphs)]
+    )
+    assert (series.cause.values, series.modules) == (("8", "9", "10"), ("M0", "M1", "M2"))
+
+
 def test_a_number_that_varies_over_a_run_is_certain() -> None:
     graphs = [
         CompiledGraph(f"MODULE_{value}", facts_of_graph(step("relu", f"mul={value}"))) for value in (2, 3, 4)
