@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
@@ -359,7 +360,7 @@ def find_shared_causes(
     for item in compiles:
         groups[item.graph.names].append(item)
     found = []
-    for group in (alike for group in groups.values() for alike in _by_input_types(group)):
+    for group in chain.from_iterable(map(_by_input_types, groups.values())):
         cause = _group_cause([item.graph for item in group])
         if cause is not None:
             found.append(SharedCause(cause, tuple(dict.fromkeys(item.module for item in group))))
