@@ -19,7 +19,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 
 from neurontools.cache.flags import FLAGS_VARIABLE
 from neurontools.native import addresses, device_functions, modules, saving
-from neurontools.native.cores import check_instance
+from neurontools.native.cores import check_instance, prefer_native_instance
 from neurontools.native.fusion import AdaptiveFusion
 from neurontools.native.selection import NEURON
 from neurontools.runtime.host_activity import observers, report_step
@@ -50,6 +50,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     """
     if is_active():
         return
+    prefer_native_instance(os.environ)
     workers.assign_core(os.environ)
     if os.environ.get(_NO_CACHE) == "1":
         os.environ[FLAGS_VARIABLE] = f"{os.environ.get(FLAGS_VARIABLE, '')} --no_cache".lstrip()

@@ -11,11 +11,18 @@ from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
     from neurontools.machine.instances.catalogue import InstanceType
 
 _SUPPORTED = frozenset({"trn2", "trn3"})
+_SMALLEST = "trn2.3xlarge"
+
+
+def prefer_native_instance(environ: MutableMapping[str, str]) -> None:
+    """Let a machine that has to be started be of the smallest type with the native device, if no setting names another."""
+    if not env.setting(env.INSTANCE, environ):
+        environ[env.INSTANCE] = _SMALLEST
 
 
 class NoNativeDeviceError(DeviceError):

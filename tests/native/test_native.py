@@ -374,6 +374,23 @@ def test_another_instance_type_is_refused_unless_forced(tool, home):
     ], run.stderr
 
 
+def test_a_machine_that_has_to_be_started_has_the_device(tool, monkeypatch):
+    monkeypatch.delenv("NEURONTOOLS_INSTANCE", raising=False)
+    show = "import torch; print(torch.neuron.get_device_name(), torch.neuron.device_count())"
+    run = tool("neuron-run", "--", "python", "-c", show, timeout=120)
+    assert run.stdout.splitlines() == ["NC_v3d 4"], run.stderr
+
+
+def test_a_setting_names_the_instance_type_of_the_machine():
+    from neurontools.native.cores import prefer_native_instance
+
+    environ: dict[str, str] = {}
+    prefer_native_instance(environ)
+    assert environ == {"NEURONTOOLS_INSTANCE": "trn2.3xlarge"}
+    prefer_native_instance(named := {"NEURONTOOLS_INSTANCE": "trn2.48xlarge"})
+    assert named == {"NEURONTOOLS_INSTANCE": "trn2.48xlarge"}
+
+
 def test_nothing_happens_outside_neuron_run(monkeypatch):
     from neurontools.native import autoload
 
