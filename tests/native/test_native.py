@@ -375,6 +375,7 @@ def test_another_instance_type_is_refused_unless_forced(tool, home):
 
 
 def test_a_machine_that_has_to_be_started_has_the_device(tool, monkeypatch):
+    monkeypatch.setenv("NEURONTOOLS_AUTOSTART", "1")
     monkeypatch.delenv("NEURONTOOLS_INSTANCE", raising=False)
     show = "import torch; print(torch.neuron.get_device_name(), torch.neuron.device_count())"
     run = tool("neuron-run", "--", "python", "-c", show, timeout=120)
