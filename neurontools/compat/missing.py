@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dis
 import sys
 from typing import NoReturn
 
 from neurontools.base.text import suggest
 from neurontools.compat.unsupported import UNSUPPORTED, UNSUPPORTED_MODULES
-
-_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+from neurontools.native.names import missing_name_error
 
 
 def missing_name(module: str, name: str) -> NoReturn:
@@ -21,12 +19,7 @@ def missing_name(module: str, name: str) -> NoReturn:
     """
     if name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-    caller = sys._getframe(2)  # noqa: SLF001
-    imports = caller.f_code.co_code[caller.f_lasti] == _IMPORT_FROM
-    hint = _hint(module, name)
-    if imports:
-        raise ImportError(f"cannot import name {name!r} from {module!r}{hint}", name=module)
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+    raise missing_name_error(module, name, _hint(module, name), sys._getframe(2))  # noqa: SLF001
 
 
 def explain_module(name: str) -> None:

@@ -13,7 +13,7 @@ from neurontools.base.text import suggest
 from neurontools.base.units import format_size
 from neurontools.errors import NoMachineError
 from neurontools.native.cores import core_count
-from neurontools.native.names import ALIASES, INSTEAD, SUBMODULES
+from neurontools.native.names import ALIASES, INSTEAD, SUBMODULES, missing_name_error
 
 
 def install(module: ModuleType) -> None:
@@ -85,9 +85,7 @@ def _fill(module: ModuleType, contents: dict[str, Any]) -> None:
     """Put names into a module, and an error for those that it lacks."""
 
     def missing(name: str) -> NoReturn:
-        raise AttributeError(
-            f"module {module.__name__!r} has no attribute {name!r}{_hint(module, name)}", name=name
-        )
+        raise missing_name_error(module.__name__, name, _hint(module, name), sys._getframe(1))  # noqa: SLF001
 
     vars(module).update(contents, __getattr__=missing)
 

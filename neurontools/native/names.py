@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+import dis
+from types import FrameType, MappingProxyType
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 ALIASES = MappingProxyType(
     {
@@ -71,3 +74,17 @@ INSTEAD = MappingProxyType(
     }
 )
 """Names that programs for other accelerators use, and the nearest supported one."""
+
+
+def missing_name_error(module: str, name: str, hint: str, caller: FrameType) -> ImportError | AttributeError:
+    """Return the error of a name that a module lacks, for the module's `__getattr__`.
+
+    Args:
+        module: the module.
+        name: the name.
+        hint: what the message ends with.
+        caller: the frame that wants the name; `from module import name` would replace the text of an AttributeError.
+    """
+    if caller.f_code.co_code[caller.f_lasti] == _IMPORT_FROM:
+        return ImportError(f"cannot import name {name!r} from {module!r}{hint}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)

@@ -124,6 +124,7 @@ def memory_before_a_read():
 def what_torch_has_for_gpus_alone():
     return {
         "snapshot": message(lambda: torch.neuron.memory._snapshot),
+        "amp": message(lambda: exec("from torch.neuron import amp")),
         "DataParallel": message(lambda: nn.DataParallel(nn.Linear(2, 2).to(DEVICE))),
         "inductor": message(
             lambda: torch.compile(torch.relu, backend="inductor")(torch.ones(2, device=DEVICE))

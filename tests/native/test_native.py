@@ -184,6 +184,9 @@ def test_what_torch_has_for_gpus_alone_is_refused_in_one_line(seen):
         "has no attribute '_snapshot': not simulated; nearest supported name: "
         "neuron-run --profile DIR, which records allocations with their lines"
     )
+    assert refused["amp"] == (
+        "ImportError: cannot import name 'amp' from 'torch.neuron': not simulated; nearest supported name: torch.amp"
+    )
     assert refused["DataParallel"] == "DeviceError: torch.nn.DataParallel does not run on the device neuron"
     assert "DeviceError: the backend inductor has no code for the device neuron" in refused["inductor"]
 
@@ -380,6 +383,14 @@ def test_a_machine_that_has_to_be_started_has_the_device(tool, monkeypatch):
     show = "import torch; print(torch.neuron.get_device_name(), torch.neuron.device_count())"
     run = tool("neuron-run", "--", "python", "-c", show, timeout=120)
     assert run.stdout.splitlines() == ["NC_v3d 4"], run.stderr
+
+
+def test_without_torchs_autoload_the_import_of_torch_neuronx_gives_the_device(tool, monkeypatch):
+    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    code = "import torch\nimport torch_neuronx\nprint(torch.ones(2).to('neuron').device)"
+    run = tool("neuron-run", "--", "python", "-c", code, timeout=120)
+    assert run.stdout.splitlines() == ["neuron:0"], run.stderr
 
 
 def test_a_setting_names_the_instance_type_of_the_machine():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
@@ -9,10 +11,13 @@ from typing import Any
 from neurontools.compat.dependency import torch
 from neurontools.compat.import_only import ImportOnlyModule, stand_in
 from neurontools.compat.missing import missing_name
-from neurontools.native.activation import is_active
+from neurontools.native.activation import activate, is_active
+from neurontools.native.selection import NEURON, chosen_device
 from neurontools.xla import api
 
-if not is_active():
+if not api.is_active() and chosen_device(os.environ, sys.argv, sys.orig_argv) == NEURON:
+    activate()  # torch has not: TORCH_DEVICE_BACKEND_AUTOLOAD=0
+elif not is_active():
     api.activate()
 
 from neurontools.compat.bucketing import BucketModelConfig, bucket_model_trace
