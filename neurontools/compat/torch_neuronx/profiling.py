@@ -66,7 +66,7 @@ class NeuronConfig(torch._C._profiler._ExperimentalConfig):  # type: ignore[misc
         super().__init__()
         self.modes = list(modes)
         self.profile_output_dir = profile_output_dir
-        self.process_directory = ""
+        self.directory = profile_output_dir  # that of this process, as soon as the profile begins
         on_wall_clock = ProfileMode.RUNTIME in self.modes
         self._options = CaptureOptions(
             device=DeviceProfile.SESSION if ProfileMode.DEVICE in self.modes else DeviceProfile.OFF,
@@ -81,7 +81,7 @@ class NeuronConfig(torch._C._profiler._ExperimentalConfig):  # type: ignore[misc
 
     def begin_capture(self) -> None:
         """Begin the profile; torch.profiler begins."""
-        self.process_directory = start_trace(self.profile_output_dir, self._options)
+        self.directory = start_trace(self.profile_output_dir, self._options)
 
     def end_capture(self) -> None:
         """End the profile; torch.profiler ends."""
@@ -95,7 +95,9 @@ class NeuronProfiler:
         self._config = config
 
     def export_trace(self, profiled: Any) -> None:
-        """Write `trace.json`, a Chrome trace, for this process; an argument `on_trace_ready` of torch.profiler."""
-        directory = self._config.process_directory or self._config.profile_output_dir
-        os.makedirs(directory, exist_ok=True)
-        profiled.export_chrome_trace(os.path.join(directory, "trace.json"))
+        """Write `trace.json`, a Chrome trace, into this process's directory of the profile.
+
+        An argument `on_trace_ready` of torch.profiler.
+        """
+        os.makedirs(self._config.directory, exist_ok=True)
+        profiled.export_chrome_trace(os.path.join(self._config.directory, "trace.json"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import UsageError
 from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores
+from neurontools.xla.device_name import XLA, device_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -46,8 +47,9 @@ def local_world_size() -> int:
 def assign_core(environ: MutableMapping[str, str]) -> None:
     """Assign a torchrun worker the core of its local rank and a tag, in the variables of the Neuron runtime.
 
-    NEURON_RT_NUM_CORES is the number of cores per worker. NEURON_RT_VISIBLE_CORES, if set, names the cores of all
-    workers. Without LOCAL_RANK nothing changes; a second call has no effect.
+    NEURON_RT_NUM_CORES is the number of cores per worker, except on the device `neuron`, where a worker has one.
+    NEURON_RT_VISIBLE_CORES, if set, names the cores of all workers. Without LOCAL_RANK nothing changes; a second call
+    has no effect.
 
     Raises:
         ValueError: NEURON_RT_VISIBLE_CORES names a different number of cores than there are workers.
@@ -111,7 +113,7 @@ def available_cores(environ: Mapping[str, str]) -> int:
 def _cores_of(own: int, count: int, environ: Mapping[str, str]) -> str:
     visible = environ.get(VISIBLE_CORES, "").strip()
     if not visible:
-        each = _number(environ, NUM_CORES, 1) or 1
+        each = (_number(environ, NUM_CORES, 1) or 1) if device_name() == XLA else 1
         return str(own) if each == 1 else f"{own * each}-{own * each + each - 1}"
     cores = parse_visible_cores(visible)
     if len(cores) != count:
