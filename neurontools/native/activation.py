@@ -1,9 +1,13 @@
 """Makes the device `neuron` known to torch: its name, `torch.neuron`, eager execution, the distributed backend."""
 
+# ruff: noqa: SLF001
+# Torch's private API.
+
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 _BLOCKING = "NEURON_LAUNCH_BLOCKING"
 _NO_CACHE = "TORCH_NEURONX_DISABLE_NEFF_CACHE"
 _OPTIMIZER_STEP = "optimizer step"
+_FSDP = "torch.distributed.fsdp._init_utils"
 
 
 def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
@@ -51,34 +56,34 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     if is_active():
         return
     prefer_native_instance(os.environ)
-    workers.assign_core(os.environ)
     if os.environ.get(_NO_CACHE) == "1":
         os.environ[FLAGS_VARIABLE] = f"{os.environ.get(FLAGS_VARIABLE, '')} --no_cache".lstrip()
     api.activate(open_accelerator or _open_accelerator, name=NEURON)
+    workers.assign_core(os.environ)
     api.engine().set_fusion(AdaptiveFusion())
     if workers.local_world_size() > 1:
         api.engine().local_rank = workers.local_rank()
         # DistributedDataParallel's list of streams has one for each core, and a local rank may be beyond its end.
-        parallel_functions._streams = defaultdict(lambda: None)  # noqa: SLF001  private API
+        parallel_functions._streams = defaultdict(lambda: None)
     device_functions.install(torch.get_device_module(NEURON))
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()
     register_optimizer_step_post_hook(_end_step)
     start_workers = _with_own_core(distributed_c10d.init_process_group)
     distributed_c10d.init_process_group = torch.distributed.init_process_group = start_workers
-    DeviceMesh.__init__ = _with_random_shards(DeviceMesh.__init__)
+    DeviceMesh.__init__ = _with_shards(DeviceMesh.__init__)
     saving.install()
     modules.install()
     addresses.install()
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)
-    inductor = torch._TorchCompileInductorWrapper  # noqa: SLF001  private API
+    inductor = torch._TorchCompileInductorWrapper
     inductor.__call__ = _refusing_device(inductor.__call__)
     torch.nn.DataParallel.__init__ = _refusing_copies(torch.nn.DataParallel.__init__)
-    flex_attention._validate_device = _of_other_devices(flex_attention._validate_device)  # noqa: SLF001  private API
+    flex_attention._validate_device = _of_other_devices(flex_attention._validate_device)
     fake_tensor.run_fallback_kernel = _unless_on_device(fake_tensor.run_fallback_kernel)
-    torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)  # noqa: SLF001  private API
+    torch._tensor_str._tensor_str = _of_host_copies(torch._tensor_str._tensor_str)
     _choose_execution_mode()
 
 
@@ -211,26 +216,46 @@ def _with_own_core(start: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(start)
     def start_on_own_core(*args: Any, **kwargs: Any) -> None:
-        device = kwargs.get("device_id")
-        if isinstance(device, torch.device) and device.type == NEURON and device.index is not None:
-            kwargs["device_id"] = torch.device(NEURON, api.engine().position_of(device.index))
+        kwargs["device_id"] = _own_core(kwargs.get("device_id"))
         start(*args, **kwargs)
+        fsdp: Any = sys.modules.get(_FSDP)  # importing it takes a second
+        if fsdp is not None and not hasattr(fsdp._get_device_from_device_id, "__wrapped__"):
+            fsdp._get_device_from_device_id = _returning_own_core(fsdp._get_device_from_device_id)
 
     return start_on_own_core
 
 
-def _with_random_shards(create: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor of meshes that prepares the random numbers of DTensors, which every DTensor needs."""
+def _returning_own_core(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Return FSDP's function for its `device_id`, with the name of the device that tensors have."""
+
+    @functools.wraps(choose)
+    def choose_own_core(*args: Any, **kwargs: Any) -> Any:
+        return _own_core(choose(*args, **kwargs))
+
+    return choose_own_core
+
+
+def _own_core(device: Any) -> Any:
+    """Return a device by the index that its tensors have: a worker may name it by its local rank."""
+    if isinstance(device, torch.device) and device.type == NEURON and device.index is not None:
+        return torch.device(NEURON, api.engine().position_of(device.index))
+    return device
+
+
+def _with_shards(create: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor of meshes that prepares random numbers and attention of DTensors, which all need a mesh."""
 
     @functools.wraps(create)
-    def create_with_random_shards(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+    def create_with_shards(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
         create(mesh, *args, **kwargs)
         if mesh.device_type == NEURON:
-            from neurontools.native import shard_random  # takes a second; programs with a mesh need it too
+            # They take a second; programs with a mesh need what they load too.
+            from neurontools.native import shard_attention, shard_random
 
             shard_random.install()
+            shard_attention.install()
 
-    return create_with_random_shards
+    return create_with_shards
 
 
 def _ending_steps(compiled: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Callable[..., Any]:

@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 @functools.cache
 def install() -> None:
     """Let torch's operators that save and replay random numbers know the device, beside those that torch lists."""
-    for replay, run in (
-        (rng_prims.run_and_save_rng_state, _run_and_save),
-        (rng_prims.run_with_rng_state, _run_again),
-    ):
-        kernels = replay.py_kernels
-        kernels[torch._C.DispatchKey.BackendSelect] = _on_device(
-            run, kernels[torch._C.DispatchKey.BackendSelect]
-        )
-        replay._dispatch_cache.clear()
+    on_device(rng_prims.run_and_save_rng_state, _run_and_save)
+    on_device(rng_prims.run_with_rng_state, _run_again)
+
+
+def on_device(operator: Any, run: Callable[..., Any]) -> None:
+    """Let one of torch's operators that call random operators know the device.
+
+    Args:
+        operator: the operator.
+        run: what it does on the device, whose index is the first argument.
+    """
+    kernels = operator.py_kernels
+    kernels[torch._C.DispatchKey.BackendSelect] = _on_device(run, kernels[torch._C.DispatchKey.BackendSelect])
+    operator._dispatch_cache.clear()
 
 
 def _on_device(run: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.synchronized_norm import synchronized_norm_kernels
 from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, set_view, storage_kernels
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Registry:
     def install(self) -> None:
         """Register every kernel but those that can wait for the first call."""
         specials = storage_kernels(self._engine) | copy_kernels(self._engine) | layer_kernels(self._engine)
+        specials |= synchronized_norm_kernels()
         for name, kernel in specials.items():
             self._register(self._aten, name, kernel)
         for qualified in torch._C._dispatch_get_all_op_names():

@@ -7,6 +7,7 @@ import checkpoint_checks
 import collective_checks
 import parallel_training
 import pipeline_checks
+import shard_checks
 import torch
 import torch.distributed as dist
 
@@ -16,7 +17,7 @@ autoload()  # of a copy of a process that has loaded torch; elsewhere torch has 
 dist.init_process_group("neuron")
 seen = {
     check.__name__: check()
-    for checks in (parallel_training, pipeline_checks, checkpoint_checks, collective_checks)
+    for checks in (parallel_training, shard_checks, pipeline_checks, checkpoint_checks, collective_checks)
     for check in checks.CHECKS
 }
 dist.destroy_process_group()
