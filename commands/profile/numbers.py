@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.profiler.analysis.roofline import Roofline
     from neurontools.profiler.analysis.steps import ProcessSteps
+    from neurontools.profiler.trace.trace import Trace
 
 WIDTH = 80
 _LIMIT = 20
@@ -183,6 +184,21 @@ def _steps_text(steps: ProcessSteps, measured_by: str) -> str:
     return "\n".join(lines)
 
 
+def _load_profile(arguments: argparse.Namespace) -> Trace:
+    """Open a profile for what only executions on NeuronCores tell.
+
+    Raises:
+        NeuronToolsError: it is a trace of another program.
+    """
+    trace = load_trace(arguments)
+    if trace.measured_by:
+        raise NeuronToolsError(
+            f"{arguments.verb} needs executions of NeuronCores, and a trace of {trace.measured_by} has none",
+            "summary, top and steps tell where its time goes",
+        )
+    return trace
+
+
 def _no_operators() -> NeuronToolsError:
     return NeuronToolsError(
         "the profile has no device records, so no operators",
@@ -236,7 +252,7 @@ def _roofline(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.operators import By
     from neurontools.profiler.analysis.roofline import roofline
 
-    found = roofline(load_trace(arguments), By(arguments.by), arguments.limit or _LIMIT)
+    found = roofline(_load_profile(arguments), By(arguments.by), arguments.limit or _LIMIT)
     if not found.points:
         raise _no_operators()
     points = [
@@ -280,7 +296,7 @@ def _gaps(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.gaps import find_gaps
 
     shortest = parse_duration_ns(arguments.shortest, needs_unit=True) if arguments.shortest else 1
-    found = find_gaps(load_trace(arguments), arguments.limit or _LIMIT, max(1, shortest))
+    found = find_gaps(_load_profile(arguments), arguments.limit or _LIMIT, max(1, shortest))
     rows = [
         {**fields_of(gap), "host": " ".join(f"{kind}={ns}" for kind, ns in gap.host)} for gap in found.gaps
     ]
@@ -332,7 +348,7 @@ def _critical_path(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.critical_path import critical_paths
 
     limit = arguments.limit or _LIMIT
-    found = critical_paths(load_trace(arguments))
+    found = critical_paths(_load_profile(arguments))
     rows = [
         {"program": path.program, "neff_hash": path.neff_hash, **fields_of(part)}
         for path in found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from neurontools.commands.profile import main
 from neurontools.profiler.analysis.check import LimitOutcome, check, tolerance_limits
 from neurontools.profiler.analysis.compare import StepVerdict, compare
@@ -14,8 +16,6 @@ from neurontools.profiler.exchange.foreign import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from neurontools.profiler.trace.trace import Trace
 
@@ -118,6 +118,31 @@ def test_a_trace_without_a_device_does_not_call_it_idle(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["step", "time"]
     assert lines[-1] == "Times are measured by torch.profiler, which shows no device."
+
+
+@pytest.mark.parametrize("verb", ["gaps", "roofline", "critical-path"])
+def test_what_needs_executions_refuses_a_foreign_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    path = tmp_path / "trace.json"
+    trace(path)
+    assert main([verb, str(path)]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"error: {verb} needs executions of NeuronCores, and a trace of torch.profiler has none"
+    )
+
+
+def test_threads_of_two_runs_are_one_engine(tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 0, "dur": 5}]
+    for pid in (7, 8):
+        name = {"ph": "M", "name": "thread_name", "pid": pid, "tid": 1, "args": {"name": f"thread {pid}"}}
+        (tmp_path / f"{pid}.json").write_text(json.dumps([name, *(each | {"pid": pid} for each in events)]))
+    names = {
+        group.name
+        for pid in (7, 8)
+        for group in group_totals(open_trace(str(tmp_path / f"{pid}.json")), By.ENGINE)
+    }
+    assert names == {"Host"}
 
 
 def test_steps_are_one_operator(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_without_a_readable_neff_verbs_about_the_device_say_which_one(
     [
         (("--from", "1s"), "no events match the filters"),
         (("--steps", "6-9"), "no step 6 to 9: the profile has 5 steps"),
-        (("--nc", "7"), "no events match the filters"),
+        (("--nc", "7"), "nothing happened on these NeuronCores: the profile has NC0, NC1"),
     ],
 )
 def test_a_part_outside_of_the_profile_is_one_line_and_a_hint(

@@ -143,7 +143,11 @@ def test_trace_files_have_the_vendors_names(
             "error: --output-format db: there is no database",
         ),
         (("summary", "p", "--nc", "x"), 2, "error: invalid list of cores --nc=x"),
-        (("summary", "p", "--nc", "9"), 1, "error: no events match the filters"),
+        (
+            ("summary", "p", "--nc", "9"),
+            1,
+            "error: nothing happened on these NeuronCores: the profile has NC0, NC1",
+        ),
         (("summary", "p", "--from", "soon"), 2, "error: invalid duration 'soon'"),
         (("summary", "p", "--to", "5"), 2, "error: duration '5' needs a unit"),
         (("inspect",), 2, "error: no program given"),

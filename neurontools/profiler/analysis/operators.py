@@ -267,8 +267,10 @@ def _row_group(trace: Trace, by: By) -> Callable[[TraceRow], str] | None:
     """Return how rows are grouped; None where it is the action that has the group."""
     if by is By.RANK:
         return lambda row: row.process_label
-    # Of another program's engines or streams only their rows tell.
-    return (lambda row: row.name) if by is By.ENGINE and trace.measured_by else None
+    if by is not By.ENGINE or not trace.measured_by:
+        return None
+    # Of another program's engines or streams only their rows tell; names of threads are those of one run.
+    return lambda row: row.name if row.track is Track.DEVICE else row.track.label
 
 
 def _worked(trace: Trace) -> Iterator[tuple[TraceRow, Int64s, Int64s, int]]:

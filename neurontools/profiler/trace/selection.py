@@ -76,6 +76,13 @@ def select(trace: Trace, wanted: Selection) -> Trace:
     if wanted.skip_warmup:
         trace = without_warmup(trace)
     if wanted.ncs is not None:
+        known = {row.nc for row in trace.rows} - {NO_CORE}
+        if known and not known & wanted.ncs:
+            cores = ", ".join(f"NC{nc}" for nc in sorted(known))
+            raise ProfileError(
+                f"nothing happened on these NeuronCores: the profile has {cores}",
+                "choose one of them with --nc",
+            )
         trace = trace.with_rows(
             [row for row in trace.rows if row.nc in wanted.ncs or row.nc == NO_CORE],
             [runs for runs in trace.runs if runs.nc in wanted.ncs],
