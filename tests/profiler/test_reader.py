@@ -116,6 +116,18 @@ def test_a_damaged_record_is_left_out_and_counted(profile_dir: Path, field: str,
     assert found.end_ns <= before.end_ns
 
 
+def test_a_clock_that_runs_backwards_is_named(profile_dir: Path) -> None:
+    path = next(profile_dir.glob("*/events-000000.bin"))
+    events = np.fromfile(path, dtype=capture_format.record_dtype())
+    runs = np.flatnonzero((events["track"] == capture_format.Track.MODEL) & (events["nc"] == 0))
+    events["start_ns"][: runs[2]] += 5 * 10**9
+    events.tofile(path)
+    (problem,) = load(str(profile_dir)).problems
+    assert problem == (
+        f"process {os.getpid()}: the clock ran backwards 2 times: what is shown there is in another order"
+    )
+
+
 @pytest.mark.parametrize("line", ["{", "{}", '{"model": 5}', "[]", "1" * 5000])
 def test_a_damaged_line_about_a_model_costs_its_records_only(profile_dir: Path, line: str) -> None:
     path = next(profile_dir.glob("*/models.jsonl"))

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _CAPTURE = "capture one with `neuron-run --profile DIR -- COMMAND`"
 _DEPTH = 2
 _SLACK_NS = 60_000_000_000
+_BACKWARDS_NS = 1_000_000_000  # threads may store executions in another order, but not by that much
 _LONGEST_NS = 1 << 56  # two years: a run that did not end in order
 _HASH = re.compile(r"[0-9]{1,20}")
 
@@ -208,6 +209,15 @@ def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
         (damaged, f"{plural(damaged, 'record')} damaged and left out"),
         (untimely, f"{plural(untimely, 'record')} with times outside of the run and left out"),
     ]
+    if not timely.all():
+        records = records[timely]
+    backwards = _jumps_back(records)
+    problems.append(
+        (
+            backwards,
+            f"the clock ran backwards {plural(backwards, 'time')}: what is shown there is in another order",
+        )
+    )
     if meta.ended_ns:  # a process that was killed may leave half a record
         problems += [
             (1, f"{name} ends within a record, so it is cut: records after that are missing")
@@ -215,8 +225,6 @@ def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
             if os.path.getsize(os.path.join(directory, name)) % RECORD.size
         ]
     texts = [f"process {meta.pid}: {text}" for count, text in problems if count]
-    if not timely.all():
-        records = records[timely]
     programs, unreadable = _programs(directory, models, known)
     return ProcessCapture(directory, meta, models, programs, records, strings, (*texts, *unreadable))
 
@@ -321,6 +329,14 @@ def _within_run(records: Records, meta: Meta) -> Mask:
     latest = meta.ended_ns + _SLACK_NS if meta.ended_ns else earliest + _LONGEST_NS
     # The sum of start and a huge duration would overflow.
     return (start >= earliest) & (start <= latest) & (duration >= 0) & (duration <= latest - start)
+
+
+def _jumps_back(records: Records) -> int:
+    """Return how often an execution begins before the one that a core executed before it."""
+    np = require_numpy()
+    runs = records[records["track"] == Track.MODEL]
+    cores = (runs["start_ns"][runs["nc"] == nc] for nc in np.unique(runs["nc"]))
+    return sum(int((np.diff(start) < -_BACKWARDS_NS).sum()) for start in cores)
 
 
 def _programs(
