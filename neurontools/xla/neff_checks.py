@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z_]\w*\.[A-Za-z_]\w*\.\w+")
 _SLACK_BYTES = 1 << 20  # torch's meta kernels sometimes return more than the CPU kernels, such as statistics
+_BATCH_NORM = ("weight", "running_mean", "running_var", "save_mean", "save_invstd")
 _LISTS = {Kind.TENSOR_LIST: (View,), Kind.SCALAR_LIST: (int, float, Lifted), Kind.LIST: (int, float)}
 _SYMBOLS = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -131,8 +132,8 @@ class _Checker:
     def _check_sizes(self, operator: Operator, node: Node) -> None:
         """Check, without computing it, that a result is not much larger than the graph states."""
         name = node.op.split(".")[1].rstrip("_")
-        if name in GUARDED:
-            _check_gradient(name, operator, node)
+        if name in GUARDED and not self._fits_gradient(name, operator, node):
+            raise ValueError("its kernel does not check these arguments")
         kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
         if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
             kwargs["device"] = torch.device("meta")
@@ -152,11 +153,20 @@ class _Checker:
             if len(first.shape) < 2 or any(view.shape not in {(first.shape[1],), (0,)} for view in others):
                 raise ValueError("its tensors differ in the number of channels")
 
+    def _fits_gradient(self, name: str, operator: Operator, node: Node) -> bool:
+        values: dict[str, Any] = dict(node.kwargs)
+        values |= {
+            parameter.name: arg for parameter, arg in zip(operator.parameters, node.args, strict=False)
+        }
+        try:
+            return _fits_gradient(name, values)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+
     def _meta(self, arg: Arg) -> Any:
         match arg:
             case View():
-                dtype = getattr(torch, arg.dtype)
-                return torch.empty_strided(arg.shape, arg.strides, dtype=dtype, device="meta")
+                return _empty(arg)
             case Lifted():
                 return self._scalars[arg.index]
             case Symbol():
@@ -175,23 +185,59 @@ def _is_listed(op: str, custom: Container[str]) -> bool:
     return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in custom
 
 
-def _check_gradient(name: str, operator: Operator, node: Node) -> None:
-    """Check what the kernel of a gradient does not: it would read or write beyond its tensors."""
-    values: dict[str, Any] = dict(node.kwargs)
-    values |= {parameter.name: arg for parameter, arg in zip(operator.parameters, node.args, strict=False)}
+def _fits_gradient(name: str, values: dict[str, Any]) -> bool:
+    """Return whether a gradient has arguments with which its kernel stays within its tensors; it does not check them.
+
+    Args:
+        name: of the operator.
+        values: its arguments by name.
+    """
     match name:
         case "nll_loss_backward":  # without a reduction, the kernel does not check the classes
-            fits = values["reduction"] in {1, 2}
+            return values["reduction"] in {1, 2}
         case "embedding_dense_backward":  # the kernel counts by index without checking it
-            fits = values["scale_grad_by_freq"] is False
-        case _:
+            return values["scale_grad_by_freq"] is False
+        case "native_layer_norm_backward":
             shape, normalized = values["input"].shape, len(values["normalized_shape"])
             rows = prod(shape[: len(shape) - normalized])
-            fits = values["grad_out"].shape == shape and all(
+            return values["grad_out"].shape == shape and all(
                 prod(values[each].shape) == rows for each in ("mean", "rstd")
             )
-    if not fits:
-        raise ValueError("its kernel does not check these arguments")
+        case "native_batch_norm_backward":
+            shape, used = values["input"].shape, "save" if values["train"] else "running"
+            channels = {each: values[each] for each in _BATCH_NORM}
+            return (
+                values["grad_out"].shape == shape
+                and len(shape) > 1
+                and all(view is None or view.shape == (shape[1],) for view in channels.values())
+                and all(view is not None for each, view in channels.items() if each.startswith(used))
+            )
+        case "convolution_backward":
+            settings = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+            tensors = (_empty(values["input"]), _empty(values["weight"]), None)
+            made = torch.ops.aten.convolution.default(*tensors, *(values[each] for each in settings))
+            return bool(tuple(made.shape) == values["grad_output"].shape)
+        case _:
+            query, key = values["query"].shape, values["key"].shape
+            mask = values.get("attn_mask")
+            return (
+                len(query) == len(key) == 4
+                and {values["grad_out"].shape, values["out"].shape} == {query}
+                and values["value"].shape == key
+                and (query[:2], query[3]) == (key[:2], key[3])
+                and values["logsumexp"].shape == query[:3]
+                and (mask is None or _broadcasts(mask.shape, (*query[:3], key[2])))
+            )
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    return len(shape) == len(target) and all(
+        size in {1, full} for size, full in zip(shape, target, strict=True)
+    )
+
+
+def _empty(view: View) -> torch.Tensor:
+    return torch.empty_strided(view.shape, view.strides, dtype=getattr(torch, view.dtype), device="meta")
 
 
 def check_view(graph: Graph, view: View) -> None:

@@ -62,7 +62,10 @@ _GRADIENTS = """
     slice_backward smooth_l1_loss_backward softplus_backward softshrink_backward tanh_backward threshold_backward
     _log_softmax_backward_data _softmax_backward_data
 """
-_GUARDED = "embedding_dense_backward native_layer_norm_backward nll_loss_backward"
+_GUARDED = """
+    convolution_backward embedding_dense_backward native_batch_norm_backward native_layer_norm_backward
+    nll_loss_backward _scaled_dot_product_flash_attention_for_cpu_backward
+"""
 _FORM = """
     alias alias_copy as_strided as_strided_copy as_strided_scatter block_diag cat clone constant_pad_nd copy detach
     detach_copy diag_embed diagonal diagonal_copy diagonal_scatter expand expand_copy flip lift lift_fresh

@@ -199,6 +199,51 @@ def layer_norm(above: View = ROWS, mean: View = STATISTICS) -> NeffExecutable:
     )
 
 
+IMAGE, FILTERS, MADE = view(0, 2, 3, 4, 4), view(1, 5, 3, 3, 3), view(2, 2, 5, 4, 4)
+SCALE, NORM = view(1, 3), view(2, 3)
+HEADS, SUMS = view(0, 1, 2, 4, 8), view(1, 1, 2, 4)
+
+
+def run_with_ones(made: NeffExecutable, *views: View) -> list[torch.Tensor]:
+    return made.execute(made.load(0), [torch.ones(view.shape) for view in views])
+
+
+def convolution(above: View = MADE, padding: int = 1) -> NeffExecutable:
+    inputs = (IMAGE, FILTERS, above)
+    args = (above, IMAGE, FILTERS, (5,), (1, 1), (padding,) * 2, (1, 1), False, (0, 0), 1, (True, True, True))
+    results = (view(4, 2, 3, 4, 4), view(5, 5, 3, 3, 3), view(6, 5))
+    return foreign(
+        call("aten.convolution_backward.default", *args, results=results),
+        inputs=inputs, nbytes=(4096,) * 7, outputs=(4,), result=results[0],
+    )  # fmt: skip
+
+
+def batch_norm(statistics: View | None = NORM, scale: View = SCALE) -> NeffExecutable:
+    args = (IMAGE, IMAGE, scale, None, None, statistics, statistics, True, 1e-5, (True, True, True))
+    results = (view(4, 2, 3, 4, 4), view(5, 3), view(6, 3))
+    return foreign(
+        call("aten.native_batch_norm_backward.default", *args, results=results),
+        inputs=(IMAGE, scale, NORM), nbytes=(4096,) * 7, outputs=(4,), result=results[0],
+    )  # fmt: skip
+
+
+def attention(sums: View = SUMS, value: View = HEADS, **mask: View) -> NeffExecutable:
+    args = (HEADS, HEADS, HEADS, value, HEADS, sums, 0.0, not mask)
+    results = tuple(view(slot, 1, 2, 4, 8) for slot in (4, 5, 6))
+    return foreign(
+        call("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", *args, results=results, **mask),
+        inputs=(HEADS, sums, *mask.values()), nbytes=(4096,) * 7, outputs=(4,), result=results[0],
+    )  # fmt: skip
+
+
+def test_gradients_of_convolutions_norms_and_attention_run():
+    assert run_with_ones(convolution(), IMAGE, FILTERS, MADE)[0].max().item() == 45
+    assert run_with_ones(batch_norm(), IMAGE, SCALE, NORM)[0].shape == (2, 3, 4, 4)
+    mask = view(2, 1, 1, 4, 4)
+    assert run_with_ones(attention(), HEADS, SUMS)[0].isfinite().all()
+    assert run_with_ones(attention(attn_mask=mask), HEADS, SUMS, mask)[0].isfinite().all()
+
+
 def test_gradients_of_losses_and_layers_run_within_their_tensors():
     made = nll(1)
     tensors = [torch.zeros(4, 3), torch.ones(()), torch.tensor([0, 1, 2, 2]), torch.full((), 4.0)]
@@ -220,6 +265,14 @@ def test_gradients_of_losses_and_layers_run_within_their_tensors():
         lambda: embedding(by_frequency=True),
         lambda: layer_norm(mean=view(1, 3, 1)),
         lambda: layer_norm(above=view(0, 2, 8)),
+        lambda: convolution(above=view(2, 2, 5, 2, 2)),
+        lambda: convolution(padding=0),
+        lambda: batch_norm(statistics=view(2, 2)),
+        lambda: batch_norm(statistics=None),
+        lambda: batch_norm(scale=view(1, 1)),
+        lambda: attention(sums=view(1, 1, 2, 1)),
+        lambda: attention(value=view(0, 1, 2, 2, 8)),
+        lambda: attention(attn_mask=view(2, 1, 1, 4, 2)),
     ],
 )
 def test_gradients_that_would_reach_beyond_their_tensors_are_refused(make: Callable[[], NeffExecutable]):
