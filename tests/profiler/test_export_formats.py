@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -214,6 +215,17 @@ def test_the_report_is_one_page_that_fetches_and_runs_nothing(trace: Trace) -> N
     words = " ".join(page.text)
     for name in ("Advice", "Steps, measured", "Operators by modelled time", "Engines, modelled", "aten.mm"):
         assert name in words
+
+
+def test_the_steps_of_a_trace_without_a_device_have_no_legend(home: Path) -> None:
+    step = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1, "dur": 20}
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 5, "dur": 5}
+    steps = [step | {"name": f"ProfilerStep#{number}", "ts": 30 * number} for number in range(2)]
+    for events, legend in ((steps, []), ([*steps, kernel], ["execute", "idle"])):
+        (home / "t.json").write_text(json.dumps(events))
+        page = text_of(write_html, open_trace(str(home / "t.json")))
+        assert "2 steps: median 20.00 us" in page
+        assert re.findall(r'class="key (\w+)"', page) == legend
 
 
 def test_the_report_escapes_what_programs_wrote(home: Path) -> None:

@@ -151,8 +151,10 @@ def _steps(trace: Trace) -> str:
     if not found:
         return ""
     present = [label for name, label in PARTS if any(getattr(steps, name).any() for steps in found)]
+    if trace.measured_by and not any(steps.execute_ns.any() for steps in found):
+        present = []  # without a device, nothing is idle
     legend = "".join(f'<span class="key {label}">{label}</span>' for label in present)
-    parts = [f'<p class="legend">{legend}</p>']
+    parts = [f'<p class="legend">{legend}</p>'] if legend else []
     for steps in found[:_PLOTTED_PROCESSES]:
         typical = steps.summary()
         whose = f"rank {steps.rank}, " if steps.rank is not None else ""
