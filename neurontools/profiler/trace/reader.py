@@ -148,7 +148,10 @@ def _directory(path: str) -> str:
     if os.path.isdir(path):
         return path
     if not os.path.lexists(path):
-        raise ProfileError(f"no profile at {path}: no such directory", _CAPTURE)
+        raise ProfileError(
+            f"no profile at {path}: no such directory",
+            f"{_CAPTURE}; a program without a NeuronCore writes none",
+        )
     name = os.path.basename(path)
     if name == META_FILE or EVENTS_FILE.fullmatch(name):
         return os.path.dirname(path) or "."
