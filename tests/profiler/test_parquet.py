@@ -40,14 +40,20 @@ def test_tables_hold_the_summary_and_say_that_it_is_a_simulation(trace: Trace, h
             f"SELECT nc_idx, total_time, model_flops FROM '{home}/tables/Summary.parquet' ORDER BY 1"
         ).fetchall()
         fields = reader.execute(
-            f"SELECT table_name, name FROM '{home}/tables/SchemaFields.parquet'"
+            f"SELECT table_name, name, unit FROM '{home}/tables/SchemaFields.parquet'"
         ).fetchall()
     expected = [
         (core.nc, *(metric.value for metric in core.metrics if metric.name in {"total_time", "model_flops"}))
         for core in summarise(trace).cores
     ]
     assert summary == expected
-    assert ("Instruction", "duration_ns") in fields
+    assert {
+        ("Instruction", "duration_ns", "ns"),
+        ("Instruction", "hbm_read_bytes", "B"),
+        ("Instruction", "opcode", ""),
+        ("Summary", "total_time", "s"),
+        ("Summary", "mfu_estimated_percent", "%"),
+    } <= set(fields)
 
 
 def test_our_own_tables_open_as_a_trace(trace: Trace, home: Path) -> None:

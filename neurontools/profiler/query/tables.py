@@ -76,7 +76,14 @@ TABLES = {
     "Metadata": "SELECT * FROM _metadata",
     "Warning": "SELECT * FROM _warnings",
     "SchemaFields": """
-        SELECT table_name, column_name AS name, data_type AS type FROM duckdb_columns()
+        SELECT table_name, column_name AS name, data_type AS type,
+            CASE WHEN column_name SIMILAR TO '.*_(ns|ts)' THEN 'ns'
+                WHEN column_name SIMILAR TO '.*_percent' THEN '%'
+                WHEN column_name SIMILAR TO '.*_(bytes|size)' OR column_name = 'size' THEN 'B'
+                WHEN column_name = 'throughput' THEN 'B/s'
+                WHEN table_name = 'Summary' AND column_name SIMILAR TO '.*_time' THEN 's'
+                ELSE '' END AS unit
+        FROM duckdb_columns()
         WHERE NOT internal AND NOT starts_with(table_name, '_')""",
 }
 """The query behind every table."""
