@@ -335,7 +335,7 @@ def _within_run(records: Records, meta: Meta) -> Mask:
 
 
 def _jumps_back(records: Records) -> int:
-    """Return how often an execution begins before the one that a core executed before it."""
+    """Return how often an execution begins long before the previous one of its core."""
     np = require_numpy()
     runs = records[records["track"] == Track.MODEL]
     cores = (runs["start_ns"][runs["nc"] == nc] for nc in np.unique(runs["nc"]))
