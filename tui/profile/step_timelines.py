@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
 
-_GUTTER = 16
+_GUTTER = 17
 _PAN = 0.125
 _MOST_LINES_A_ROW = 3
 _NAMES = ("before", "after")
 
 
 class StepRows(NamedTuple):
-    """A steady step of a run, and the rows of the core that works most."""
+    """A steady step of a worker, and the rows of the core that works most."""
 
     trace: Trace
     axis: DeviceAxis
@@ -68,11 +68,19 @@ class StepRows(NamedTuple):
 
 def step_rows(trace: Trace) -> StepRows | None:
     """Return a steady step, None for a trace without modelled executions."""
-    axis, found = device_axis(trace), steady_execution(trace)
-    window = steady_window(trace, axis) if axis else None
-    if axis is None or found is None or window is None:
+    found = steady_execution(trace)
+    if found is None:
         return None
     runs, _ = found
+    # The step of this worker alone: its rows are all that is shown.
+    own = trace.with_rows(
+        [row for row in trace.rows if row.process == runs.process],
+        [each for each in trace.runs if each.process == runs.process],
+    )
+    axis = device_axis(own)
+    window = steady_window(own, axis) if axis else None
+    if axis is None or window is None:
+        return None
     rows = {
         row.track: TimelineRow(row)
         for row in trace.rows_of(*DEVICE_TRACKS)
@@ -154,7 +162,7 @@ class StepTimelines(Widget):
             return [[]] * self._row_lines
         track, step = self.tracks[number], self._runs[run]
         name = "" if run else track.label
-        label = [Segment(f" {name:<8}", PLAIN), Segment(f"{_NAMES[run]:>6}", DIM)]
+        label = [Segment(f" {name:<9}", PLAIN), Segment(f"{_NAMES[run]:>6}", DIM)]
         cells = step.cells(track, self.view)
         if cells is None:
             return [[]] * (self._row_lines - 1) + [label]

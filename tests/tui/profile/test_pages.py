@@ -440,3 +440,10 @@ async def test_rows_that_all_have_room_stay_in_view_after_a_jump(trace: Trace) -
             await pilot.press(key_of("operators"), key, "enter")
             await pilot.pause()
             assert view.render_line(1).text.rstrip() == first
+
+
+async def test_a_worker_is_compared_by_its_own_step(workers: Trace) -> None:
+    async with ProfileApp(workers, workers).run_test(size=(120, 40)) as pilot:
+        await pilot.press(key_of("compare"))
+        view = pilot.app.query_one(StepTimelines)
+        assert view.view.total_ns == workers.runs[0].device_ns[0]
