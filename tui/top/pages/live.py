@@ -60,6 +60,8 @@ def _numbers(numbers: LiveNumbers, width: int) -> Iterator[Line]:
         yield from fact_lines(name, text, width, _LABEL_WIDTH)
     name_width = min(_NAME_WIDTH, width // 2)
     cells = max(width - name_width - _ENGINE_WIDTH - 26, _LEAST_CELLS)
+    if steps.operators:
+        yield from fact_lines("operators", "modelled time of all engines, share", width, _LABEL_WIDTH)
     for each in steps.operators[:_OPERATORS]:
         spans = (
             (f"   {fixed(printable(each.name), name_width)} ", Role.PLAIN),
