@@ -356,18 +356,26 @@ def _first_views(graph: Graph) -> dict[int, View]:
 
 
 def _data_inputs(graph: Graph) -> dict[int, View]:
-    """Return the first views of the inputs without weights: tensors written, right operands, kernels, tables, vectors."""
+    """Return the first views of the inputs without weights: tensors written, right operands, kernels, tables, vectors.
+
+    The first product decides: that of the gradient of a weight has the data on its right, too.
+    """
     weights = set(graph.outputs)
+    is_weight: dict[int, bool] = {}
     for node in graph.nodes:
         name = family(node.op)
         tensors = [arg for arg in node.args if isinstance(arg, View)]
         weights.update(view.slot for view in written(node))
         if name in _PRODUCTS:
-            weights.update(view.slot for view in tensors if view is node.args[_PRODUCTS[name][1]])
+            for position, is_right in zip(_PRODUCTS[name], (False, True), strict=True):
+                operand = node.args[position]
+                if isinstance(operand, View):
+                    is_weight.setdefault(operand.slot, is_right)
         elif name in _GATHERS:
             weights.add(tensors[0].slot)
         elif "convolution" in name or "norm" in name or name == "linear":
             weights.update(view.slot for view in tensors[2 if "backward" in node.op else 1 :])
+    weights.update(slot for slot, decided in is_weight.items() if decided)
     inputs = set(graph.inputs) - weights
     return {
         slot: view

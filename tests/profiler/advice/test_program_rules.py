@@ -13,6 +13,7 @@ from benchmarks.engine_model.transformers import encoder
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node
 from neurontools.compiler.neff import NativePart, parse
+from neurontools.compiler.resizing import batch_sizes
 from neurontools.profiler.advice.attention import attention
 from neurontools.profiler.advice.data_types import data_types
 from neurontools.profiler.advice.kernels import kernels
@@ -254,3 +255,20 @@ def test_a_larger_batch_gives_a_kernel_more_to_do() -> None:
     trial = subject.trial_of_batch(64, 512)
     assert trial.gain is not None
     assert trial.gain.ns < 50_000
+
+
+def training_step(rows: int) -> Graph:
+    """Forward and backward of a linear layer: the gradient of its weight has the data as its right operand."""
+    b = GraphBuilder("bfloat16")
+    x, weight = b.input(rows, 256), b.input(256, 256)
+    y = b.compute("mm.default", x, weight, shape=(rows, 256))
+    gradient = b.compute("mm.default", permute(y, 1, 0), x, shape=(256, 256))
+    return b.finish(gradient)
+
+
+def test_data_stays_data_where_the_gradient_of_a_weight_reads_it_on_the_right() -> None:
+    subject = program(training_step(64))
+    assert batch_sizes(subject.graph) == (64,)
+    found = advice_of(batch, subject)
+    assert found.title == "Use a batch of 512 instead of 64"
+    assert found.gain.ns == pytest.approx(subject.total_ns - changed_ns(training_step(512)) / 8, rel=0.01)
