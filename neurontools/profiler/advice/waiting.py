@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
 from neurontools.base.units import format_ns, format_percent
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
+from neurontools.profiler.advice.host_work import WARM_UP
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
@@ -30,17 +32,22 @@ def recompiles(subject: ProfiledRun) -> Iterator[Finding]:
     lines = work.of(HostEvent.COMPILE)
     count = sum(line.count for line in lines)
     gain = Gain(work.ns_a_step(HostEvent.COMPILE), work.step_ns, Clock.MEASURED)
+    found = f"{plural(count, 'compile') if count else 'no compiles'} in {work.steps} steps after the warm-up"
     if count < 2 or gain.share < WORTH:
-        yield Silent(
-            COMPILES,
-            f"{plural(count, 'compile') if count else 'no compiles'} in {work.steps} steps after the warm-up",
-        )
+        yield Silent(COMPILES, found)
+        return
+    differences = _differences(subject)
+    at_a_line: Counter[str] = Counter()
+    for line in lines:
+        at_a_line[line.source] += line.count
+    if not differences and max(at_a_line.values()) <= WARM_UP:
+        yield Silent(COMPILES, f"{found}, no more than the warm-up of another part of the program has")
         return
     yield Advice(
         COMPILES,
         f"Give all steps the same shapes: {count} graphs were compiled in {work.steps} steps after the warm-up",
         f"pad the data to one length, or to a few (buckets), and keep Python numbers that change out of the"
-        f" shapes{_differences(subject)}; neuron-run --explain names the difference",
+        f" shapes{differences}; neuron-run --explain names the difference",
         gain,
         f"the time of the compiles, {format_ns(gain.ns)} a step; the clock is that of this computer",
         _evidence(lines, work.steps, "compile"),

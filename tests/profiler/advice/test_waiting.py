@@ -69,6 +69,13 @@ def test_a_run_that_compiles_no_more_is_left_alone() -> None:
     )
 
 
+def test_an_evaluation_after_the_training_may_compile_its_graphs_too() -> None:
+    assert reason(recompiles, work((HostEvent.COMPILE, 2, 40 * MS))) == (
+        "2 compiles in 10 steps after the warm-up, no more than the warm-up of another part of the program has"
+    )
+    assert advice(recompiles, work((HostEvent.COMPILE, 2, 40 * MS)), shapes=True).gain.ns == 4 * MS
+
+
 def test_a_loader_that_steps_wait_for_loads_ahead() -> None:
     found = advice(input_stalls, work((HostEvent.INPUT, 10, 60 * MS)))
     assert found.gain.ns == 6 * MS
