@@ -81,6 +81,13 @@ def test_each_advice_gains_what_it_says_and_all_of_them_what_the_page_shows(advi
     assert gains["attention"] == pytest.approx(steps["slow"] - steps["attention"], rel=0.02)
     assert set(modelled(changed["fast"])) == {"batch"}
 
+    for rule, step_ns in steps.items():
+        if rule in advice:
+            samples = " for 4 samples" if rule == "batch" else ""
+            advised = f"{format_ns(steps['slow'] - gains[rule])}{samples}"
+            ran = f"{format_ns(step_ns)}{' for 8' if samples else ''}"
+            assert f"| {advised} | {ran} |" in page
+
     words = " ".join(page.split())
     for name in ("slow", "fast"):
         assert f"Step: {format_ns(steps[name])} (modelled)" in page
