@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
 from neurontools.cache.flags import FLAGS_VARIABLE
+from neurontools.cache.location import URL_VARIABLE
 from neurontools.native import addresses, device_functions, modules, saving
 from neurontools.native.cores import check_instance, prefer_native_instance
 from neurontools.native.fusion import AdaptiveFusion
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _BLOCKING = "NEURON_LAUNCH_BLOCKING"
 _NO_CACHE = "TORCH_NEURONX_DISABLE_NEFF_CACHE"
+_CACHE_DIRECTORY = "TORCH_NEURONX_NEFF_CACHE_DIR"
 _OPTIMIZER_STEP = "optimizer step"
 _FSDP = "torch.distributed.fsdp._init_utils"
 
@@ -95,6 +97,9 @@ def is_active() -> bool:
 def _open_accelerator() -> Accelerator:
     from neurontools.xla.simulated_accelerator import SimulatedAccelerator
 
+    directory = os.environ.get(_CACHE_DIRECTORY)
+    if directory:
+        os.environ.setdefault(URL_VARIABLE, os.path.abspath(directory))
     opened = SimulatedAccelerator.open()
     try:
         check_instance(opened.runtime.instance, os.environ)

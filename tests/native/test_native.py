@@ -487,3 +487,8 @@ def test_both_devices_share_the_compile_cache(tool, home, torch_python, monkeypa
     assert "Call compiler with cmd" not in second.stderr
     monkeypatch.setenv("TORCH_NEURONX_DISABLE_NEFF_CACHE", "1")
     assert "Call compiler with cmd" in tool("neuron-run", "--", torch_python, "use.py", "neuron").stderr
+    monkeypatch.delenv("TORCH_NEURONX_DISABLE_NEFF_CACHE")
+    monkeypatch.delenv("NEURON_COMPILE_CACHE_URL", raising=False)
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", "neffs")
+    assert "Call compiler with cmd" in tool("neuron-run", "--", torch_python, "use.py", "neuron").stderr
+    assert list((home / "neffs").glob("*/MODULE_*/model.neff"))
