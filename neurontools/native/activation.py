@@ -23,7 +23,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 
 from neurontools.cache.flags import FLAGS_VARIABLE
 from neurontools.cache.location import URL_VARIABLE
-from neurontools.native import addresses, device_functions, modules, saving
+from neurontools.native import addresses, device_functions, grouped_products, modules, saving
 from neurontools.native.cores import check_instance, prefer_native_instance
 from neurontools.native.fusion import AdaptiveFusion
 from neurontools.native.selection import NEURON
@@ -77,6 +77,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     saving.install()
     modules.install()
     addresses.install()
+    grouped_products.install()
     for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode"):
         setattr(torch, name, _with_execution_mode(getattr(torch, name)))
     torch.compile = _with_own_backend(torch.compile)

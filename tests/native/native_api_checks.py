@@ -133,6 +133,40 @@ def what_torch_has_for_gpus_alone():
 
 
 @check
+def products_of_experts():
+    torch.manual_seed(0)
+    ends = torch.tensor([16, 32], dtype=torch.int32)
+    rows, columns = torch.rand(2, 32), torch.rand(2, 16)
+    left, right = torch.randn(2, 32, 32), torch.randn(2, 32, 16)
+    cases = {  # each: operands, their scales, where groups end, and the two products
+        "stacks": (left, right, rows, columns, None, lambda a, b: a @ b),
+        "groups of rows": (left[0], right, rows[0], columns, ends, lambda a, b: (a.view(2, 16, 32) @ b).flatten(0, 1)),
+        "groups of columns": (
+            left, right[0].repeat(1, 2), rows, rows[0], ends,
+            lambda a, b: torch.cat([a[0] @ b[:, :16], a[1] @ b[:, 16:]], 1),
+        ),
+        "groups of both": (
+            left[0], right[0], None, None, ends,
+            lambda a, b: torch.stack([a[:, :16] @ b[:16], a[:, 16:] @ b[16:]]),
+        ),
+    }  # fmt: skip
+    seen = {}
+    for name, (left_values, right_values, a_scale, b_scale, offs, multiply) in cases.items():
+        a = left_values.to(torch.float8_e4m3fn)
+        b = right_values.mT.contiguous().to(torch.float8_e4m3fn).mT
+        if a_scale is None:  # a scale for each group and row, or column
+            scales = rows.flatten(), columns.flatten()
+            expected = multiply(a.float(), b.float()) * rows.unsqueeze(2) * columns.unsqueeze(1)
+        else:
+            scales = a_scale, b_scale
+            expected = multiply(a.float() * a_scale.unsqueeze(-1), b.float() * b_scale.unsqueeze(-2))
+        moved = [value if value is None else value.to(DEVICE) for value in (a, b, *scales, offs)]
+        product = torch._scaled_grouped_mm(*moved, out_dtype=torch.bfloat16)
+        seen[name] = bool(torch.allclose(product.cpu().float(), expected, rtol=0.01, atol=0.01))
+    return seen
+
+
+@check
 def kernels_of_nki():
     import nki.language as nl
     from torch_neuronx import nki, nki_op

@@ -191,6 +191,10 @@ def test_what_torch_has_for_gpus_alone_is_refused_in_one_line(seen):
     assert "DeviceError: the backend inductor has no code for the device neuron" in refused["inductor"]
 
 
+def test_scaled_products_of_experts_are_those_of_each_group(seen):
+    assert list(seen["products_of_experts"].values()) == [True] * 4
+
+
 def test_an_operator_of_nki_takes_other_kernels(seen):
     operator = seen["kernels_of_nki"]
     assert [line.rpartition("kernel is ")[2] for line in operator["refused"]] == [
