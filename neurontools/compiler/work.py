@@ -93,6 +93,8 @@ def products(node: Node) -> tuple[MatMul, ...]:
             )
         case "convolution" | "convolution_overrideable" | "_convolution" | "conv2d" | "mkldnn_convolution":
             return _convolution(node, backward="backward" in name)
+        case "_grouped_mm" | "_scaled_grouped_mm":
+            return _grouped(node, shapes[:2])
         case "_transformer_encoder_layer_fwd" | "_native_multi_head_attention":
             return _fused_block(node, shapes)
         case _:
@@ -135,6 +137,23 @@ def _matmul(operands: list[tuple[int, ...]]) -> tuple[MatMul, ...]:
         return (MatMul(1, math.prod(left[:-1]), left[-1], n),)
     m = 1 if len(left) == 1 else left[-2]
     return (MatMul(max(math.prod(left[:-2]), math.prod(right[:-2])), m, left[-1], n),)
+
+
+def _grouped(node: Node, operands: list[tuple[int, ...]]) -> tuple[MatMul, ...]:
+    """Return the products of experts: rows, columns or the contraction are in groups, of the same size on average."""
+    made = next((view.shape for view in node.results if view is not None), ())
+    if len(operands) < 2 or len(made) < 2:
+        return ()
+    left, right = operands
+    rows, inner, columns = left[-2], left[-1], right[-1]
+    match len(left), len(right):
+        case 2, 3:
+            return (MatMul(right[0], -(-rows // right[0]), inner, columns),)
+        case 3, 2:
+            return (MatMul(left[0], rows, inner, -(-columns // left[0])),)
+        case 2, 2 if len(made) == 3:
+            return (MatMul(made[0], rows, -(-inner // made[0]), columns),)
+    return _matmul(operands)
 
 
 def _convolution(node: Node, *, backward: bool) -> tuple[MatMul, ...]:

@@ -122,6 +122,33 @@ def test_linear_transposes_its_weight() -> None:
     assert products(node) == (MatMul(1, 8, 20, 30),)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "made", "product"),
+    [
+        ((10, 32), (4, 32, 16), (10, 16), MatMul(4, 3, 32, 16)),
+        ((4, 8, 32), (4, 32, 16), (4, 8, 16), MatMul(4, 8, 32, 16)),
+        ((4, 8, 32), (32, 16), (8, 16), MatMul(4, 8, 32, 4)),
+        ((8, 32), (32, 16), (4, 8, 16), MatMul(4, 8, 8, 16)),
+    ],
+)
+def test_products_of_experts_share_rows_columns_or_the_contraction(
+    left: tuple[int, ...], right: tuple[int, ...], made: tuple[int, ...], product: MatMul
+) -> None:
+    for operator in ("_grouped_mm", "_scaled_grouped_mm"):
+        operands = tensor(0, *left), tensor(1, *right), tensor(2, 4)
+        node = Node(f"aten.{operator}.default", operands, (), (tensor(3, *made),))
+        assert products(node) == (product,)
+
+
+def test_products_of_experts_run_on_the_tensor_engine() -> None:
+    recorder = Recorder()
+    ends = torch.tensor([2, 8], dtype=torch.int32)
+    with recorder:
+        torch._grouped_mm(torch.randn(8, 32), torch.randn(2, 32, 16), offs=ends)
+    cost = estimate(recorder.graph(), instance_type("trn2.3xlarge").device)
+    assert cost.matmul_flops == MatMul(1, 8, 32, 16).flops
+
+
 def test_padding_never_makes_work_smaller() -> None:
     for product in (MatMul(1, 1, 1, 1), MatMul(3, 128, 128, 512), MatMul(2, 129, 127, 5)):
         assert product.padded_flops >= product.flops

@@ -40,6 +40,7 @@ class OperatorFamily(StrEnum):
 _NAMES = {
     OperatorFamily.MATMUL: """
         mm addmm bmm baddbmm addbmm mv addmv dot vdot linear matmul _int_mm _scaled_mm _addmm_activation
+        _grouped_mm _scaled_grouped_mm
         """,
     OperatorFamily.CONVOLUTION: """
         convolution convolution_overrideable _convolution conv1d conv2d conv3d conv_transpose2d mkldnn_convolution
