@@ -15,7 +15,8 @@ HEAD = """# Names of torch_xla, torch_neuronx and torch.neuron
 Generated from the modules below `neurontools/compat` and `neurontools/native` by `python docs/generate.py`. Programs
 under `neuron-run` see these names if the real packages are not installed; `torch.neuron` exists in programs with the
 [native device](../explanation/native-device.md), and `torch_neuronx` has its names there too, such as
-`torch_neuronx.Stream`. *Yes* means the documented behaviour; a note says what is different. Any other name raises an `AttributeError` or `ImportError` that shows the nearest supported name, as in this table.
+`torch_neuronx.Stream`. *Yes* means the documented behaviour; a note says what is different. Any other name raises an
+`AttributeError` or `ImportError` that shows the nearest supported name, as in this table.
 
 `torchvision` is replaced for scripts alone: `datasets.MNIST`, `transforms.Compose`, `Lambda`, `Normalize` and
 `ToTensor`. Installed libraries that look for torchvision do not find it.
