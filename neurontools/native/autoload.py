@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-_UNKNOWN_NAME = "at start of device string: neuron"
+_UNKNOWN = ("at start of device string: neuron", "module 'torch' has no attribute 'neuron'")
 NO_DEVICE = (
     f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
 )
@@ -53,7 +53,7 @@ def _explain_missing_device(reason: str) -> None:
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         from neurontools.xla import api
 
-        if isinstance(error, RuntimeError) and _UNKNOWN_NAME in str(error) and not api.is_active():
+        if any(text in str(error) for text in _UNKNOWN) and not api.is_active():
             error.add_note(reason)
         shown(kind, error, traceback)
 

@@ -10,6 +10,7 @@ import torch
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.custom_op_graph import is_custom_operator
 from neurontools.xla.debugging.graph_lines import origin_of, source_of
+from neurontools.xla.device_name import triton_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,10 +34,8 @@ def check_graph(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
     """
     for node in model.graph.nodes:
         if node.op == "call_function" and _TRITON in str(getattr(node.target, "__name__", "")):
-            raise DeviceError(
-                f"{_place(node)}Triton kernels do not run on the device neuron",
-                "call torch operators, or a custom operator in C++ (neuron-customop)",
-            )
+            reason, remedy = triton_refusal()
+            raise DeviceError(f"{_place(node)}{reason}", remedy)
     if any(isinstance(value, torch.SymInt) for value in inputs) or any(map(_has_symbols, inputs)):
         raise DeviceError(
             f"{_place(_first_with_symbols(model))}{_BACKEND} does not support dynamic=True or dynamic dimensions",

@@ -18,7 +18,7 @@ from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
 from neurontools.xla.debugging.compile_log import event_source
-from neurontools.xla.device_name import XLA, device_name, explain_other_name
+from neurontools.xla.device_name import XLA, device_name, explain_at_exit
 from neurontools.xla.device_name import choose as choose_device_name
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         from neurontools.xla.registry import Registry
 
         device.rename()
-        explain_other_name()
+        explain_at_exit()
         device.install_guard(engine)
         device.self_test()
         made: DeviceEngine = PythonEngine(open_accelerator or _open_accelerator)

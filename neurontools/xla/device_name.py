@@ -20,6 +20,8 @@ _OF_OTHER_NAME = {
 }
 """What torch says of the other name, by the chosen one: it knows neither this process's name nor why it has it."""
 _REMEDY = "use one of the two names per process"
+_NO_DRIVER = re.compile(r"\b0 active drivers ")
+"""What Triton says without a GPU, when a kernel is called or compiled."""
 
 
 def device_name() -> str:
@@ -38,8 +40,16 @@ def choose(name: str) -> None:
     _chosen[:] = [name]
 
 
-def explain_other_name() -> None:
-    """Add a note to the traceback of a program that ends because it uses the other name; torch's error has no reason."""
+def triton_refusal() -> tuple[str, str]:
+    """Return why Triton kernels do not run, and what to do."""
+    return (
+        f"Triton kernels do not run on the device {device_name()}",
+        "call torch operators, or a custom operator in C++ (neuron-customop)",
+    )
+
+
+def explain_at_exit() -> None:
+    """Add a note to the traceback of a program that ends because it uses the other name or Triton; their errors lack it."""
     shown = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -47,6 +57,8 @@ def explain_other_name() -> None:
         if isinstance(error, RuntimeError) and _OF_OTHER_NAME[name].search(str(error)):
             other = NEURON if name == XLA else XLA
             error.add_note(f"{_conflict(name, other)}: {_REMEDY}")
+        elif isinstance(error, RuntimeError) and _NO_DRIVER.search(str(error)):
+            error.add_note(": ".join(triton_refusal()))
         shown(kind, error, traceback)
 
     sys.excepthook = show

@@ -362,6 +362,15 @@ def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):
     assert run.stderr.endswith(f"\n{reason}: use one of the two names per process\n")
 
 
+def test_tritons_error_without_a_gpu_gets_the_reason(tool):
+    code = "raise RuntimeError('0 active drivers ([]). There should only be one.')"
+    run = tool("neuron-run", "--", "python", "-c", f"import torch\ntorch.neuron\n{code}")
+    assert run.stderr.endswith(
+        "\nTriton kernels do not run on the device neuron: call torch operators, or a custom operator in C++ "
+        "(neuron-customop)\n"
+    )
+
+
 def test_another_instance_type_is_refused_unless_forced(tool, home):
     start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
     (home / "use.py").write_text(
@@ -443,8 +452,16 @@ def test_a_device_that_cannot_be_prepared_ends_the_program_in_one_line(monkeypat
         autoload.autoload()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Expected one of cpu device type at start of device string: neuron"),
+        AttributeError("module 'torch' has no attribute 'neuron'"),
+    ],
+    ids=["name", "module"],
+)
 @pytest.mark.parametrize(("chosen", "reason"), [("", "NO_DEVICE"), ("xla", "OTHER_DEVICE")])
-def test_a_missing_device_is_explained(monkeypatch, chosen, reason):
+def test_a_missing_device_is_explained(monkeypatch, chosen, reason, error):
     from neurontools.native import autoload
     from neurontools.xla import api
 
@@ -454,8 +471,8 @@ def test_a_missing_device_is_explained(monkeypatch, chosen, reason):
     monkeypatch.setattr("neurontools.native.selection.chosen_device", lambda *arguments: chosen)
     monkeypatch.setattr(api, "is_active", lambda: False)
     autoload.autoload()
-    error = RuntimeError("Expected one of cpu device type at start of device string: neuron")
-    sys.excepthook(RuntimeError, error, None)
+    error.__notes__ = []
+    sys.excepthook(type(error), error, None)
     assert seen == [[getattr(autoload, reason)]]
 
 
