@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._functorch.partitioners import default_partition, has_recomputable_ops
+from torch._functorch.partitioners import default_partition, has_recomputable_ops, is_opaque_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     Graphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 _TAG = "partitioner_tag"
+_STATE = "rng_state_output"  # torch's name for the state of random numbers that a checkpoint draws again
 
 
 def partition(
@@ -25,8 +26,37 @@ def partition(
     """
     if not has_recomputable_ops(joint):  # those of a checkpoint have their own rules
         _repeat_views(joint.graph)
-    graphs: Graphs = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    return graphs
+    forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    _move_states(forward, backward, num_fwd_outputs)
+    return forward, backward
+
+
+def _move_states(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, num_fwd_outputs: int) -> None:
+    """Let the forward graph save states of random numbers before objects, such as the mesh of a DTensor.
+
+    That is the order in which AOTAutograd of torch 2.13 takes them, while its partitioner puts the states last.
+    """
+    output = forward.graph.output_node()
+    values: Any = output.args[0]
+    saved = values[num_fwd_outputs:]
+    objects = [node for node in saved if is_opaque_node(node)]
+    if not objects:
+        return
+    first = saved.index(objects[0])
+    late = [
+        node
+        for node in saved[first:]
+        if isinstance(node.meta.get("val"), torch.Tensor) and node not in objects
+    ]
+    moved = [*saved[:first], *late, *(node for node in saved[first:] if node not in late)]
+    output.args = ((*values[:num_fwd_outputs], *moved),)
+    taken = backward.graph.find_nodes(op="placeholder")
+    first_object = next(node for node in taken if is_opaque_node(node))
+    for node in taken:
+        if node.name.startswith(_STATE):
+            first_object.prepend(node)
+    forward.recompile()
+    backward.recompile()
 
 
 def _repeat_views(graph: torch.fx.Graph) -> None:

@@ -36,7 +36,7 @@ def install() -> None:
     """Let DTensors on the device draw random numbers, in compiled code too."""
     _random.OffsetBasedRNGTracker = ShardRandomTracker
     on_device(run_dtensor_rng_op, _draw_of_shard)
-    # A checkpoint in compiled code must not draw other numbers: torch 2.13 fails there, instead of doing that.
+    # So that a checkpoint in compiled code draws the same numbers again.
     run_dtensor_rng_op.tags = (torch.Tag.nondeterministic_seeded,)
 
 

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import context_parallel_unshard, set_rotate_method
+from torch.utils.checkpoint import checkpoint
 
 _WORLD = 4
 
@@ -95,6 +96,10 @@ def random_numbers_in_graphs():
     kept = torch.compile(lambda x: dropout(x.sin()) * 2)(x)
     kept.sum().backward()
     found["backward"] = (kept.full_tensor() != 0).equal(x.grad.full_tensor() != 0)
+    x.grad = None
+    kept = torch.compile(lambda x: checkpoint(lambda x: dropout(x.sin()), x, use_reentrant=False))(x)
+    kept.sum().backward()
+    found["checkpoint"] = (kept.full_tensor() != 0).equal(x.grad.full_tensor() != 0)
     return found
 
 

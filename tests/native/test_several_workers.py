@@ -127,6 +127,7 @@ def test_compiled_draws_of_shards_are_those_of_eager_ones(seen):
             "normal_": same,
             "bernoulli": same,
             "backward": True,
+            "checkpoint": True,
         }
 
 

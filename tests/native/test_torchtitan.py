@@ -38,8 +38,19 @@ def write_inputs(home):
 
 @pytest.mark.parametrize(
     ("workers", "options"),
-    [(1, ""), (2, ""), (4, "--parallelism.tensor_parallel_degree 2")],
-    ids=["alone", "fsdp", "fsdp and tensor parallel"],
+    [
+        (1, ""),
+        (2, ""),
+        (4, "--parallelism.tensor_parallel_degree 2"),
+        (
+            4,
+            (
+                "--parallelism.tensor_parallel_degree 2 --compile.enable --compile.backend neuron "
+                "--activation_checkpoint.mode full"
+            ),
+        ),
+    ],
+    ids=["alone", "fsdp", "fsdp and tensor parallel", "compiled with checkpoints"],
 )
 def test_the_debug_model_learns(tool, home, workers, options):
     write_inputs(home)
