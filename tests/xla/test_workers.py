@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -291,6 +293,25 @@ def test_a_worker_has_its_rank_as_a_tag_unless_the_program_has_one() -> None:
     assert environ["NEURON_PROCESS_TAG"] == "rank3"
     assert tagged["NEURON_PROCESS_TAG"] == "mine"
     assert "NEURON_PROCESS_TAG" not in alone
+
+
+def test_workers_that_torchrun_restarts_do_not_find_the_processes_of_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = dist.HashStore()  # torchrun keeps it
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+
+    def start_process(rank: int, restarts: int) -> communicator.Communicator:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
+        monkeypatch.setattr(communicator, "_numbers", itertools.count())  # of a new process
+        return communicator.Communicator(store, rank, 2, timedelta(seconds=1))
+
+    first = [start_process(rank, restarts=0) for rank in range(2)]
+    assert first[1].peer(0)
+    second = start_process(1, restarts=1)
+    assert second.peer(0) is None
+    start_process(0, restarts=1)
+    assert second.peer(0)
 
 
 def test_visible_cores_have_to_be_as_many_as_the_workers() -> None:

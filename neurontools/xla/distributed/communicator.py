@@ -80,8 +80,8 @@ class Communicator(WorkerRoster):
     """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        if store is not None:  # a process group after another one finds none of that one's addresses
-            store = dist.PrefixStore(f"run {next(_numbers)}", store)
+        if store is not None:  # neither a second process group nor a restart finds the addresses of the first
+            store = dist.PrefixStore(f"run {workers.restart_count(size)} {next(_numbers)}", store)
         super().__init__(store, rank, size, timeout)
         self.world: Ranks = tuple(range(size))
         self.world_groups = format_groups([self.world])

@@ -44,6 +44,15 @@ def local_world_size() -> int:
     return _number(os.environ, "LOCAL_WORLD_SIZE", 1)
 
 
+def restart_count(size: int) -> int:
+    """Return how often torchrun has restarted the workers; 0 if some of them are on other nodes, which count on their own.
+
+    Args:
+        size: number of workers of the run.
+    """
+    return _number(os.environ, "TORCHELASTIC_RESTART_COUNT", 0) if local_world_size() == size else 0
+
+
 def assign_core(environ: MutableMapping[str, str]) -> None:
     """Assign a torchrun worker the core of its local rank and a tag, in the variables of the Neuron runtime.
 
