@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.compiler.graph_memory import scratch_bytes
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z_]\w*\.[A-Za-z_]\w*\.\w+")
 _SLACK_BYTES = 1 << 20  # torch's meta kernels sometimes return more than the CPU kernels, such as statistics
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 _BATCH_NORM = ("weight", "running_mean", "running_var", "save_mean", "save_invstd")
 _LISTS = {Kind.TENSOR_LIST: (View,), Kind.SCALAR_LIST: (int, float, Lifted), Kind.LIST: (int, float)}
 _SYMBOLS = (torch.dtype, torch.layout, torch.memory_format)
@@ -132,7 +134,7 @@ class _Checker:
     def _check_sizes(self, operator: Operator, node: Node) -> None:
         """Check, without computing it, that a result is not much larger than the graph states."""
         name = node.op.split(".")[1].rstrip("_")
-        if name in GUARDED and not self._fits_gradient(name, operator, node):
+        if name in GUARDED and not self._fits_kernel(name, operator, node):
             raise ValueError("its kernel does not check these arguments")
         kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
         if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
@@ -153,13 +155,13 @@ class _Checker:
             if len(first.shape) < 2 or any(view.shape not in {(first.shape[1],), (0,)} for view in others):
                 raise ValueError("its tensors differ in the number of channels")
 
-    def _fits_gradient(self, name: str, operator: Operator, node: Node) -> bool:
+    def _fits_kernel(self, name: str, operator: Operator, node: Node) -> bool:
         values: dict[str, Any] = dict(node.kwargs)
         values |= {
             parameter.name: arg for parameter, arg in zip(operator.parameters, node.args, strict=False)
         }
         try:
-            return _fits_gradient(name, values)
+            return _fits_kernel(name, values)
         except (RuntimeError, TypeError) as error:
             raise ValueError(str(error).partition("\n")[0]) from error
 
@@ -185,8 +187,8 @@ def _is_listed(op: str, custom: Container[str]) -> bool:
     return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in custom
 
 
-def _fits_gradient(name: str, values: dict[str, Any]) -> bool:
-    """Return whether a gradient has arguments with which its kernel stays within its tensors; it does not check them.
+def _fits_kernel(name: str, values: dict[str, Any]) -> bool:
+    """Return whether an operator has arguments with which its kernel stays within its tensors; it does not check them.
 
     Args:
         name: of the operator.
@@ -201,7 +203,8 @@ def _fits_gradient(name: str, values: dict[str, Any]) -> bool:
             shape, normalized = values["input"].shape, len(values["normalized_shape"])
             rows = prod(shape[: len(shape) - normalized])
             return values["grad_out"].shape == shape and all(
-                prod(values[each].shape) == rows for each in ("mean", "rstd")
+                prod(view.shape) == rows and view.strides == contiguous_strides(view.shape)
+                for view in (values["mean"], values["rstd"])
             )
         case "native_batch_norm_backward":
             shape, used = values["input"].shape, "save" if values["train"] else "running"
@@ -217,17 +220,26 @@ def _fits_gradient(name: str, values: dict[str, Any]) -> bool:
             tensors = (_empty(values["input"]), _empty(values["weight"]), None)
             made = torch.ops.aten.convolution.default(*tensors, *(values[each] for each in settings))
             return bool(tuple(made.shape) == values["grad_output"].shape)
-        case _:
-            query, key = values["query"].shape, values["key"].shape
-            mask = values.get("attn_mask")
-            return (
-                len(query) == len(key) == 4
-                and {values["grad_out"].shape, values["out"].shape} == {query}
-                and values["value"].shape == key
-                and (query[:2], query[3]) == (key[:2], key[3])
-                and values["logsumexp"].shape == query[:3]
-                and (mask is None or _broadcasts(mask.shape, (*query[:3], key[2])))
-            )
+    return name.removesuffix("_backward") == _ATTENTION and _fits_attention(values)
+
+
+def _fits_attention(values: dict[str, Any]) -> bool:
+    """Return whether the tensors of attention, or of its gradient, have shapes that fit, and rows without gaps.
+
+    The kernels read rows as if their numbers were next to each other: a row that repeats one number is too short.
+    """
+    query, key, value = (values[name] for name in ("query", "key", "value"))
+    results = [values[name] for name in ("grad_out", "out") if name in values]
+    sums, mask = values.get("logsumexp"), values.get("attn_mask")
+    return (
+        len(query.shape) == len(key.shape) == 4
+        and all(view.shape == query.shape for view in results)
+        and value.shape == key.shape
+        and (query.shape[:2], query.shape[3]) == (key.shape[:2], key.shape[3])
+        and all(view.strides[3] or view.shape[3] == 1 for view in (query, key, value, *results))
+        and (sums is None or sums.shape == query.shape[:3])
+        and (mask is None or _broadcasts(mask.shape, (*query.shape[:3], key.shape[2])))
+    )
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

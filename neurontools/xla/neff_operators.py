@@ -45,9 +45,8 @@ _LAYERS = """
     _adaptive_avg_pool2d _adaptive_avg_pool3d _batch_norm_no_update _convolution _embedding_bag
     _embedding_bag_forward_only _log_softmax _masked_softmax _native_batch_norm_legit
     _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _native_multi_head_attention _safe_softmax
-    _scaled_dot_product_flash_attention_for_cpu _softmax _transform_bias_rescale_qkv
-    _transformer_encoder_layer_fwd _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_lanczos2d_aa
-    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm_interface
+    _softmax _transform_bias_rescale_qkv _transformer_encoder_layer_fwd _upsample_bicubic2d_aa
+    _upsample_bilinear2d_aa _upsample_lanczos2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm_interface
 """
 _LINEAR_ALGEBRA = """
     addbmm addmm addmv addr baddbmm bmm cholesky cholesky_inverse cholesky_solve dot geqrf linalg_cholesky_ex linalg_cross
@@ -64,7 +63,8 @@ _GRADIENTS = """
 """
 _GUARDED = """
     convolution_backward embedding_dense_backward native_batch_norm_backward native_layer_norm_backward
-    nll_loss_backward _scaled_dot_product_flash_attention_for_cpu_backward
+    nll_loss_backward _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward
 """
 _FORM = """
     alias alias_copy as_strided as_strided_copy as_strided_scatter block_diag cat clone constant_pad_nd copy detach
@@ -96,7 +96,7 @@ ATEN = {
         "is a layer or a loss": _LAYERS,
         "multiplies or factorizes matrices": _LINEAR_ALGEBRA,
         "is a gradient that checks its arguments": _GRADIENTS,
-        "is a gradient whose arguments are checked before": _GUARDED,
+        "has its arguments checked before": _GUARDED,
         "changes the form, within its storage": _FORM,
         "checks its indices": _INDEXED,
         "fills a new tensor": _FACTORIES,

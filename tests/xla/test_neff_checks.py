@@ -264,6 +264,8 @@ def test_gradients_of_losses_and_layers_run_within_their_tensors():
         lambda: nll(0),
         lambda: embedding(by_frequency=True),
         lambda: layer_norm(mean=view(1, 3, 1)),
+        lambda: layer_norm(mean=View(1, "float32", (6, 1), (0, 1), 0)),
+        lambda: attention(value=View(0, "float32", (1, 2, 4, 8), (8, 4, 1, 0), 0)),
         lambda: layer_norm(above=view(0, 2, 8)),
         lambda: convolution(above=view(2, 2, 5, 2, 2)),
         lambda: convolution(padding=0),
@@ -286,6 +288,26 @@ def test_operators_on_lists_are_those_on_each_tensor():
     assert made.execute(made.load(0), [torch.ones(4), torch.ones(4)])[0].tolist() == [3.0] * 4
     with pytest.raises(DeviceError, match="which a NEFF of another process may not call"):
         foreign(call("aten._foreach_resize_.default", (IN,)))
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_attention_over_rows_that_are_too_short_is_refused(place: int):
+    results = (view(4, 1, 2, 4, 8), view(5, 1, 2, 4))
+
+    def attend(*tensors: View) -> NeffExecutable:
+        return foreign(
+            call("aten._scaled_dot_product_flash_attention_for_cpu.default", *tensors, results=results),
+            inputs=(HEADS,), nbytes=(4096,) * 6, outputs=(4,), result=results[0],
+        )  # fmt: skip
+
+    assert run_with_ones(attend(HEADS, HEADS, HEADS), HEADS)[0].tolist() == torch.ones(1, 2, 4, 8).tolist()
+    repeated = View(0, "float32", (1, 2, 4, 8), (8, 4, 1, 0), 0)
+    fewer_heads = view(0, 1, 1, 4, 8)
+    for wrong in (repeated, fewer_heads):
+        tensors = [HEADS] * 3
+        tensors[place] = wrong
+        with pytest.raises(DeviceError, match="its kernel does not check these arguments"):
+            attend(*tensors)
 
 
 def test_a_graph_larger_than_this_computer_is_refused(monkeypatch: pytest.MonkeyPatch):
