@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 NEURON = "neuron"
 XLA = "xla"
 _LAZY_PACKAGES = frozenset({"torch_xla", "libneuronxla"})
-_TAKE_DEVICE = frozenset(
-    {"to", "device", "autocast", "set_default_device", "init_process_group", "init_device_mesh", "compile"}
-)
-_DEVICE_KEYWORDS = frozenset({"device", "device_type", "backend", "map_location", "default"})
-_DEVICE_WORDS = ("dev", "backend", "accelerator")
 _MODULES_OF_TORCH = frozenset({NEURON, "accelerator"})
 _FILE_LIMIT = 200
 _SIZE_LIMIT = 1 << 20  # generated data, not a program
@@ -106,15 +101,15 @@ def asks_for_neuron(program: StartedProgram, arguments: Sequence[str] = ()) -> b
 
 
 def read_request(source: str) -> DeviceRequest:
-    """Return what source code asks for; code with a syntax error asks for nothing, Python itself reports it."""
+    """Return what source code asks for; code that cannot be parsed asks for nothing, Python itself reports it."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return DeviceRequest(neuron=False, lazy=False, imports=())
     imports = tuple(_imports(tree))
     unconditional = {name.partition(".")[0] for name in _imports(ast.Module(_statements(tree), []))}
     return DeviceRequest(
-        neuron=any(_names_neuron(node) for node in ast.walk(tree)),
+        neuron=_names_neuron(tree),
         lazy=bool(unconditional & _LAZY_PACKAGES),
         imports=imports,
     )
@@ -135,56 +130,25 @@ def _imports(tree: ast.Module) -> Iterator[str]:
                 yield from (f"{module}.{alias.name}" if module else alias.name for alias in names)
 
 
-def _names_neuron(node: ast.AST) -> bool:
-    match node:
-        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-            return name in _MODULES_OF_TORCH
-        case ast.Call(func=ast.Attribute(attr=name)) if name == NEURON:
-            return True
-        case ast.Call(func=function, args=args, keywords=keywords):
-            named = [word.value for word in keywords if word.arg in _DEVICE_KEYWORDS]
-            positional = args if _name(function) in _TAKE_DEVICE else []
-            return any(map(_has_device, (*named, *positional)))
-        case ast.Assign(targets=targets, value=value):
-            return any(map(_is_about_devices, targets)) and _has_device(value)
-        case ast.AnnAssign(target=target, value=ast.expr() as value):
-            return _is_about_devices(target) and _has_device(value)
-        case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-            return _is_about_devices(target) and _has_device(value)
-        case ast.Dict(keys=keys, values=values):
-            pairs = zip(keys, values, strict=True)
-            return any(
-                key is not None and _is_about_devices(key) and _has_device(value) for key, value in pairs
-            )
-        case ast.FunctionDef(name=name) if _has_word(name):
-            returns = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return))
-            return any(value is not None and _has_device(value) for value in returns)
-        case ast.arguments(defaults=defaults):
-            return any(map(_has_device, defaults))
+def _names_neuron(tree: ast.Module) -> bool:
+    """Return whether code has the text `neuron` or `neuron:1`, or a name of the device.
+
+    What a text is compared with does not count: such code also runs where there is another device.
+    """
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.Compare() | ast.MatchValue():
+                continue
+            case ast.Constant(value=str() as text) if text.partition(":")[0] == NEURON:
+                return True
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in _MODULES_OF_TORCH:
+                return True
+            case ast.Call(func=ast.Attribute(attr=name)) if name == NEURON:
+                return True
+        waiting += ast.iter_child_nodes(node)
     return False
-
-
-def _name(node: ast.AST) -> str:
-    return getattr(node, "attr", "") or getattr(node, "id", "")
-
-
-def _is_about_devices(target: ast.expr) -> bool:
-    """Return whether a name, or the key of an item, has a word for devices; one of several in a tuple is enough."""
-    names = (node.value if isinstance(node, ast.Constant) else _name(node) for node in ast.walk(target))
-    return any(isinstance(name, str) and _has_word(name) for name in names)
-
-
-def _has_word(name: str) -> bool:
-    return any(word in name.lower() for word in _DEVICE_WORDS)
-
-
-def _has_device(value: ast.expr) -> bool:
-    return any(
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and node.value.partition(":")[0] == NEURON
-        for node in ast.walk(value)
-    )
 
 
 def _files_of(modules: Sequence[str], home: str) -> Iterator[str]:

@@ -41,6 +41,8 @@ RUN = {"NEURONTOOLS_RUN": "1"}
         "def pick_device():\n    if fast:\n        return 'neuron'\n    return 'cpu'",
         "model = model.neuron()",
         "def main(where='neuron'): pass",
+        "d = 'neuron'\nmodel.to(d)",
+        "train('neuron:0')",
         "f = torch.compile(f, backend='neuron')",
         "dist.init_process_group('neuron')",
         "with torch.autocast('neuron'): pass",
@@ -57,11 +59,13 @@ def test_code_that_names_the_device_gets_it(source: str) -> None:
         "import torch_xla.core.xla_model as xm\nx.to('neuron')",
         "from torch_xla import runtime\ntorch.neuron",
         "x.to('xla')",
-        "print('neuron')",
-        "cache = 'neuron'",
-        "caches = {'neuron': 'device'}",
-        "for name in ('cpu', 'neuron'): pass",
-        "def pick_cache(): return 'neuron'",
+        "print('neuron is fast', 'neurons')",
+        "if args.device == 'neuron': import torch_xla",
+        "if device in ('cpu', 'neuron'): pass",
+        "match device:\n    case 'neuron': pass",
+        f"x = {'-' * 2000}1",
+        f"x = {'-' * 100_000}1",
+        "'''About neuron.'''",
         "def pick_device(): return",
         "torch.classes.neuron.Model",
         "import neuron",
@@ -89,7 +93,7 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
     (parts / "__init__.py").write_text("import train\n")  # a circle
-    (parts / "settings.py").write_text("NAME = 'neuron'\n")
+    (parts / "settings.py").write_text("NAME = 'neurons'\n")
     (parts / "model.py").write_text("import torch\n")
     program = StartedProgram(script.read_text(), str(script))
     assert not asks_for_neuron(program)
