@@ -368,9 +368,9 @@ def _data_inputs(graph: Graph) -> dict[int, View]:
         weights.update(view.slot for view in written(node))
         if name in _PRODUCTS:
             for position, is_right in zip(_PRODUCTS[name], (False, True), strict=True):
-                operand = node.args[position]
-                if isinstance(operand, View):
-                    is_weight.setdefault(operand.slot, is_right)
+                for operand in node.args[position : position + 1]:
+                    if isinstance(operand, View):
+                        is_weight.setdefault(operand.slot, is_right)
         elif name in _GATHERS:
             weights.add(tensors[0].slot)
         elif "convolution" in name or "norm" in name or name == "linear":

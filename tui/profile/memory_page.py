@@ -128,7 +128,7 @@ class MemoryPage(ProfileListPage):
         title = f"Device memory of {self._label_of(core)}"
         if len(self._cores) > 1:
             title += f", {self._chosen.row + 1} of {len(self._cores)} cores"
-        axis = f" 0 to {units.format_ns(self._trace.end_ns)} of the run"
+        axis = _axis(units.format_size(core.peak_bytes), self._trace.end_ns)
         chart = framed(
             title,
             _with_axis(wide_chart(shares, inner, max(room - 1, 1)), axis, inner),
@@ -190,8 +190,10 @@ class MemoryPage(ProfileListPage):
             return framed("SBUF and PSUM", text, size, boxed=boxed)
         left = (size[0] // 2, size[1])
         right = (size[0] - left[0], size[1])
-        sbuf = _use(use.sbuf, use.sbuf_bytes, use.total_ns, left, boxed=boxed)
-        psum = _use(use.psum, use.psum_banks, use.total_ns, right, boxed=boxed)
+        sbuf_axis = _axis(units.format_size(use.sbuf_bytes), use.total_ns)
+        psum_axis = _axis(f"{use.psum_banks} banks", use.total_ns)
+        sbuf = _use(use.sbuf, use.sbuf_bytes, use.total_ns, left, sbuf_axis, boxed=boxed)
+        psum = _use(use.psum, use.psum_banks, use.total_ns, right, psum_axis, boxed=boxed)
         sbuf_peak = max((used for _, used in use.sbuf), default=0)
         psum_peak = max((used for _, used in use.psum), default=0)
         sizes = f"{units.format_size(sbuf_peak)} of {units.format_size(use.sbuf_bytes)}, modelled"
@@ -204,7 +206,13 @@ class MemoryPage(ProfileListPage):
 
 
 def _use(
-    steps: Sequence[tuple[float, int]], most: int, total_ns: int, size: tuple[int, int], *, boxed: bool
+    steps: Sequence[tuple[float, int]],
+    most: int,
+    total_ns: int,
+    size: tuple[int, int],
+    axis: str,
+    *,
+    boxed: bool,
 ) -> Sequence[Line]:
     """Return the use of a memory over an execution as a chart."""
     width = inner_width(size[0], boxed=boxed)
@@ -217,7 +225,12 @@ def _use(
     place = np.searchsorted(starts, times, side="right") - 1
     shares = np.where(place < 0, 0, used[np.maximum(place, 0)]) / max(most, 1)
     chart = wide_chart(np.minimum(shares, 1.0).tolist(), width, max(height - 1, 1))
-    return _with_axis(chart, f" 0 to {units.format_ns(total_ns)} of an execution", width)
+    return _with_axis(chart, axis, width)
+
+
+def _axis(highest: str, total_ns: int) -> str:
+    """Return what the height and the width of a chart stand for."""
+    return f" 0 to {highest} up, 0 to {units.format_ns(total_ns)} across"
 
 
 def _with_axis(chart: Sequence[Line], axis: str, width: int) -> list[Line]:

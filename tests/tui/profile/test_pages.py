@@ -447,3 +447,9 @@ async def test_a_worker_is_compared_by_its_own_step(workers: Trace) -> None:
         await pilot.press(key_of("compare"))
         view = pilot.app.query_one(StepTimelines)
         assert view.view.total_ns == workers.runs[0].device_ns[0]
+
+
+async def test_charts_of_memory_say_what_their_height_and_width_are(workers: Trace) -> None:
+    text = "\n".join(await lines_of(workers, "memory", size=(80, 24)))
+    assert re.search(r" 0 to [\d.]+ MB up, 0 to [\d.]+ ms across", text)
+    assert " 0 to 8 banks up, " in text
