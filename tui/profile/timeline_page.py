@@ -193,7 +193,7 @@ class TimelinePage(Horizontal):
         return title, units.format_ns(end - begin), lines
 
     def _add_up(self, rows: list[TraceRow], first: int, last: int, length_ns: int) -> None:
-        """Add up the work of rows in a stretch that lasts so long on the axis, if it is still shown."""
+        """Add up the work of rows in a stretch, if it is still shown; `length_ns` is its length on the axis."""
         if self.view.state.range_ns == (first, last):
             self._uses, self._length_ns = row_uses(self._trace, rows, first, last), length_ns
             self._operators = range_operators(self._trace.with_rows(rows, ()), first, last, _OPERATORS)
