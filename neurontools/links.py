@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TOOLS = (
     "nccom-test",
+    "neuron-explorer",
     "neuron-ls",
     "neuron-monitor",
     "neuron-monitor-prometheus.py",

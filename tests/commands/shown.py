@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAMS = {program: name for name, (_, program, _) in COMMANDS.items() if program}
-PROGRAMS |= {"neuron-monitor-prometheus.py": "monitor-prometheus"}
+PROGRAMS |= {"neuron-monitor-prometheus.py": "monitor-prometheus", "neuron-explorer": "profile"}
 DOCS = Path(__file__).parents[2] / "docs"
 _OPERATORS = {"|", "||", "&", "&&", ";", "|&", "(", ")", "$("}
 

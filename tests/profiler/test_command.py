@@ -46,6 +46,14 @@ def test_view_in_a_pipe_prints_the_summary(tool: Tool, profile_dir: Path) -> Non
         assert "tensor_engine_active_time_percent" in done.stdout
 
 
+def test_neuron_explorer_is_the_same_program(installed_tool: Tool, profile_dir: Path) -> None:
+    shown = [
+        installed_tool(name, "view", str(profile_dir)).stdout
+        for name in ("neuron-profile", "neuron-explorer")
+    ]
+    assert shown[0] == shown[1] != ""
+
+
 def test_json_is_the_same_from_view_and_summary(tool: Tool, profile_dir: Path) -> None:
     one = tool("neuron-profile", "summary", str(profile_dir), "--json", "--nc", "1")
     two = tool("neuron-profile", "view", str(profile_dir), "--output-format", "summary-json", "--nc", "1")
