@@ -2,8 +2,8 @@
 
 torch moves the offset in the state of a CUDA generator. The device's state has none; instead, a sharded draw takes a seed
 from the device's stream, and each shard has the stream of that seed and its index. A replicated draw takes its numbers
-from the device's stream itself, as one process would. Neither ends the recording. A graph of torch.compile has a sharded
-draw as one operator, the one that torch has for CUDA, because it would lose the change of streams.
+from the device's stream itself, as one process would. Neither ends the recording. A graph of torch.compile would lose the
+change of streams: a sharded draw is one operator there, that of torch for CUDA.
 """
 
 # ruff: noqa: SLF001
