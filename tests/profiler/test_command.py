@@ -116,9 +116,9 @@ def test_the_schema_needs_no_profile(tool: Tool) -> None:
 
 def test_top_lists_operators(tool: Tool, profile_dir: Path) -> None:
     done = tool("neuron-profile", "top", str(profile_dir), "-k", "2", "--skip-warmup")
-    assert [line.split()[:3] for line in done.stdout.splitlines()[2:]] == [
-        ["aten.mm", "Tensor", "16"],
-        ["aten.copy_", "DMA", "24"],
+    assert [line.split()[:4] for line in done.stdout.splitlines()[2:]] == [
+        ["aten.mm", "Tensor", "MATMUL", "16"],
+        ["aten.copy_", "DMA", "DMA_DIRECT2D", "24"],
     ]
     rows = json.loads(tool("neuron-profile", "top", str(profile_dir), "--json").stdout)
     assert rows[0]["total_ns"] == 140_000

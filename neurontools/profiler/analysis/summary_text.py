@@ -101,8 +101,9 @@ def operators_text(operators: tuple[OperatorTotal, ...], title: str = "Operators
     """Return the operators as a table."""
     rows = [
         (
-            shorten(operator.name, 32),
+            shorten(operator.name, 28),
             operator.engine,
+            operator.opcode,
             str(operator.count),
             units.format_ns(operator.total_ns),
             f"{operator.share:.1%}",
@@ -110,8 +111,8 @@ def operators_text(operators: tuple[OperatorTotal, ...], title: str = "Operators
         )
         for operator in operators
     ]
-    head = ("operator", "engine", "count", "total", "share", "flops")
-    return _section(title, head, rows, text_columns=2)
+    head = ("operator", "engine", "opcode", "count", "total", "share", "flops")
+    return _section(title, head, rows, text_columns=3)
 
 
 def metric_text(metric: ProfileMetric) -> str:
