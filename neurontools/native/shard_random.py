@@ -3,7 +3,7 @@
 torch moves the offset in the state of a CUDA generator. The device's state has none; instead, a sharded draw takes a seed
 from the device's stream, and each shard has the stream of that seed and its index. A replicated draw takes its numbers
 from the device's stream itself, as one process would. Neither ends the recording. A graph of torch.compile would lose the
-change of streams: a sharded draw is one operator there, that of torch for CUDA.
+change of streams: a sharded draw is one operator there, which torch has for CUDA.
 """
 
 # ruff: noqa: SLF001

@@ -349,7 +349,7 @@ class _Source:
         self.at = first
 
     def read(self, least: int = 0) -> bytes:
-        """Return the next piece, of so many bytes at least, empty at the end."""
+        """Return the next piece, empty at the end; it has `least` bytes if the file does."""
         parts: list[bytes] = []
         size = 0
         wanted = max(_PIECE, least)
