@@ -18,6 +18,8 @@ from torch.nn.parameter import is_lazy
 
 from neurontools.errors import NeuronToolsError
 from neurontools.native.selection import NEURON
+from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.device_guard import GUARD_REMEDY, take_contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +34,19 @@ def install() -> None:
 
 
 def _assigned_across_devices(data: Any) -> property:
-    """Return `Tensor.data` that takes tensors of the device on others, and the reverse, as between GPU and CPU."""
+    """Return `Tensor.data` that takes tensors of the device on others, and the reverse, as between GPU and CPU.
+
+    FSDP with CPU offload moves a parameter to the CPU and back between its forward and its backward pass.
+    """
 
     def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if (tensor.device.type == NEURON) == (value.device.type == NEURON):
-            data.__set__(tensor, value)
+        if (tensor.device.type == NEURON) == (value.device.type == NEURON) or take_contents(tensor, value):
+            data.__set__(tensor, value)  # gives autograd the new device too
+        elif tensor._use_count() > 1:
+            raise DeviceError(
+                "an autograd graph refers to this tensor: assigning data of another device would lose its gradient",
+                GUARD_REMEDY,
+            )
         else:
             torch._C._swap_tensor_impl(tensor, value.detach().requires_grad_(tensor.requires_grad))
 

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <typeinfo>
 
 namespace {
 
@@ -146,6 +147,16 @@ EXPORT void register_guard(Callback chosen) {
 EXPORT bool register_views() {
   static const bool done = views::register_all();
   return done;
+}
+
+// Gives a tensor the contents, shape, type and device of another. Unlike Tensor::set_data, which has a list of devices,
+// it goes between CPU and device. Returns false, and changes nothing, where a tensor is more than its TensorImpl.
+EXPORT bool take_contents(c10::TensorImpl* target, c10::TensorImpl* source) {
+  for (const auto* tensor : {target, source}) {
+    if (typeid(*tensor) != typeid(c10::TensorImpl) || tensor->key_set().has_any(c10::python_ks)) return false;
+  }
+  target->shallow_copy_from(c10::intrusive_ptr<c10::TensorImpl>::unsafe_reclaim_from_nonowning(source));
+  return true;
 }
 
 EXPORT void add_and_scale(

@@ -23,6 +23,8 @@ from neurontools.errors import MissingDependencyError, NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from neurontools.customop.building.toolchain import Compiler
     from neurontools.runtime.memory import MemoryInfo
 
@@ -114,6 +116,20 @@ def typed_sum(library: ctypes.CDLL) -> Callable[..., None]:
     function.argtypes = [pointer, pointer, integer, pointer, integer, ctypes.c_float]
     function.restype = None
     return function
+
+
+def take_contents(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Give a tensor what another has, on whatever device, but keep what autograd knows of it.
+
+    Returns:
+        False without the guard in C++ and for subclasses with a dispatch of their own; nothing has changed then.
+    """
+    for library, _ in _registered:
+        function = library.take_contents
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        function.restype = ctypes.c_bool
+        return bool(function(target._cdata, source._cdata))  # noqa: SLF001
+    return False
 
 
 def set_device_count(count: int) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from neurontools.native import modules
 from neurontools.xla import api
 from neurontools.xla.api import counter_value
 
@@ -327,15 +328,9 @@ def moving_modules():
     kept, moved = model.words.weight is before, before.is_neuron
     model.cpu()
     lazy = nn.LazyLinear(2).to(DEVICE)
-    assigned = nn.Parameter(torch.ones(2))
-    same = assigned
-    assigned.data = assigned.data.to(DEVICE)
-    places = [str(same.device), same.requires_grad, isinstance(same, nn.Parameter)]
-    same.data = same.data.cpu() * 2
     return {
         "lazy": [str(lazy.weight.device), list(lazy(torch.ones(1, 3, device=DEVICE)).shape)],
         "hooked": hooked,
-        "assigned": [*places, str(assigned.device), assigned.tolist()],
         "kept": kept,
         "moved": moved,
         "trained": not torch.equal(start, model.words.weight.detach()),
@@ -343,6 +338,26 @@ def moving_modules():
         "tied": model.head.weight is model.words.weight,
         "graph": str(graph.device),
     }
+
+
+@check
+def assigned_data():
+    """As FSDP with CPU offload does it: contents leave the device between the forward and the backward pass."""
+    weight = nn.Parameter(torch.ones(2))
+    weight.data = weight.data.to(DEVICE)
+    kinds = [str(weight.device), weight.requires_grad, isinstance(weight, nn.Parameter)]
+    loss = (weight * 2).sum()
+    weight.data = weight.data.cpu() * 3
+    kinds.append(str(weight.device))
+    weight.data = weight.data.to(DEVICE)
+    for result in (loss, (weight * 2).sum()):
+        result.backward()
+    take, modules.take_contents = modules.take_contents, lambda *_: False  # as without a compiler for C++
+    graph = weight.sum()
+    refused = message(lambda: setattr(weight, "data", weight.data.cpu()))
+    del graph
+    modules.take_contents = take
+    return {"kinds": kinds, "values": weight.tolist(), "gradient": weight.grad.tolist(), "refused": refused}
 
 
 @check

@@ -6,6 +6,7 @@ from torch import nn
 from torch.distributed import tensor as dt
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
+    CPUOffload,
     CPUOffloadPolicy,
     FullyShardedDataParallel,
     MixedPrecisionPolicy,
@@ -114,6 +115,9 @@ def training():
         "offloaded": weights(train(shard(make(), flat, offload_policy=CPUOffloadPolicy()), own)),
         "flat parameters": full_parameters(
             train(FullyShardedDataParallel(make(), use_orig_params=True), own)
+        ),
+        "flat parameters, offloaded": full_parameters(
+            train(FullyShardedDataParallel(make(), cpu_offload=CPUOffload(True), device_id=rank), own)
         ),
         "hybrid": weights(train(shard(make(), square), own)),
         "split": weights(train(split(make(), flat))),

@@ -265,7 +265,6 @@ def test_a_module_that_moves_keeps_its_parameters(seen):
     assert seen["moving_modules"] == {
         "lazy": ["neuron:0", [1, 2]],
         "hooked": ["neuron"],
-        "assigned": ["neuron:0", True, True, "cpu", [2.0, 2.0]],
         "kept": True,
         "moved": True,
         "trained": True,
@@ -273,6 +272,12 @@ def test_a_module_that_moves_keeps_its_parameters(seen):
         "tied": True,
         "graph": "neuron:0",
     }
+
+
+def test_gradients_arrive_at_parameters_that_have_left_the_device_meanwhile(seen):
+    found = seen["assigned_data"]
+    assert found.pop("refused").startswith("DeviceError: an autograd graph refers to this tensor: ")
+    assert found == {"kinds": ["neuron:0", True, True, "cpu"], "values": [3, 3], "gradient": [4, 4]}
 
 
 def test_random_numbers_of_generators_and_forks(seen):

@@ -86,7 +86,7 @@ def test_each_way_to_train_gives_the_weights_of_one_process(seen):
     for of_worker in seen:
         differences = of_worker["training"]
         assert 1e-4 < differences.pop("mixed precision") < 0.1
-        assert len(differences) == 8
+        assert len(differences) == 9
         assert max(differences.values()) < 1e-5, differences
 
 
