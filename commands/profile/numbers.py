@@ -112,15 +112,13 @@ def _add(
 
 
 def _steps(arguments: argparse.Namespace) -> int:
+    from neurontools.profiler.analysis.annotated_steps import HOW_TO_MARK
     from neurontools.profiler.analysis.steps import find_steps
 
     trace = load_trace(arguments)
     found = find_steps(trace)
     if not found and trace.measured_by:
-        raise NeuronToolsError(
-            "the trace has no steps",
-            "give torch.profiler a schedule and call its step() after each step: it marks them then",
-        )
+        raise NeuronToolsError("the trace has no steps", HOW_TO_MARK)
     if not found:
         raise NeuronToolsError(
             "the profile has no executions, so no steps", "capture a run that uses the device"

@@ -12,7 +12,7 @@ from neurontools.base.units import format_ns
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
 from neurontools.profiler.advice.host import HOST
 from neurontools.profiler.advice.waiting import INPUT
-from neurontools.profiler.analysis.annotated_steps import device_busy, device_events
+from neurontools.profiler.analysis.annotated_steps import HOW_TO_MARK, device_events
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.trace.intervals import BusyIndex
@@ -65,7 +65,7 @@ def foreign_steps(trace: Trace) -> ForeignSteps:
     if not found:
         raise ProfileError(
             f"advice needs steps, and this trace of {trace.measured_by} has none",
-            "give torch.profiler a schedule and call its step() in each step, then it marks them",
+            HOW_TO_MARK,
         )
     return _of_process(trace, max(found, key=lambda steps: int(steps.duration_ns.sum())))
 
@@ -129,17 +129,17 @@ def _of_process(trace: Trace, steps: ProcessSteps) -> ForeignSteps:
     start, duration, loader = _waits(trace, steps.process)
     # The clock of modelled times is not that of the host.
     is_measured = not trace.measured_by.endswith("modelled)") and bool(trace.rows_of(Track.DEVICE))
-    device = device_busy(trace, steps.process) if is_measured else None
-    kernels, kernel_ns = 0.0, 0
-    if device is None:
+    device, kernels, kernel_ns = None, 0.0, 0
+    if not is_measured:
         input_ns = BusyIndex(start, duration).between(edges)[::2]
     else:
+        begins, lengths = device_events(trace, steps.process)
+        device = BusyIndex(begins, lengths)
         # What is busy with either, less what is busy with the device.
         both = BusyIndex(
             np.concatenate((start, device.starts)), np.concatenate((duration, device.ends - device.starts))
         )
         input_ns = (both.between(edges) - device.between(edges))[::2]
-        begins, lengths = device_events(trace, steps.process)
         place = np.searchsorted(edges, begins, side="right") - 1
         inside = (place >= 0) & (place % 2 == 0)
         kernels = float(inside.sum()) / len(steps)

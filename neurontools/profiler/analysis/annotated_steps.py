@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace, TraceRow
 
 STEP_NAME = "ProfilerStep"
+HOW_TO_MARK = "give torch.profiler a schedule and call its step() after each step: it marks them then"
+"""The remedy for traces without steps."""
 
 _STEP = re.compile(rf"{STEP_NAME}#(\d{{1,9}})")
 _DEVICE_ANNOTATION = "gpu_user_annotation"
@@ -56,7 +58,7 @@ def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
         first_number=min(found),
         start_ns=edges[::2],
         duration_ns=edges[1::2] - edges[::2],
-        device_busy_ns=device_busy(trace, process).between(edges)[::2],
+        device_busy_ns=BusyIndex(*device_events(trace, process)).between(edges)[::2],
     )
 
 
@@ -64,11 +66,6 @@ def _numbers(trace: Trace) -> Int64s:
     """Return by action which step it is, -1 for what is none."""
     matches = (_STEP.fullmatch(action.name) for action in trace.actions)
     return np.array([int(match[1]) if match else -1 for match in matches], dtype=np.int64)
-
-
-def device_busy(trace: Trace, process: int) -> BusyIndex:
-    """Return when the device of a process works."""
-    return BusyIndex(*device_events(trace, process))
 
 
 def device_events(trace: Trace, process: int) -> tuple[Int64s, Int64s]:
