@@ -235,7 +235,8 @@ class UltraServer(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, gc=False):
     """The machine at one time. `source` is "sim", "recording" or "real"; `lnc` is 1 where it does not apply.
 
-    `core_totals` counts what exited processes did, for cores on which they did anything.
+    `core_totals` counts what exited processes did, for cores on which they did anything. `vcpu_usage` are the shares
+    (0..1) of all vCPUs in user and system mode that a report states, None where the reader measures them.
     """
 
     machine: str
@@ -253,6 +254,7 @@ class Snapshot(Struct, frozen=True, gc=False):
     lifetime: tuple[tuple[str, int], ...] = ()
     core_totals: tuple[CoreTotals, ...] = ()
     ultraserver: UltraServer | None = None
+    vcpu_usage: tuple[float, float] | None = None
 
     def core_owner(self, core: int) -> ProcessState | None:
         """Return the process that claims a core, by machine-wide logical id."""

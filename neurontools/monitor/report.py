@@ -387,7 +387,10 @@ class InstanceInfo:
 
 @dataclass(frozen=True, slots=True)
 class HardwareInfo:
-    """The devices; `neuroncore_per_device_count` counts logical cores, the memory size is one device's."""
+    """The devices; `neuroncore_per_device_count` counts logical cores, the memory size is one device's.
+
+    Numbers are 0 where a report lacks them.
+    """
 
     neuron_device_type: str = ""
     neuron_device_version: str = ""
@@ -395,7 +398,7 @@ class HardwareInfo:
     neuron_device_count: int = 0
     neuron_device_memory_size: int = 0
     neuroncore_per_device_count: int = 0
-    logical_neuroncore_config: int = 1
+    logical_neuroncore_config: int = 0
     error: str = ""
 
 

@@ -168,7 +168,7 @@ def _identity(driver: DriverReading, reported: ReportedMachine) -> tuple[object,
 
 def _lnc(reported: ReportedMachine, instance: InstanceType | None, physical: int) -> int:
     """Return the logical NeuronCore configuration: the monitor's, else the environment's, else the device's default."""
-    choices = [reported.hardware.logical_neuroncore_config if reported.hardware.neuron_device_count else 0]
+    choices = [reported.stated_lnc]
     choices += [int(text) for name in _LNC_VARIABLES if (text := os.environ.get(name, "")).isdecimal()]
     choices.append(instance.device.lnc_default if instance is not None else 1)
     return next((lnc for lnc in choices if lnc > 0 and physical % lnc == 0), 1)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.instances import catalogue
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.monitor.report import (
     LARGEST,
@@ -32,6 +31,8 @@ from neurontools.monitor.report import (
     RuntimeEntry,
     RuntimeVcpuUsage,
     SystemData,
+    VcpuShares,
+    VcpuUsage,
     find_excess,
 )
 
@@ -43,7 +44,12 @@ _MEMORY = "neuroncore_memory_usage_"
 _MEMORY_FIELDS = frozenset(field.name for field in fields(CoreMemory))
 _PERCENTILES = tuple(field.name for field in fields(Percentiles))
 _ECC = frozenset(field.name for field in fields(DeviceErrors)) - {"device_index"}
-_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|\{")  # Prometheus 3 has quoted names inside of the braces
+_FAMILIES = ("neuron", "execution_", "hardware_ecc_events", "system_vcpu_usage_ratio")
+# Behind the value: a time in milliseconds, or OpenMetrics's time in seconds and example.
+_SAMPLE = re.compile(
+    r'([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)(?:\s+[\d.eE+-]+)?(?:\s+#.*)?'
+)
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _MOST_DIGITS = 19
 _ESCAPE = re.compile(r"\\(.)")
@@ -91,7 +97,7 @@ class ScrapeReader:
         )
         report = MonitorReport(
             runtimes=tuple(self._entry(scrape, tag, grown, period_s) for tag in sorted(scrape.tags)),
-            system=SystemData(hardware_errors=scrape.hardware_errors(period_s)),
+            system=scrape.system(period_s),
             instance=scrape.instance(),
             hardware=scrape.hardware(),
         )
@@ -160,6 +166,7 @@ class _Scrape:
         self._ecc: dict[int, dict[str, int]] = {}
         self._labels: dict[str, str] = {}
         self._hardware: dict[str, str] = {}
+        self._system_vcpu: dict[str, float] = {}
         for sample in samples:
             if -LARGEST <= sample.value <= LARGEST:  # NaN is not
                 self._take(sample.name, sample.labels, sample.value)
@@ -168,6 +175,8 @@ class _Scrape:
         self._labels = self._labels or (labels if "instance_id" in labels else {})
         if name == "neuron_hardware_info":
             self._hardware = labels
+        elif name == "system_vcpu_usage_ratio":
+            self._system_vcpu[labels.get("usage_type", "")] = value
         elif name == "hardware_ecc_events_total":
             if labels.get("event_type") in _ECC:
                 device = self._ecc.setdefault(_number(labels.get("neuron_device_index")), {})
@@ -202,10 +211,14 @@ class _Scrape:
             return None
         return Percentiles(**{name: found[name] for name in _PERCENTILES})
 
-    def hardware_errors(self, period_s: float) -> HardwareErrors:
-        """Return the errors of the devices."""
+    def system(self, period_s: float) -> SystemData:
+        """Return the errors of the devices and the use of the host's vCPUs."""
         devices = tuple(DeviceErrors(index, **counts) for index, counts in sorted(self._ecc.items()))
-        return HardwareErrors(period_s, devices=devices)
+        usage = None
+        if self._system_vcpu:
+            user, system = (100 * self._system_vcpu.get(kind, 0.0) for kind in ("user", "system"))
+            usage = VcpuUsage(period_s, VcpuShares(user=user, system=system))
+        return SystemData(hardware_errors=HardwareErrors(period_s, devices=devices), vcpu_usage=usage)
 
     def instance(self) -> InstanceInfo:
         """Return the facts about the instance."""
@@ -220,27 +233,17 @@ class _Scrape:
         )
 
     def hardware(self) -> HardwareInfo:
-        """Return the facts about the devices; what the metrics lack is the catalogue's, where it has the type."""
-        cores = _number(self._hardware.get("neuroncore_per_device_count"))
-        known = HardwareInfo(
-            neuron_device_count=_number(self._hardware.get("neuron_device_count")),
-            neuroncore_per_device_count=cores,
-            neuron_device_memory_size=_number(self._hardware.get("neuron_device_memory_size")),
-            logical_neuroncore_config=1,
+        """Return the facts about the devices that the metrics hold."""
+        count, cores, memory_bytes = (
+            _number(self._hardware.get(name))
+            for name in ("neuron_device_count", "neuroncore_per_device_count", "neuron_device_memory_size")
         )
-        instance = catalogue.find_instance_type(self._labels.get("instance_type", ""))
-        if instance is None:
-            return known
-        device = instance.device
-        lnc = device.physical_cores // cores if cores else 1
         return HardwareInfo(
-            neuron_device_type=device.device_type,
-            neuron_device_version=device.device_version,
-            neuroncore_version=device.core.monitor_version(lnc),
-            neuron_device_count=known.neuron_device_count,
+            neuron_device_count=count,
             neuroncore_per_device_count=cores,
-            neuron_device_memory_size=known.neuron_device_memory_size or device.memory_bytes,
-            logical_neuroncore_config=max(1, lnc),
+            neuron_device_memory_size=memory_bytes,
+            logical_neuroncore_config=0,
+            error="" if count or not self._hardware else "no Neuron device",
         )
 
 
@@ -258,22 +261,30 @@ def _number(text: str | None) -> int:
 
 
 def parse_samples(text: str) -> Iterator[Sample]:
-    """Yield the samples of a text.
+    """Yield the samples of neuron-monitor's families; lines of other exporters may have any form.
 
     Raises:
-        ExpositionError: a line is neither comment nor sample.
+        ExpositionError: a line is not a metric.
     """
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip(" \t\r")  # noqa: PLW2901  label values may hold other kinds of white space
+        if not line or line.startswith("#"):
             continue
-        found = _SAMPLE.fullmatch(line.strip())
-        if found is None:
+        name = _NAME.match(line)
+        if name is not None and not name.group().startswith(_FAMILIES):
+            continue
+        sample = _parse_sample(line)
+        if sample is None:
             raise ExpositionError(f"line {number} is not a Prometheus metric: {line[:60]!r}")
-        name, labels, value = found.groups()
-        try:
-            yield Sample(name, _labels(labels or ""), float(value))
-        except ValueError as error:
-            raise ExpositionError(f"line {number} is not a Prometheus metric: {line[:60]!r}") from error
+        yield sample
+
+
+def _parse_sample(line: str) -> Sample | None:
+    sample = _SAMPLE.fullmatch(line)
+    try:
+        return Sample(sample[1], _labels(sample[2] or ""), float(sample[3])) if sample else None
+    except ValueError:
+        return None
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from dataclasses import replace as replace_dataclass
 from math import log2
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Percentiles,
         ReportedModel,
         RuntimeEntry,
+        VcpuUsage,
     )
 
 # A process that was not reported for this share of the period of its reports is gone.
@@ -64,6 +66,8 @@ class ReportedMachine:
 
     def __init__(self, identify: Callable[[int, str], ProcessState]) -> None:
         self.hardware = HardwareInfo()
+        self.stated_lnc = 0
+        """The logical NeuronCore configuration that the newest report states, 0 where it states none."""
         self.instance = InstanceInfo()
         self.errors: dict[int, HardwareCounters] = {}
         self.clock_s = 0.0
@@ -74,6 +78,7 @@ class ReportedMachine:
         self._accounts: dict[int, ProcessAccount] = {}
         self._seen: dict[int, tuple[float, float]] = {}
         self._vcpus = 1
+        self._vcpu_usage: tuple[float, float] | None = None
         self._cores_of: dict[int, tuple[int, ...]] = {}
 
     @property
@@ -87,13 +92,14 @@ class ReportedMachine:
         for group, period_s in _periods(report):
             periods[group] = max(period_s, periods.get(group, 0.0))
         self._advance(periods)
-        if report.hardware.neuron_device_count and report.hardware != self.hardware:
-            self.hardware = report.hardware
-            self._cores_of.update(cores_of(report.hardware))
         if report.instance.instance_type:
             self.instance = report.instance
-        if report.system.vcpu_usage is not None and report.system.vcpu_usage.vcpus:
-            self._vcpus = len(report.system.vcpu_usage.vcpus)
+        self.stated_lnc = report.hardware.logical_neuroncore_config or self.stated_lnc
+        hardware = _complete(report, find_instance_type(self.instance.instance_type))
+        if hardware.neuron_device_count and hardware != self.hardware:
+            self.hardware = hardware
+            self._cores_of.update(cores_of(hardware))
+        self._take_vcpus(report.system.vcpu_usage)
         if report.system.hardware_errors is not None and not report.system.hardware_errors.error:
             for device in report.system.hardware_errors.devices:
                 self.errors[device.device_index] = HardwareCounters(
@@ -138,6 +144,7 @@ class ReportedMachine:
             started_unix_s=started_unix_s,
             devices=self._devices(processes, instance),
             processes=processes,
+            vcpu_usage=self._vcpu_usage,
         )
 
     def _devices(
@@ -165,6 +172,15 @@ class ReportedMachine:
             for index, cores in cores_of(hardware).items()
         )
 
+    def _take_vcpus(self, usage: VcpuUsage | None) -> None:
+        if usage is None or usage.error:
+            return
+        if usage.vcpus:
+            self._vcpus = len(usage.vcpus)
+        average = usage.average
+        system = average.system + average.io_wait + average.irq + average.soft_irq
+        self._vcpu_usage = (average.user + average.nice) / 100, system / 100
+
     def _take_processes(self, entries: tuple[RuntimeEntry, ...]) -> None:
         for entry in entries:
             account = self._accounts.get(entry.pid)
@@ -190,6 +206,44 @@ class ReportedMachine:
         before, self.clock_s = self.clock_s, max((self.clock_s, *ends)) if ends else first
         self._step_s = self.clock_s - before
         self._clocks.update(dict.fromkeys(periods, self.clock_s))
+
+
+def _complete(report: MonitorReport, instance: InstanceType | None) -> HardwareInfo:
+    """Return the facts about the devices; those that a report lacks are the catalogue's, or follow from the cores.
+
+    Older versions of neuron-monitor report less, the oldest exporters nothing.
+    """
+    stated = report.hardware
+    if stated.error:
+        return stated
+    cores = {
+        core
+        for entry in report.runtimes
+        for group in (entry.neuroncore_counters, entry.memory_used)
+        if group is not None
+        for core, _ in group.cores
+    }
+    count, per_device = stated.neuron_device_count, stated.neuroncore_per_device_count
+    if instance is None:
+        if not cores:
+            return stated
+        count = count or 1
+        per_device = per_device or -(-(max(cores) + 1) // count)
+        return replace_dataclass(stated, neuron_device_count=count, neuroncore_per_device_count=per_device)
+    device = instance.device
+    lnc = stated.logical_neuroncore_config
+    if per_device and not lnc:
+        lnc = device.physical_cores // per_device
+    lnc = lnc or device.lnc_default
+    return HardwareInfo(
+        neuron_device_type=stated.neuron_device_type or device.device_type,
+        neuron_device_version=stated.neuron_device_version or device.device_version,
+        neuroncore_version=stated.neuroncore_version or device.core.monitor_version(lnc),
+        neuron_device_count=count or instance.device_count,
+        neuron_device_memory_size=stated.neuron_device_memory_size or device.memory_bytes,
+        neuroncore_per_device_count=per_device or device.physical_cores // lnc,
+        logical_neuroncore_config=lnc,
+    )
 
 
 def cores_of(hardware: HardwareInfo) -> dict[int, tuple[int, ...]]:
@@ -244,10 +298,10 @@ class ProcessAccount:
 
     def take(self, entry: RuntimeEntry, vcpus: int) -> None:
         """Add what one report says; groups with an error say nothing."""
-        if entry.memory_used is not None and not entry.memory_used.error:
-            self._take_memory(entry.memory_used)
         if entry.neuroncore_counters is not None and not entry.neuroncore_counters.error:
             self._take_work(entry.neuroncore_counters)
+        if entry.memory_used is not None and not entry.memory_used.error:
+            self._take_memory(entry.memory_used)
         if entry.execution_stats is not None and not entry.execution_stats.error:
             self._take_executions(entry.execution_stats)
         usage = entry.vcpu_usage
@@ -290,6 +344,8 @@ class ProcessAccount:
     def _take_memory(self, used: MemoryUsed) -> None:
         self._host_memory = _memory_use(used.host)
         on_cores = {core: _memory_use(memory) for core, memory in used.cores}
+        if not on_cores and used.device_bytes:
+            on_cores = self._spread_memory(used.device_bytes)
         known = {model.uuid for model in self._models}
         self._models = tuple(self._model_states(used.models))
         loaded = [model.core for model in self._models if model.uuid not in known]
@@ -301,6 +357,14 @@ class ProcessAccount:
                 memory=on_cores.get(core, NO_MEMORY),
                 model_loads=use.model_loads + loaded.count(core),
             )
+
+    def _spread_memory(self, device_bytes: int) -> dict[int, MemoryUse]:
+        # Old versions report the sum of the devices alone, and not which kind of memory it is.
+        cores = sorted(self._cores) or [0]
+        return {
+            core: MemoryUse(tensors=portion(device_bytes, place, len(cores)))
+            for place, core in enumerate(cores)
+        }
 
     def _model_states(self, models: Iterable[ReportedModel]) -> Iterable[ModelState]:
         for model in models:

@@ -9,7 +9,7 @@ import pytest
 from neurontools.machine.machine_view import machine_view
 from neurontools.sources import open_source
 from neurontools.sources.recording import RecordingError
-from tests.sources.lines import MEMORY_INFO, TRN2, hardware_errors, line, runtime
+from tests.sources.lines import HARDWARE, MEMORY_INFO, TRN2, hardware_errors, line, runtime
 
 IDLE = line(system={"memory_info": MEMORY_INFO})
 
@@ -129,6 +129,78 @@ def test_a_group_with_an_error_changes_nothing(recording):
 def test_an_unknown_instance_type_still_has_devices(recording):
     snapshot = recording(line(instance={"instance_type": "trn9.huge"})).snapshot()
     assert [(device.bdf, device.core_ids) for device in snapshot.devices] == [("", (0, 1))]
+
+
+def without(*names):
+    return {name: value for name, value in HARDWARE.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        {},
+        without("neuron_device_memory_size"),
+        without("neuron_device_count"),
+        without("neuroncore_per_device_count", "neuroncore_version"),
+        without("logical_neuroncore_config", "neuron_device_type"),
+    ],
+)
+def test_facts_that_an_old_report_lacks_are_the_catalogues(recording, hardware):
+    snapshot = recording(line(runtime(7, {0: 50.0}), hardware=hardware)).snapshot()
+    (device,) = snapshot.devices
+    assert (device.core_ids, device.memory_bytes) == ((0, 1), 32 << 30)
+    assert (snapshot.neuroncore_version, snapshot.lnc) == ("v2", 1)
+
+
+def test_cores_of_an_old_report_follow_the_default_configuration_of_their_type(recording):
+    snapshot = recording(line(hardware={}, instance={"instance_type": "trn2.48xlarge"})).snapshot()
+    assert (len(snapshot.devices), snapshot.lnc, snapshot.neuroncore_version) == (16, 2, "v3d")
+    assert snapshot.devices[1].core_ids == (4, 5, 6, 7)
+
+
+def test_an_old_report_of_an_unknown_type_has_the_devices_of_its_cores(recording):
+    unknown = {"instance_type": "trn9.huge"}
+    source = recording(line(runtime(7, {0: 50.0, 5: 1.0}), hardware={}, instance=unknown))
+    assert [device.core_ids for device in source.snapshot().devices] == [(0, 1, 2, 3, 4, 5)]
+
+
+def test_a_report_that_says_why_it_has_no_devices_has_none(recording):
+    with pytest.raises(RecordingError, match="no line of neuron-monitor with devices"):
+        recording(line(hardware={"error": "neuron-ls failed"})).snapshot()
+
+
+@pytest.mark.parametrize(("cores", "used"), [({0: 0.0, 1: 50.0}, [0, 96]), ({0: 9.0, 1: 9.0}, [48, 48])])
+def test_device_memory_without_its_cores_is_that_of_the_busy_ones(recording, cores, used):
+    process = runtime(7, cores)
+    process["report"]["memory_used"]["neuron_runtime_used_bytes"] = {"host": 0, "neuron_device": 96}
+    snapshot = recording(line(process)).snapshot()
+    by_core = {use.core: use.memory.total_bytes for use in snapshot.processes[0].cores}
+    assert [by_core.get(core, 0) for core in (0, 1)] == used
+    assert snapshot.devices[0].memory_used_bytes == 96
+
+
+def test_the_use_of_the_vcpus_is_the_reported_average(recording):
+    average = {
+        "user": 20.0,
+        "nice": 6.32,
+        "system": 1.0,
+        "idle": 60.0,
+        "io_wait": 2.0,
+        "irq": 0.5,
+        "soft_irq": 0.5,
+    }
+    usage = {
+        "period": 1.0,
+        "average_usage": average,
+        "usage_data": {},
+        "context_switch_count": 1,
+        "error": "",
+    }
+    snapshot = recording(line(system={"vcpu_usage": usage})).snapshot()
+    assert snapshot.vcpu_usage == pytest.approx((0.2632, 0.04))
+    failed = {**usage, "average_usage": {}, "error": "no /proc"}
+    lines = [line(system={"vcpu_usage": usage}), line(system={"vcpu_usage": failed}), IDLE]
+    assert recording(*lines).snapshot().vcpu_usage == pytest.approx((0.2632, 0.04))
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])

@@ -108,6 +108,35 @@ def test_a_trn2_keeps_its_logical_cores(exporter):
     assert snapshot.devices[0].connected_to is not None
 
 
+BASE = 'instance_type="inf1.xlarge",instance_id="i-1"'
+OLD = f"""system_vcpu_usage_ratio{{usage_type="user",{BASE}}} 0.2632
+system_vcpu_usage_ratio{{usage_type="system",{BASE}}} 0.04
+neuroncore_utilization_ratio{{neuroncore="0",runtime_tag="367",{BASE}}} 0.89
+neuron_runtime_memory_used_bytes{{memory_location="neuron_device",runtime_tag="367",{BASE}}} 6.02e7
+"""
+
+
+def test_an_exporter_of_the_first_versions_is_completed_from_the_catalogue():
+    with serving(OLD.encode()) as url:
+        snapshot = RemoteSource(url).snapshot()
+    (device,) = snapshot.devices
+    assert (device.core_ids, device.memory_bytes) == ((0, 1, 2, 3), 8 << 30)
+    assert (device.memory_used_bytes, snapshot.vcpu_usage) == (60_200_000, (0.2632, 0.04))
+    assert machine_view(None, snapshot).memory
+
+
+def test_an_exporter_without_instance_and_devices_has_those_of_its_cores():
+    text = 'neuroncore_utilization_ratio{neuroncore="3",runtime_tag="a"} 0.5\n'
+    with serving(text.encode()) as url:
+        assert [device.core_ids for device in RemoteSource(url).snapshot().devices] == [(0, 1, 2, 3)]
+
+
+def test_an_exporter_that_says_that_it_has_no_devices_has_none():
+    text = f'neuron_hardware_info{{neuron_device_count="0",{BASE}}} 1\n'
+    with serving(text.encode()) as url, pytest.raises(ScrapeError, match="reports no Neuron device"):
+        RemoteSource(url).snapshot()
+
+
 def test_neuron_ls_shows_it_too(exporter, tool):
     url = exporter(line(runtime(3141, {0: 50.0}, tag="job")))
     done = tool("neuron-ls", "--source", url)
@@ -200,10 +229,8 @@ def test_an_address_without_a_path_means_metrics():
 label_names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
 sample_values = st.builds(
     Sample,
-    st.from_regex(r"[a-z_:][a-z0-9_:]{0,12}", fullmatch=True),
-    st.dictionaries(
-        label_names, st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])), max_size=3
-    ),
+    st.from_regex(r"neuron[a-z0-9_:]{0,12}", fullmatch=True),
+    st.dictionaries(label_names, st.text(st.characters(exclude_categories=["Cs"])), max_size=3),
     st.floats(allow_nan=False),
 )
 
@@ -219,6 +246,36 @@ def test_samples_come_back_as_they_were_written(wanted):
 
     text = "# HELP x y\n" + "\n".join(written(sample) for sample in wanted) + "\n"
     assert list(parse_samples(text)) == wanted
+
+
+OURS = 'neuroncore_utilization_ratio{neuroncore="0",runtime_tag="a"} 0.5'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'foo_total{a="b"} 1.0 1700000000.123',
+        'foo{a="b",} 1 # {trace_id="x"} 0.67 1520879607.789',
+        '{"my.metric",a="b"} 1',
+        "foo{a=b} 1",
+        'foo{a="unfinished',
+        "foo bar baz",
+        "node_boot_time_seconds",
+        "# EOF",
+        "\t",
+    ],
+)
+def test_lines_of_other_exporters_never_matter(line):
+    wanted = [Sample("neuroncore_utilization_ratio", {"neuroncore": "0", "runtime_tag": "a"}, 0.5)]
+    assert list(parse_samples(f"{line}\n{OURS}\n")) == wanted
+    assert list(parse_samples(f"{OURS}\r\n{line}\r\n")) == wanted
+
+
+@pytest.mark.parametrize(
+    "behind", ["", " 1700000000123", " 1700000000.123", " -1.5e9", ' # {trace_id="x"} 1 2.5']
+)
+def test_times_and_examples_behind_a_value_are_left_out(behind):
+    assert [sample.value for sample in parse_samples(OURS + behind)] == [0.5]
 
 
 @given(st.text())

@@ -139,6 +139,8 @@ class Interval:
             earlier = before.cpu if before else None
             self._system_cpu = host.host_share(earlier, after.cpu)
             recorded = host.add_shares(host.process_share(earlier, after.cpu, self._only), recorded)
+        elif after.snapshot.vcpu_usage is not None:
+            self._system_cpu = host.CpuShare(*after.snapshot.vcpu_usage)
         self._runtime_cpu = recorded
 
     def _process_rows(self) -> tuple[ProcessRow, ...]:
