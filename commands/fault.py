@@ -153,12 +153,15 @@ def _verb(
 
 def _inject(arguments: argparse.Namespace) -> int:
     from neurontools.machine.client import Client
-    from neurontools.machine.faults.format import describe, parse_kind, to_json
+    from neurontools.machine.faults.format import absent_target, describe, parse_kind, to_json
 
     kind = parse_kind(arguments.kind)
     given = _given(arguments, kind)
     with Client.connect(arguments.machine) as client:
         fault = client.inject(kind, **given)
+        absent = absent_target(fault.spec, client.snapshot().processes)
+    if absent:
+        console.warn(absent)
     return _print(arguments, to_json(fault), describe(fault))
 
 

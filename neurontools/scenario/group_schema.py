@@ -171,6 +171,7 @@ class _ProcessReader:
             uid=section.read("uid", types.whole(expected="the number of a user"), None),
             runtime_version=section.read("runtime_version", WORDS, _DEFAULT_VERSION),
             uses_device=has_cores,
+            has_collectives=section.read("collectives", types.FLAG, False),
             cores=(),
             start_s=start_s,
             stop_s=stop_s,

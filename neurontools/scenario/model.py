@@ -172,6 +172,7 @@ class ProcessPlan:
     """One process of a scenario. `rank` counts in its group, `cores` are machine-wide logical ids.
 
     `latencies` are pairs of an age and the distribution from then on. `stop_s` is scenario time, None: at the end.
+    `has_collectives` says whether its executions exchange data with the other processes of its group.
     """
 
     group: str
@@ -181,6 +182,7 @@ class ProcessPlan:
     uid: int | None
     runtime_version: str
     uses_device: bool
+    has_collectives: bool
     cores: tuple[int, ...]
     start_s: float
     stop_s: float | None

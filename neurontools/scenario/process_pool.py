@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import resource
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.faults.kinds import FaultKind
+from neurontools.machine.faults.params import Action
 from neurontools.machine.requests import SyntheticSpec
+from neurontools.runtime.faults import exec_timeout_s
 from neurontools.scenario.synthetic_process import (
     SyntheticPlace,
     SyntheticProcess,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.machine.client import Client
+    from neurontools.machine.faults.params import Hit
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.requests import Reservation
     from neurontools.scenario.model import FaultPlan
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 # Besides pages: sockets, standard streams, libraries.
 _OTHER_DESCRIPTORS = 128
 _RATED_DTYPE = "bf16"
-# Faults of the machine: how many executions check whether one fires.
-_MAX_CHECKS_PER_CORE, _MAX_CHECKS_PER_TICK = 8, 64
+# How many questions about faults the processes may ask in a tick.
+_MAX_QUERIES_PER_TICK = 64
 
 
 class PlayEventKind(StrEnum):
@@ -100,7 +103,8 @@ class ProcessPool:
         self._processes: dict[tuple[int, int], SyntheticProcess] = {}
         self._waiting: dict[tuple[int, int], ProcessRun] = {}
         self._faults: list[int] = []
-        self._turn = 0
+        self._first_process = 0
+        self._timeout_s = exec_timeout_s({}, instance.name)
 
     @property
     def running(self) -> int:
@@ -159,14 +163,21 @@ class ProcessPool:
         """Update every process to a scenario time."""
         processes: list[SyntheticProcess] = []
         changes: list[Reservation] = []
-        for process in self._processes.values():
-            needed = process.update(time_s, now_ns, tick_ns)
-            if needed:
+        budget = [_MAX_QUERIES_PER_TICK]
+        for process in self._in_turn():
+            queries = _FaultQueries(self._client, process, budget) if process.armed_faults else None
+            needed = process.update(time_s, now_ns, tick_ns, queries)
+            if queries is not None and process.grows and queries.fails_allocation(needed[0]):
+                process.refuse()
+                detail = "an injected fault made the allocation fail"
+                self._emit(
+                    PlayEvent(time_s, PlayEventKind.NO_MEMORY, _name(process.run), process.pid, detail)
+                )
+            elif needed:
                 changes += needed
                 processes += [process] * len(needed)
         if changes:
             self._reserve(processes, changes, time_s)
-        self._apply_faults()
 
     def inject(self, plan: FaultPlan) -> None:
         """Inject a fault of the scenario."""
@@ -213,35 +224,18 @@ class ProcessPool:
                 continue  # it has ended
         self._faults.clear()
 
-    def _apply_faults(self) -> None:
-        # Reads one number of each page as long as no fault is armed.
-        targets = [process for process in self._processes.values() if process.armed_faults]
-        if not targets:
-            return
-        first = self._turn % len(targets)
-        self._turn += 1
-        budget = _MAX_CHECKS_PER_TICK
-        for process in targets[first:] + targets[:first]:
-            executions = min(process.new_executions(), _MAX_CHECKS_PER_CORE)
-            for slot, core in enumerate(process.cores):
-                for _ in range(min(executions, budget)):
-                    budget -= 1
-                    self._take_fault(process, slot, core)
-
-    def _take_fault(self, process: SyntheticProcess, slot: int, core: int) -> None:
-        try:
-            hit = self._client.take_fault(core, pid=process.pid)
-            if hit is not None and hit.kind is FaultKind.HANG:
-                self._client.release_fault(core, pid=process.pid)  # counts as a timeout
-        except DaemonError:
-            return  # the fault was cleared, or the process is gone
-        if hit is not None and hit.status:
-            process.fail(slot, hit.status)
+    def _in_turn(self) -> list[SyntheticProcess]:
+        # The processes that may ask first change from tick to tick.
+        processes = list(self._processes.values())
+        self._first_process = (self._first_process + 1) % max(1, len(processes))
+        return processes[self._first_process :] + processes[: self._first_process]
 
     def _add(self, run: ProcessRun, place: SyntheticPlace, time_s: float) -> None:
         flops_s = self._peak_flops_s * run.plan.work.mfu
         self._waiting.pop(_key(run), None)
-        self._processes[_key(run)] = SyntheticProcess(RunClock(run), place, flops_s, self._speed)
+        self._processes[_key(run)] = SyntheticProcess(
+            RunClock(run), place, flops_s, self._speed, self._timeout_s
+        )
         self._emit(PlayEvent(max(time_s, run.start_s), PlayEventKind.STARTED, _name(run), place.pid))
 
     def _wait(self, run: ProcessRun, error: NeuronToolsError, time_s: float) -> None:
@@ -265,6 +259,51 @@ class ProcessPool:
             self._emit(PlayEvent(time_s, PlayEventKind.NO_MEMORY, _name(run), process.pid, error.message))
         if back:
             reserve_synthetic(self._client, back)
+
+
+class _FaultQueries:
+    """Questions of one process about faults, as long as the budget of the tick lasts. A silent daemon has none."""
+
+    def __init__(self, client: Client, process: SyntheticProcess, budget: list[int]) -> None:
+        self._client = client
+        self._process = process
+        self._budget = budget
+
+    @property
+    def left(self) -> int:
+        """How many executions may ask before the next tick."""
+        return self._budget[0]
+
+    def take(self, core: int) -> Hit | None:
+        """Return how a fault hits an execution on a core."""
+        self._budget[0] -= 1
+        plan = self._process.run.plan
+        try:
+            return self._client.take_fault(core, pid=self._process.pid, collective=plan.has_collectives)
+        except DaemonError:
+            return None  # the fault was cleared, or the process is gone
+
+    def holds(self, hit: Hit, core: int) -> bool:
+        """Return whether an execution must keep hanging."""
+        try:
+            return self._client.holds_fault(hit.fault, core, pid=self._process.pid)
+        except DaemonError:
+            return False
+
+    def release(self, core: int) -> None:
+        """Report that an execution no longer hangs."""
+        with suppress(DaemonError):
+            self._client.release_fault(core, pid=self._process.pid)
+
+    def fails_allocation(self, needed: Reservation) -> bool:
+        """Return whether a fault makes an allocation fail."""
+        try:
+            hit = self._client.take_fault(
+                needed.core, pid=self._process.pid, action=Action.ALLOCATION, nbytes=needed.nbytes
+            )
+        except DaemonError:
+            return False
+        return hit is not None
 
 
 def raise_descriptor_limit(processes: int) -> None:

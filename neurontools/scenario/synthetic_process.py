@@ -27,12 +27,14 @@ from neurontools.machine.requests import (
 )
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse, ModelState
 from neurontools.scenario.curves import digest
+from neurontools.scenario.faulted_core import FaultedCore
 from neurontools.scenario.timeline import RunEnd, needed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.machine.client import Client
+    from neurontools.scenario.faulted_core import FaultQueries
     from neurontools.scenario.model import ProcessPlan
     from neurontools.scenario.timeline import ProcessRun, RunClock, RunState
 
@@ -121,15 +123,19 @@ class SyntheticProcess:
         place: its pid, cores and page on the machine; the page's descriptor is closed here.
         flops_s: FLOPs a second of a core while it executes.
         speed: scenario seconds in a second of this computer.
+        timeout_s: how long an execution may hang, in scenario seconds; 0 without a limit.
     """
 
-    def __init__(self, clock: RunClock, place: SyntheticPlace, flops_s: float, speed: float) -> None:
+    def __init__(
+        self, clock: RunClock, place: SyntheticPlace, flops_s: float, speed: float, timeout_s: float
+    ) -> None:
         self.run: ProcessRun = clock.run
         self.pid = place.pid
         self.cores = place.cores
         self._clock = clock
         self._flops_s = flops_s
         self._speed = speed
+        self._timeout_ns = round(timeout_s / speed * 1e9)
         try:
             self._writer = PageWriter(place.page_fd)
         finally:
@@ -144,28 +150,36 @@ class SyntheticProcess:
         self._needed_models: tuple[int, ...] = ()
         self._has_failed = False
         self._is_still = clock.is_still
-        self._counted_executions = 0
-        self._injected: dict[int, dict[int, int]] = {}
-        self._core_changed = False
+        self._faulted: list[FaultedCore] = []
+        self._updated_ns = 0
 
     @property
     def armed_faults(self) -> int:
         """The number of armed faults that match it."""
         return self._writer.armed_faults
 
-    def update(self, time_s: float, now_ns: int, tick_ns: int) -> list[Reservation]:
+    @property
+    def grows(self) -> bool:
+        """Whether the last update asked for more device memory than it holds."""
+        refused = self._refused is not None and self._needed == self._refused
+        return self._needed.total_bytes > self._memory.total_bytes and not refused
+
+    def update(
+        self, time_s: float, now_ns: int, tick_ns: int, queries: FaultQueries | None = None
+    ) -> list[Reservation]:
         """Write the state at a scenario time; return the reservations that it needs, if they changed.
 
         Args:
             time_s: scenario time.
             now_ns: CLOCK_MONOTONIC.
             tick_ns: time until the next update.
+            queries: asks about the faults of its executions, None while no fault is armed for it.
         """
         if self._is_still and self._core is not None and self._needed in (self._memory, self._refused):
             return []
         state = self._clock.state(time_s)
         self._write_host(state)
-        self._write_cores(state, now_ns, tick_ns)
+        self._write_cores(state, now_ns, tick_ns, queries)
         self._needed, self._needed_models = state.memory, state.models
         failed = self.run.end is RunEnd.OUT_OF_MEMORY and time_s >= (self.run.fails_s or 0.0)
         if failed and not self._has_failed:
@@ -177,18 +191,6 @@ class SyntheticProcess:
             self._write_models()
             return []
         return [Reservation(self.pid, core, self._needed.total_bytes) for core in self.cores]
-
-    def new_executions(self) -> int:
-        """Return how many executions there were on each core since the last call."""
-        done = 0 if self._core is None else self._core.executions
-        before, self._counted_executions = self._counted_executions, done
-        return done - before
-
-    def fail(self, slot: int, status: int) -> None:
-        """Count an execution on a core (by its position) that an injected fault made fail."""
-        failures = self._injected.setdefault(slot, {})
-        failures[status] = failures.get(status, 0) + 1
-        self._core_changed = True
 
     def grant(self) -> None:
         """Publish the memory that `update` asked for: the machine has granted it."""
@@ -210,11 +212,9 @@ class SyntheticProcess:
         """Unmap the page."""
         self._writer.close()
 
-    def _write_cores(self, state: RunState, now_ns: int, tick_ns: int) -> None:
-        since_ns = 0
-        if state.utilization > 0 and tick_ns:
-            # A core executes in the last part of a tick, so that a reader sees time pass between two ticks.
-            since_ns = now_ns + round(tick_ns * (1 - state.utilization / 100))
+    def _write_cores(self, state: RunState, now_ns: int, tick_ns: int, queries: FaultQueries | None) -> None:
+        busy_share = state.utilization / 100
+        since_ns = _executing_since(busy_share, now_ns, tick_ns)
         slots = self._models.get(state.models[0]) if state.models else None
         counters = CoreCounters(
             since_ns,
@@ -226,15 +226,23 @@ class SyntheticProcess:
             state.failures,
             state.latency_counts,
         )
-        if counters == self._core and not self._core_changed:
+        if queries is not None and not self._faulted:
+            so_far, then_ns = self._core or counters, self._updated_ns or now_ns
+            self._faulted = [FaultedCore(core, so_far, then_ns, self._timeout_ns) for core in self.cores]
+        self._updated_ns = now_ns
+        if counters == self._core and not self._faulted:
             return
-        self._core, self._core_changed = counters, False
+        self._core = counters
         for slot in range(len(self.cores)):
+            shown = counters
+            if self._faulted:
+                faulted = self._faulted[slot]
+                shown = faulted.advance(counters, queries, now_ns)
+                since_ns = _executing_since(faulted.busy_share(busy_share), now_ns, tick_ns)
             model = NO_MODEL if slots is None or not since_ns else slots[slot]
-            shown = counters if model == counters.model_slot else replace(counters, model_slot=model)
-            self._writer.write_core(
-                slot, _with_failures(shown, self._injected[slot]) if slot in self._injected else shown
-            )
+            if (shown.executing_since_ns, shown.model_slot) != (since_ns, model):
+                shown = replace(shown, executing_since_ns=since_ns, model_slot=model)
+            self._writer.write_core(slot, shown)
 
     def _write_host(self, state: RunState) -> None:
         if state.host_memory != self._host_memory:
@@ -275,16 +283,6 @@ def model_states(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[
     ]
 
 
-def _with_failures(counters: CoreCounters, injected: dict[int, int]) -> CoreCounters:
-    # Failed executions take the most common latency.
-    failures = dict(counters.failures)
-    for status, count in injected.items():
-        failures[status] = failures.get(status, 0) + count
-    latency, more = list(counters.latency_counts), sum(injected.values())
-    latency[max(range(len(latency)), key=latency.__getitem__)] += more
-    return replace(
-        counters,
-        executions=counters.executions + more,
-        failures=tuple(sorted(failures.items())),
-        latency_counts=tuple(latency),
-    )
+def _executing_since(busy_share: float, now_ns: int, tick_ns: int) -> int:
+    # A core executes in the last part of a tick, so that a reader sees time pass between two ticks.
+    return now_ns + round(tick_ns * (1 - busy_share)) if busy_share > 0 and tick_ns else 0

@@ -134,6 +134,24 @@ def test_invalid_input_is_refused_in_one_line(
     assert hint is None or others[0].startswith(f"hint: {hint}")
 
 
+@pytest.mark.parametrize(
+    ("target", "warning"),
+    [
+        (["--tag", "rank5"], "no process has the tag 'rank5' now; did you mean 'llama-rank5'?"),
+        (["--tag", "llama-rank4"], "no process has the tag 'llama-rank4' now; did you mean 'llama-rank5'?"),
+        (["--tag", "bert"], "no process has the tag 'bert' now"),
+        (["--pid", "1"], "no process with the pid 1 uses the machine now"),
+        (["--tag", "llama-rank5"], ""),
+        (["--core", "3"], ""),
+    ],
+)
+def test_a_fault_for_nobody_says_so(client: Client, tool: Tool, target: list[str], warning: str) -> None:
+    client.register(tag="llama-rank5")
+    done = tool("neurontools", "fault", "inject", "timeout", *target)
+    assert done.returncode == 0
+    assert done.stderr == (f"warning: {warning}\n" if warning else "")
+
+
 def test_the_kernel_log_holds_what_problem_detectors_look_for(client: Client, tool: Tool) -> None:
     empty = tool("neurond", "logs", "--kernel")
     assert (empty.returncode, empty.stdout) == (0, "")

@@ -294,6 +294,50 @@ def test_faults_of_a_play_end_with_it():
         assert client.faults() == ()
 
 
+LOADED = """
+description: d
+instance: trn1.32xlarge
+duration: 60s
+processes:
+  rank:
+    count: 8
+    cores: 1
+    tag: "rank{rank}"
+    collectives: true
+    utilization: 40
+    executions: 20
+    latency: {p50: 20ms, p99: 21ms}
+    mfu: 10%
+    memory: {tensors: {curve: ramp, from: 1 GiB, to: 2 GiB, over: 60s}}
+"""
+
+
+def test_faults_change_the_load_that_they_hit():
+    """Of eight ranks on four devices, two lose their device, two their link, one is slow, one gets no memory."""
+    shown = []
+    launch.start(StartOptions("default", "trn1.32xlarge"))
+    with Client.connect() as client:
+        client.inject("device-lost", device=0, after_s=0.5)
+        client.inject("link-down", device=1, to=2)
+        client.inject("slow-core", tag="rank6", factor=8)
+        client.inject("oom", tag="rank7", after_executions=3)
+        scenario.play(scenario.parse(LOADED), speed=20, before_end=lambda: shown.append(client.snapshot()))
+    by_tag = {process.tag: process for process in shown[0].processes}
+    failed = {tag: dict(process.status_counts) for tag, process in by_tag.items()}
+    lost, broken = failed["rank0"], failed["rank2"]
+    assert by_tag["rank0"].cores[0].busy_ns < by_tag["rank7"].cores[0].busy_ns / 2
+    assert lost[101] > lost.get(0, 0)
+    assert broken[1200] > 1000
+    assert failed["rank4"][1200] > 1000
+    slow, usual = by_tag["rank6"], by_tag["rank7"]
+    assert set(failed["rank6"]) == set(failed["rank7"]) == {0}
+    assert slow.cores[0].busy_ns > 1.5 * usual.cores[0].busy_ns
+    assert slow.cores[0].executions < 0.6 * usual.cores[0].executions
+    median = [process.latency_counts.index(max(process.latency_counts)) for process in (slow, usual)]
+    assert median[0] - median[1] == 6
+    assert usual.cores[0].memory.total_bytes < slow.cores[0].memory.total_bytes
+
+
 @pytest.mark.parametrize("speed", [0, -1, 1e9])
 def test_a_speed_out_of_range_is_refused(steady, speed):
     with pytest.raises(UsageError, match="is out of range"):
@@ -314,16 +358,29 @@ def test_faults_of_the_machine_hit_synthetic_processes(steady, player, snapshot,
     player(steady).wait_for("started", 4)
     with Client.connect() as client:
         client.inject("numerical", tag="steady-2", count=5)
-        client.inject("hang", core=1, count=1)
+        hang = client.inject("hang", core=1, count=1)
 
     def failures():
         return {process.tag: dict(process.status_counts) for process in snapshot().processes}
 
     wait_until(lambda: failures()["steady-2"].get(1003) == 5)
-    wait_until(lambda: failures()["steady-0"].get(5, 0) >= 1)
+
+    def executions():
+        (process,) = (process for process in snapshot().processes if process.tag == "steady-0")
+        return [use.executions for use in process.cores]
+
+    with Client.connect() as client:
+        wait_until(lambda: client.faults() and client.faults()[0].held)
+    began = executions()
+    wait_until(lambda: executions()[0] > began[0] + 5)
+    stopped = executions()
+    wait_until(lambda: executions()[0] > stopped[0] + 20)
+    assert executions()[1] == stopped[1]
     assert all(1003 not in failures()[tag] for tag in ("steady-0", "steady-1", "steady-3"))
     with Client.connect() as client:
-        wait_until(lambda: client.faults() == ())
+        client.clear_faults(hang.id)
+        assert client.faults() == ()
+    wait_until(lambda: executions()[1] > stopped[1] + 20)
     for process in snapshot().processes:
         assert sum(process.latency_counts) == sum(count for _, count in process.status_counts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neurontools.base.text import did_you_mean, plural, printable, table
+from neurontools.base.text import did_you_mean, plural, printable, suggest, table
 from neurontools.base.units import format_duration
 from neurontools.errors import UsageError
 from neurontools.machine import codec
@@ -12,9 +12,11 @@ from neurontools.machine.faults.kinds import ECC, KINDS, EccType, FaultKind, Rea
 from neurontools.machine.faults.params import ONLY_FOR, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from enum import StrEnum
 
-    from neurontools.machine.faults.params import Fault
+    from neurontools.machine.faults.params import Fault, FaultSpec
+    from neurontools.machine.snapshot import ProcessState
 
 Choice = TypeVar("Choice", bound="StrEnum")
 
@@ -121,6 +123,19 @@ def describe(fault: Fault) -> str:
     limits = [] if fault.phase in {Phase.BROKEN, Phase.OVER} else _limits(fault)
     what = [f"{format_kind(fault)} on {printable(fault.spec.target())}", when, *limits]
     return f"fault {fault.id}: " + ", ".join(what)
+
+
+def absent_target(spec: FaultSpec, processes: Iterable[ProcessState]) -> str:
+    """Return what is wrong with the process that a fault names, "" where the machine has it."""
+    present = list(processes)
+    if spec.tag is not None and all(process.tag != spec.tag for process in present):
+        tags = sorted({process.tag for process in present if process.tag})
+        match = suggest(spec.tag, tags) or next((tag for tag in tags if spec.tag in tag), None)
+        remedy = f"; did you mean {match!r}?" if match else ""
+        return f"no process has the tag {spec.tag!r} now{remedy}"
+    if spec.pid is not None and all(process.pid != spec.pid for process in present):
+        return f"no process with the pid {spec.pid} uses the machine now"
+    return ""
 
 
 def format_kind(fault: Fault) -> str:

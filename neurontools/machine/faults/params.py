@@ -178,7 +178,8 @@ class Victim(Struct, frozen=True):
 class Hit(Struct, frozen=True):
     """How a fault hits: the kind, the NRT status (0: the execution succeeds), and facts that some kinds need.
 
-    `device` and `nc` are the device and the core inside of it; `peer` is the other device of a broken link.
+    `device` and `nc` are the device and the core inside of it; `peer` is the other device of a broken link. A `lasting`
+    hit is that of every later execution too, until the fault is cleared or over.
     """
 
     fault: int
@@ -188,6 +189,7 @@ class Hit(Struct, frozen=True):
     nc: int
     factor: float = 1.0
     peer: int | None = None
+    lasting: bool = False
 
 
 class MemoryErrors(Struct, frozen=True):

@@ -261,14 +261,14 @@ class FaultRegistry:
             lost = self._faults[by]
             self._keep(replace(lost, hits=lost.hits + 1))
             status = UNRECOVERABLE if victim.action is Action.EXECUTION else HW_ERROR
-            return self._make_hit(lost, victim, status)
+            return self._make_hit(lost, victim, status, lasting=True)
         if victim.action is not Action.EXECUTION:
             return None
         for fault in self.faults():
             if victim.core in fault.broken_cores:
                 status = ECC[fault.spec.ecc].status if fault.failing else UNRECOVERABLE
                 self._keep(replace(fault, failing=max(0, fault.failing - 1)))
-                return self._make_hit(fault, victim, status)
+                return self._make_hit(fault, victim, status, lasting=not fault.failing)
         return None
 
     def _fires_on(self, fault: Fault, victim: Victim) -> bool:
@@ -307,14 +307,15 @@ class FaultRegistry:
                 (victim.pid, victim.core),
             )
         self._keep(replace(fault, hits=fault.hits + 1, held=held))
-        return self._make_hit(fault, victim, KINDS[fault.kind].status)
+        lasting = fault.left is None and fault.kind is not FaultKind.HANG
+        return self._make_hit(fault, victim, KINDS[fault.kind].status, lasting=lasting)
 
-    def _make_hit(self, fault: Fault, victim: Victim, status: int) -> Hit:
+    def _make_hit(self, fault: Fault, victim: Victim, status: int, *, lasting: bool) -> Hit:
         spec = fault.spec
         device = self._layout.device_of(victim.core)
         peer = None if spec.to is None else (spec.device if device == spec.to else spec.to)
         nc = victim.core % self._layout.cores_per_device
-        return Hit(fault.id, fault.kind, status, device, nc, spec.factor, peer)
+        return Hit(fault.id, fault.kind, status, device, nc, spec.factor, peer, lasting)
 
     def _may_hit(self, fault: Fault, process: Process) -> bool:
         if fault.broken_cores:
