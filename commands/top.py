@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.base.text import did_you_mean, is_utf8
+from neurontools.base.text import did_you_mean, shows_utf8
 from neurontools.commands import console
 from neurontools.commands.parsing import add_duration
 from neurontools.errors import UsageError
@@ -207,7 +207,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         page=arguments.page or settings.page,
         theme=arguments.theme or settings.theme,
         classic=arguments.classic or settings.classic,
-        ascii=arguments.ascii or settings.ascii or not is_utf8(sys.stdout.encoding),
+        ascii=arguments.ascii or settings.ascii or not shows_utf8(sys.stdout.encoding, os.environ),
     )
     if problem := problem_of(arguments.filter):
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # neuron-ls comes here for settings files, and typing takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from neurontools.errors import NeuronToolsError
 
@@ -19,6 +19,7 @@ _BLANKS = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u200
 _STYLE = r"(\x1b\[(?:0|1|2|(?:1;)?3[1-6])m)"
 _SIMILAR = 0.7
 # One letter too many, missing, wrong or misplaced; not another word with some of the same letters.
+_PLAIN_LOCALES = ("C", "POSIX")
 
 
 def table(
@@ -163,9 +164,17 @@ def format_error(error: NeuronToolsError) -> str:
     return f"error: {message}\n" + (f"hint: {printable(error.remedy)}\n" if error.remedy else "")
 
 
-def is_utf8(encoding: str | None) -> bool:
-    """Return whether an encoding, such as that of stdout, is UTF-8."""
-    return encoding is not None and encoding.lower().replace("-", "") == "utf8"
+def shows_utf8(encoding: str | None, environ: Mapping[str, str]) -> bool:
+    """Return whether a terminal shows UTF-8: stdout is encoded so, and the user's locale does not say otherwise.
+
+    Python itself writes UTF-8 in the locale C, and then sets LC_CTYPE. Without any locale, UTF-8 is assumed.
+    """
+    if encoding is None or encoding.lower().replace("-", "") != "utf8":
+        return False
+    language, ctype = environ.get("LANG", ""), environ.get("LC_CTYPE", "")
+    if ctype == "C.UTF-8" and language in _PLAIN_LOCALES:
+        ctype = language
+    return (environ.get("LC_ALL") or ctype or language) not in _PLAIN_LOCALES
 
 
 def is_plain(text: str) -> bool:

@@ -17,6 +17,7 @@ FOLDED_S = 10.0
 
 _NUMBER = re.compile(r"\d+")
 _FEWEST = 2
+_MOST_LISTED = 4
 
 
 class FoldedEvents(Struct, frozen=True):
@@ -35,17 +36,28 @@ class FoldedEvents(Struct, frozen=True):
         newest = self.newest
         if len(self.events) < _FEWEST:
             return newest.text
-        subject, _, rest = newest.what.partition(": ")
+        what = _merge_numbers([event.what for event in reversed(self.events)])
+        subject, _, rest = what.partition(": ")
         if newest.kind in {MachineEventKind.STARTED, MachineEventKind.ENDED}:
             pids = sorted(event.pid for event in self.events if event.pid is not None)
             span = f", pids {pids[0]} to {pids[-1]}" if pids else ""
             return f"{rest or subject} x{len(self.events)} {newest.kind}{span}"
         count = sum(event.count for event in self.events)
-        return (
-            f"{newest.what} +{count}"
-            if newest.kind is MachineEventKind.ECC
-            else f"{newest.what} ({count} times)"
-        )
+        return f"{what} +{count}" if newest.kind is MachineEventKind.ECC else f"{what} ({count} times)"
+
+
+def _merge_numbers(texts: list[str]) -> str:
+    """Return one text for several that differ in numbers only: `link ND8 to ND9, 12 is down`, `rank0-31`."""
+    numbers = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    merged = iter([_merge(dict.fromkeys(column)) for column in numbers])
+    return _NUMBER.sub(lambda _: next(merged), texts[0])
+
+
+def _merge(numbers: dict[str, None]) -> str:
+    if len(numbers) <= _MOST_LISTED:
+        return ", ".join(numbers)
+    ordered = sorted(map(int, numbers))
+    return f"{ordered[0]}-{ordered[-1]}"
 
 
 def fold(events: Iterable[MachineEvent]) -> tuple[FoldedEvents, ...]:

@@ -145,3 +145,23 @@ def test_a_field_is_wrapped_below_its_value():
         == "  path        /a/long/path/in/one/piece"
     )
     assert text.did_you_mean("zzz", ["prune"], otherwise="see --help") == "see --help"
+
+
+@pytest.mark.parametrize(
+    ("variables", "shows"),
+    [
+        ({}, True),
+        ({"LANG": "de_DE.UTF-8"}, True),
+        ({"LC_ALL": "C.UTF-8", "LANG": "C"}, True),
+        ({"LC_ALL": "C", "LANG": "de_DE.UTF-8"}, False),
+        ({"LC_ALL": "POSIX"}, False),
+        ({"LC_CTYPE": "C", "LANG": "de_DE.UTF-8"}, False),
+        ({"LANG": "C"}, False),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),  # set by Python
+        ({"LC_CTYPE": "C.UTF-8"}, True),
+    ],
+)
+def test_a_terminal_shows_utf8_unless_the_locale_says_otherwise(variables, shows):
+    assert text.shows_utf8("utf-8", variables) is shows
+    assert not text.shows_utf8("latin-1", variables)
+    assert not text.shows_utf8(None, variables)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from neurontools.dashboard.event_folds import fold
 from neurontools.dashboard.events import MachineEvent, MachineEventKind
 from neurontools.dashboard.jobs import ProcessJob, find_jobs
@@ -77,6 +79,24 @@ def test_like_events_within_seconds_are_one_with_their_number() -> None:
     (folded,) = fold(reversed(started))
     assert folded.text == "llama x32 started, pids 0 to 31"
     assert folded.newest is started[-1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "folded"),
+    [
+        ([f"process {9 - n} started: llama-rank{n}" for n in range(8)], "llama-rank0-7 x8 started"),
+        (["link ND8 to ND9 is down", "link ND9 to ND10 is down"], "link ND8, 9 to ND9, 10 is down (2 times)"),
+        (["process 5: NRT_TIMEOUT (5)"] * 3, "process 5: NRT_TIMEOUT (5) (3 times)"),
+        (
+            [f"process {n}: NRT_TIMEOUT (5)" for n in (7, 5, 30, 2, 1)],
+            "process 1-30: NRT_TIMEOUT (5) (5 times)",
+        ),
+    ],
+)
+def test_a_line_for_several_names_all_of_them(texts: list[str], folded: str) -> None:
+    kind = MachineEventKind.STARTED if "started" in texts[0] else MachineEventKind.LINK_DOWN
+    (line,) = fold(reversed([event(second, text, kind) for second, text in enumerate(texts)]))
+    assert line.text.startswith(folded)
 
 
 def test_other_kinds_texts_and_times_stay_apart() -> None:

@@ -21,7 +21,7 @@ from textual._ansi_sequences import SYNC_END
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
-from neurontools.base.text import is_utf8
+from neurontools.base.text import shows_utf8
 from neurontools.tui.widgets.background import BackgroundAnswers
 from neurontools.tui.widgets.lines import ascii_only
 from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, StartScreen, drop_output, open_output
@@ -127,7 +127,8 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         # It is all that the driver's writer needs of a file.
-        is_plain = not is_utf8(sys.stdout.encoding) or (isinstance(app, AdaptiveApp) and app.is_ascii)
+        is_ascii = isinstance(app, AdaptiveApp) and app.is_ascii
+        is_plain = is_ascii or not shows_utf8(sys.stdout.encoding, os.environ)
         self._screen = Screen(_output(), ascii_only=is_plain)
         self._file = self._screen  # type: ignore[assignment]
         self.exit_event = self._ending = SelectableEvent()

@@ -33,7 +33,7 @@ def test_nothing_but_ascii_in_as_many_cells(text: str) -> None:
     assert len(plain) == sum(map(cell_len, text))
 
 
-@pytest.mark.parametrize("options", [{"PYTHONIOENCODING": "latin-1"}, {}])
+@pytest.mark.parametrize("options", [{"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C"}, {}])
 def test_where_there_is_no_utf8_or_it_is_requested(
     terminal: Callable[..., Any], options: dict[str, str]
 ) -> None:
