@@ -64,7 +64,7 @@ mutation: $(VENV)/dependencies-mutation $(VENV)/installed-dev
 
 docs: $(VENV)/dependencies-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-	@echo "open site/index.html"
+	@echo "open site/index.html; with its search: python3 -m http.server -d site, then http://localhost:8000"
 
 screenshots: $(VENV)/installed-dev
 	$(MODULE) tests.tui.pictures .screenshots
