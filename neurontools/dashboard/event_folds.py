@@ -55,7 +55,7 @@ def _merge_numbers(texts: list[str]) -> str:
 
 def _merge(numbers: dict[str, None]) -> str:
     if len(numbers) <= _MOST_LISTED:
-        return ", ".join(numbers)
+        return ", ".join(sorted(numbers, key=int))
     ordered = sorted(map(int, numbers))
     return f"{ordered[0]}-{ordered[-1]}"
 
