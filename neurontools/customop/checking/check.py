@@ -36,7 +36,11 @@ FRESH_MEMORY = (0x55, 0xA3)
 _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
 _ACCESSORS = frozenset({"dtype", "rank"})
-_FROM_MEMORY = "results depend on the content of fresh memory: elements are read before they are written, or never written"
+_FROM_MEMORY = (
+    "results depend on memory that the kernel did not write: elements are read before they are written, read outside of a"
+    " tensor or TCM block, or never written"
+)
+_NAMES_THE_LINE = "--sanitize names the line of a read outside"
 _FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
 
 # Relative and absolute tolerances of torch.testing, whose assert_close would import torch.distributed.
@@ -192,14 +196,21 @@ class _Check:
     def _other_memory(self, case: Case, output: Any) -> None:
         """Call it with other fresh memory; a difference may also come from earlier calls."""
         known = self.findings.has("memory")
-        if self._again("memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case)) or known:
+        if (
+            self._again(
+                "memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case), _NAMES_THE_LINE
+            )
+            or known
+        ):
             return
         for executor in self.executors:
             executor.close()  # the next call starts a new worker
         if not self._again("repeats", _FROM_CALLS, case, output, lambda: self.caller.call(0, case)):
             self.findings.drop("memory")
 
-    def _again(self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any]) -> bool:
+    def _again(
+        self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any], remedy: str = ""
+    ) -> bool:
         try:
             repeated = call()
         except NeuronCustomOpError as error:
@@ -210,7 +221,7 @@ class _Check:
             return False
         place = first_difference(output, repeated)
         if place is not None:
-            self.findings.add(check, "", f"{message}; first at {place}", case)
+            self.findings.add(check, "", f"{message}; first at {place}", case, remedy)
         return place is None
 
 
