@@ -113,8 +113,7 @@ class Reply(ctypes.Structure):
 
 
 class MailboxLayout(ctypes.Structure):
-    """Memory shared by host and worker, as in `src/mailbox.hpp`: request numbers, sleep flags, times, request and
-    reply."""
+    """Memory shared by host and worker, as in `src/mailbox.hpp`: numbers, flags, times, request, reply."""
 
     _fields_ = (
         ("requested", ctypes.c_uint32),

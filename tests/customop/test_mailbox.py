@@ -256,19 +256,17 @@ def slow_wake_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     class SlowMailbox(Mailbox):
         def __init__(self) -> None:
             super().__init__()
-            (to_worker, self._wake_fd, to_host, self._woken_write) = (
-                *self._via(self._wake_fd),
-                *self._via(self._woken_write),
-            )
+            self._wake_fd = self._via(self._wake_fd)
+            self._woken_write = self._via(self._woken_write)
             os.set_blocking(self._wake_fd, False)
 
-        def _via(self, fd: int) -> tuple[int, int]:
+        def _via(self, fd: int) -> int:
             read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
             relays.append(relay(read_fd, fd))
             os.close(fd)
             self._open.remove(fd)
             self._open += [read_fd, write_fd]
-            return read_fd, write_fd
+            return write_fd
 
         def _wake(self) -> None:
             woken.append(1)
