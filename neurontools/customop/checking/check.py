@@ -12,7 +12,9 @@ from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
     CallTimeoutError,
     CheckedOperator,
+    call_function,
     evaluate,
+    function_of,
     parameter_kinds,
 )
 from neurontools.customop.checking.discovery import Inputs, inputs_for
@@ -230,11 +232,12 @@ def _are_mixed(values: list[Value]) -> bool:
 
 
 class Reference:
-    """The expected output, as an expression; differences are added to the findings."""
+    """The expected output, by an expression or a function; differences are added to the findings."""
 
     def __init__(self, settings: CheckSettings, findings: Findings) -> None:
         self.compared = False
         self._expression = settings.reference
+        self._function = function_of(settings.reference)
         self._findings = findings
         self._tolerance = settings.tolerance
         self._empty: list[str] = []
@@ -251,14 +254,18 @@ class Reference:
         tensors = make_arguments(case.inputs)
         names = {f"x{position}": value for position, value in enumerate(tensors)}
         try:
-            expected = evaluate(self._expression, {**names, "x": tensors[0], "torch": torch})
+            if self._function is not None:
+                expected = call_function(self._function, self._expression, tensors)
+            else:
+                expected = evaluate(self._expression, {**names, "x": tensors[0], "torch": torch})
         except UsageError as error:
             self._failed(error, case)
             return
         self.compared = True
         if not isinstance(expected, torch.Tensor):
             raise UsageError(
-                f"{self._expression} does not return a tensor", "write an expression for the output"
+                f"{self._expression} does not return a tensor, but {type(expected).__name__}",
+                "return the expected output",
             )
         if expected.shape != output.shape or expected.dtype != output.dtype:
             message = f"gives {shape_words(output)}, the reference {shape_words(expected)}"
