@@ -106,8 +106,15 @@ def colour_wanted() -> bool:
 
 def has_screen() -> bool:
     """Return whether a full-screen program can draw: on a terminal, through stderr, unless the terminal is dumb."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
+    return not screen_obstacle()
+
+
+def screen_obstacle() -> str:
+    """Return why a full-screen program cannot draw; "" if it can."""
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        return "not a terminal"
+    term = os.environ.get("TERM", "")
+    return {"": "TERM is not set", "dumb": "TERM is dumb"}.get(term, "")
 
 
 def run(body: Callable[[], int], *, about_settings: bool = False) -> int:

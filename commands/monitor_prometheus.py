@@ -17,6 +17,8 @@ EXAMPLES = """examples:
   neuron-monitor -c monitor.conf | neuron-monitor-prometheus --port 9100
   neuron-monitor | neuron-monitor-prometheus --cert-file cert.pem --key-file key.pem
   curl -s localhost:8000/metrics
+  neuron-monitor-prometheus --print-rules > neuron.rules.yaml
+  neuron-monitor-prometheus --print-dashboard > neuron.json
 
 exit codes: 0 end of input, 1 no valid line in the input, or the port or certificate cannot be used, 2 usage error,
 130 interrupted, 143 terminated
@@ -43,10 +45,21 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="copy stdin to stdout, for neuron-monitor-k8s-info",
     )
+    shipped = parser.add_mutually_exclusive_group()
+    shipped.add_argument(
+        "--print-rules", action="store_true", help="print the alert rules for Prometheus and exit"
+    )
+    shipped.add_argument(
+        "--print-dashboard", action="store_true", help="print the dashboard for Grafana and exit"
+    )
     return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.print_rules:
+        return _print_file("prometheus/neuron.rules.yaml")
+    if arguments.print_dashboard:
+        return _print_file("grafana/neuron.json")
     if not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} is out of range", "use 1 to 65535, or 0 for any free port")
     from neurontools.monitor.scrape_server import ScrapeAddress, start_exporter
@@ -64,6 +77,15 @@ def _run(arguments: argparse.Namespace) -> int:
         return _export(exporter, echo=arguments.enable_k8s_info)
     finally:
         server.close()
+
+
+def _print_file(name: str) -> int:
+    from pathlib import Path
+
+    from neurontools import paths
+
+    console.out((Path(paths.fixtures_dir()) / name).read_text(encoding="utf-8").removesuffix("\n"))
+    return 0
 
 
 def _export(exporter: Exporter, *, echo: bool) -> int:

@@ -30,7 +30,7 @@ COMMANDS = {
         "serve neuron-monitor's metrics to Prometheus",
     ),
     "run": ("run", "neuron-run", "run a program on the simulated machine"),
-    "customop": ("customop", "neuron-customop", "write, build, test and debug custom C++ operators"),
+    "customop": ("customop", "neuron-customop", "build, test and debug custom C++ operators"),
     "cache": ("cache", "neuron-cache", "inspect and prune the compile cache"),
     "parallel-compile": (
         "parallel_compile",
@@ -45,7 +45,7 @@ COMMANDS = {
     "config": ("config", "", "show every setting, its value and its source"),
     "sysfs": ("sysfs", "", "export, show and reset the driver's files in /sys"),
     "link": ("link", "", "install links at the real tools' paths"),
-    "new": ("new", "", "write a training script, or a project for a custom operator"),
+    "new": ("new", "", "write a training script, a sample, or a project for a custom operator"),
     "demo": ("demo", "", "train a small network on the simulated machine and show the tools"),
     "scenario": ("scenario", "", "play synthetic processes; record and replay neuron-monitor output"),
     "doctor": ("doctor", "", "check the installation"),

@@ -137,9 +137,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from neurontools.tui.top import run
 
     if not arguments.once:
-        console.warn(
-            "not a terminal: printing one screen (as with --once); run it in a terminal for the live view"
+        obstacle = console.screen_obstacle()
+        remedy = (
+            "run it in a terminal" if obstacle == "not a terminal" else "set TERM, e.g. TERM=xterm-256color,"
         )
+        console.warn(f"{obstacle}: printing one screen (as with --once); {remedy} for the live view")
     for problem in problems:
         console.notice(f"warning: {problem}")
     width = shutil.get_terminal_size().columns

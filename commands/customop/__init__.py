@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # command -> (module beside this one, function, help)
 COMMANDS = {
     "build": ("build", "run_build", "compile sources to lib<NAME>.so, if anything changed"),
-    "new": ("build", "run_new", "create a project that builds and passes its tests"),
     "inspect": ("show", "run_inspect", "show the contents of a library file without running it"),
     "load": ("show", "run_load", "load a library into a worker and list its operators"),
     "doctor": ("show", "run_doctor", "check what is installed and how to get what is missing"),
@@ -35,10 +34,6 @@ EXAMPLES = {
         "build relu --compute relu.cpp --shape shape.cpp -o out --multicore",
         "build --watch  the project of customop.yaml, at every change",
         "build --sanitize -o sanitized",
-    ),
-    "new": (
-        "new relu && cd relu && neuron-customop build && neuron-customop check",
-        "new relu projects/relu --style multicore",
     ),
     "inspect": ("inspect librelu.so", "inspect librelu.so --json"),
     "load": ("load librelu.so",),
@@ -143,18 +138,6 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_new(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `new`, which `neurontools new customop` has, too."""
-    parser.add_argument("name", metavar="NAME", help="name of the operator")
-    parser.add_argument("directory", nargs="?", metavar="DIR", help="directory to create (default: NAME)")
-    parser.add_argument(
-        "--style",
-        choices=("element", "tcm", "multicore"),
-        default="tcm",
-        help="how the kernel accesses its tensors (default: tcm)",
-    )
-
-
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("library", metavar="LIB", help="path of a lib<NAME>.so")
     add_json(parser)
@@ -183,7 +166,12 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         "NxM:float32 (equal letters, equal sizes), N:int32%%M (from 0 to M - 1), "
         "*:float32 (any shape), or a number (default: found by trial)",
     )
-    add("--reference", default="", metavar="EXPR", help="the expected output, e.g. 'torch.relu(x0)'")
+    add(
+        "--reference",
+        default="",
+        metavar="EXPR",
+        help="the expected output: an expression, e.g. 'torch.relu(x0)', or MODULE:FUNCTION or FILE.py:FUNCTION of the inputs",
+    )
     add(
         "--backward",
         action="append",
@@ -285,7 +273,6 @@ def _add_input(parser: argparse.ArgumentParser, forms: str) -> None:
 
 _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "build": _add_build,
-    "new": add_new,
     "inspect": _add_inspect,
     "load": _add_load,
     "doctor": add_json,

@@ -1,4 +1,4 @@
-"""neuron-customop build and new: build a library once or at every change, create a project."""
+"""neuron-customop build: build a library once or at every change."""
 
 from __future__ import annotations
 
@@ -30,17 +30,6 @@ def run_build(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         _watch(arguments)
     _build_once(arguments)
-    return 0
-
-
-def run_new(arguments: argparse.Namespace) -> int:
-    """Create a project."""
-    from neurontools.customop.scaffold import AccessStyle, create_project
-
-    directory = Path(arguments.directory or arguments.name)
-    for path in create_project(arguments.name, directory, AccessStyle(arguments.style)):
-        console.out(str(path))
-    console.notice(f"next: cd {directory} && neuron-customop build && neuron-customop check")
     return 0
 
 
@@ -104,7 +93,7 @@ def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
     if path is None:
         raise UsageError(
             f"no NAME given, and no {FILE_NAME} in {os.path.abspath(arguments.project)}",
-            "neuron-customop build NAME --compute FILE --shape FILE, or neuron-customop new NAME for a project",
+            "neuron-customop build NAME --compute FILE --shape FILE, or neurontools new customop NAME for a project",
         )
     request = load_project(path).request
     if arguments.output is not None:

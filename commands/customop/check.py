@@ -115,7 +115,7 @@ def _text(report: CheckReport, library: str, paint: Paint) -> str:
     facts = {
         "shapes": f"{report.cases} inputs{ranks}: {', '.join(report.dtypes)}",
         "repeats": "the same bytes twice",
-        "memory": "the same bytes whatever fresh memory holds",
+        "memory": "independent of uninitialized memory, and of memory outside of tensors and TCM blocks",
         "cores": "the same bytes in four orders of the cores",
         "reference": "agrees",
         "gradient": "agrees with finite differences",

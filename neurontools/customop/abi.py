@@ -113,17 +113,22 @@ class Reply(ctypes.Structure):
 
 
 class MailboxLayout(ctypes.Structure):
-    """Memory shared by host and worker, as in `src/mailbox.hpp`: request numbers, sleep flags, request and reply."""
+    """Memory shared by host and worker, as in `src/mailbox.hpp`: numbers, flags, times, request, reply."""
 
     _fields_ = (
         ("requested", ctypes.c_uint32),
         ("host_sleeps", ctypes.c_uint32),
-        ("host_line", ctypes.c_uint32 * 14),
+        ("host_wake_up_ns", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("woken_ns", ctypes.c_uint64),
+        ("host_line", ctypes.c_uint32 * 10),
         ("accepted", ctypes.c_uint32),
         ("answered", ctypes.c_uint32),
         ("worker_sleeps", ctypes.c_uint32),
         ("plain", ctypes.c_uint32),
-        ("worker_line", ctypes.c_uint32 * 12),
+        ("answered_ns", ctypes.c_uint64),
+        ("worker_wake_up_ns", ctypes.c_uint32),
+        ("worker_line", ctypes.c_uint32 * 9),
         ("request", CallRequest),
         ("reply", Reply),
     )

@@ -248,7 +248,7 @@ class Staging:
 
     Args:
         arena: allocates the blocks.
-        fresh_memory: byte that fills the output before a kernel runs, None to leave it as it is.
+        fresh_memory: byte that fills the output and what lies before tensors, None to leave it as it is.
     """
 
     def __init__(self, arena: Arena, fresh_memory: int | None) -> None:
@@ -274,6 +274,7 @@ class Staging:
         block = self._blocks[slot]
         if block is None or block.nbytes < nbytes:
             block = self.block(slot, nbytes)
+        self.freshen(block)
         memmove(block.address + block.nbytes - nbytes, address, nbytes)
         self.copied_in += 1
         return block
@@ -281,13 +282,13 @@ class Staging:
     def output(self, nbytes: int) -> Block:
         """Return the block for an output of `nbytes` bytes."""
         block = self.block(abi.OUTPUT_SLOT, nbytes)
-        self.freshen(block, nbytes)
+        self.freshen(block)
         return block
 
-    def freshen(self, block: Block, nbytes: int) -> None:
-        """Fill the end of a block as fresh memory is filled."""
+    def freshen(self, block: Block) -> None:
+        """Fill a block as fresh memory is filled."""
         if self._fresh_memory is not None:
-            memset(block.address + block.nbytes - nbytes, self._fresh_memory, nbytes)
+            memset(block.address, self._fresh_memory, block.nbytes)
 
     def read(self, slot: int, address: int, nbytes: int) -> None:
         """Copy the end of a slot's block to an address of this process."""

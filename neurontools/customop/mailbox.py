@@ -1,8 +1,9 @@
 """Exchange of requests and replies with a worker: shared memory, and pipes to wake the side that sleeps.
 
-Waking a process on another processor takes about ten microseconds, a call of a small operator takes one. The waiting
-side therefore polls the memory for some microseconds before it sleeps: the host only for operators that were quick last
-time, the worker only if the last request came quickly too. Neither polls while nothing is called.
+Waking a process on another processor takes ten microseconds on one computer and fifty on another, a call of a small
+operator takes one. The waiting side therefore polls the memory before it sleeps: the host only for operators that were
+quick last time, the worker only if the last request came quickly too. Each side measures how long it takes to wake up,
+and the other one polls long enough for that. Neither polls while nothing is called.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ REQUEST_OFFSET = abi.MailboxLayout.request.offset
 REPLY_OFFSET = abi.MailboxLayout.reply.offset
 _POLL_NS = 25_000
 _QUICK_NS = 15_000
+_WAKE_UP_MAX_NS = 100_000  # longer ones are those of a busy computer
 _POLLS_PER_CLOCK = range(16)
 _SKIPPED_POLLS_MAX = 64
 _SLICE_S = 0.05
 _REQUESTED = abi.MailboxLayout.requested.offset // 4
 _HOST_SLEEPS = abi.MailboxLayout.host_sleeps.offset // 4
+_HOST_WAKE_UP = abi.MailboxLayout.host_wake_up_ns.offset // 4
+_WOKEN_NS = abi.MailboxLayout.woken_ns.offset
+_ANSWERED_NS = abi.MailboxLayout.answered_ns.offset
+_WORKER_WAKE_UP = abi.MailboxLayout.worker_wake_up_ns.offset // 4
 _ACCEPTED = abi.MailboxLayout.accepted.offset // 4
 _ANSWERED = abi.MailboxLayout.answered.offset // 4
 _WORKER_SLEEPS = abi.MailboxLayout.worker_sleeps.offset // 4
@@ -62,6 +68,7 @@ class Mailbox:
         self._can_poll = _IN_ORDER and len(os.sched_getaffinity(0)) > 1
         self._failed_polls = 0
         self._skipped_polls = 0
+        self._woke = False
         self._parked: threading.Event | None = None
         os.set_blocking(self._wake_fd, False)
 
@@ -93,11 +100,12 @@ class Mailbox:
         self._number = number = (self._number + 1) & 0xFFFFFFFF
         words[_HOST_SLEEPS] = 0
         words[_REQUESTED] = number
-        if words[_WORKER_SLEEPS] or not self._can_poll:
+        self._woke = bool(words[_WORKER_SLEEPS]) or not self._can_poll
+        if self._woke:
             self._wake()
 
     def poll(self) -> bool:
-        """Poll for the reply for some microseconds, less often after failures; return whether it is there."""
+        """Poll for the reply, as long as a wake-up may take; less often after failures. Return whether it is there."""
         if not self._can_poll:
             return False
         if self._skipped_polls:
@@ -110,9 +118,10 @@ class Mailbox:
                 if words[_ANSWERED] == number:
                     self._failed_polls = 0
                     return True
+            os.sched_yield()  # the worker may need this processor
             now = time.monotonic_ns()
             if end == 0:
-                end = now + _POLL_NS
+                end = now + _POLL_NS + (2 * words[_WORKER_WAKE_UP] if self._woke else 0)
             elif now > end:
                 self._failed_polls += 1
                 self._skipped_polls = min(1 << self._failed_polls, _SKIPPED_POLLS_MAX)
@@ -130,6 +139,7 @@ class Mailbox:
         deadline = time.monotonic() + timeout_s
         words, number = self._words, self._number
         words[_HOST_SLEEPS] = 1
+        slept = False
         while words[_ANSWERED] != number:
             if self._parked is not None:
                 self._parked.set()
@@ -148,6 +158,10 @@ class Mailbox:
                 if words[_ACCEPTED] != number:
                     raise WorkerGoneError
                 return False
+            else:
+                slept = True
+        if slept:
+            self._note_wake_up()
         return True
 
     def park_waiter(self) -> None:
@@ -167,7 +181,7 @@ class Mailbox:
     def was_quick(self) -> bool:
         """Whether the call took less time than a sleep and a wake-up."""
         elapsed_ns: int = _NUMBER.unpack_from(self.memory, _ELAPSED)[0]
-        return elapsed_ns < _QUICK_NS
+        return elapsed_ns < _QUICK_NS + self._words[_HOST_WAKE_UP]
 
     def reply(self) -> abi.Reply:
         """Return a copy of the reply."""
@@ -182,7 +196,14 @@ class Mailbox:
             os.close(fd)
         self._open.clear()
 
+    def _note_wake_up(self) -> None:
+        answered_ns: int = _NUMBER.unpack_from(self.memory, _ANSWERED_NS)[0]
+        took_ns = min(time.monotonic_ns() - answered_ns, _WAKE_UP_MAX_NS)
+        known_ns = self._words[_HOST_WAKE_UP]
+        self._words[_HOST_WAKE_UP] = (3 * known_ns + took_ns) // 4 if known_ns else took_ns
+
     def _wake(self) -> None:
+        _NUMBER.pack_into(self.memory, _WOKEN_NS, time.monotonic_ns())
         try:
             os.write(self._wake_fd, b"!")
         except BlockingIOError:

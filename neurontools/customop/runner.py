@@ -273,7 +273,7 @@ def _summary(output: Any) -> OutputSummary:
 
 
 def _checks(package: Package, access: Access) -> tuple[str, ...]:
-    checks = ["dtype and rank", "copies within tensors and TCM", "TCM canaries and leaks"]
+    checks = ["dtype and rank", "copies within tensors and TCM", "TCM guard bytes and leaks"]
     if access is not Access.ELEMENT:
         checks.append("output coverage")
     if package.manifest.multicore:

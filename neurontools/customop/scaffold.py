@@ -119,10 +119,14 @@ def _texts(name: str, style: AccessStyle) -> dict[str, str]:
         text = (samples / "project" / file).read_text(encoding="utf-8")
         return _MARK.sub(lambda found: values[found[1]], text)
 
-    registration = (samples / sample / "shape.cpp").read_text(encoding="utf-8")
+    def source(file: str) -> str:
+        text = (samples / sample / file).read_text(encoding="utf-8")
+        named = text.replace(f"NEURON_LIBRARY({sample},", f"NEURON_LIBRARY({name},")
+        return re.sub(r"\brelu_(forward|backward)\b", rf"{name}_\1", named)
+
     return {
-        f"{name}.cpp": (samples / sample / "relu.cpp").read_text(encoding="utf-8"),
-        "shape.cpp": registration.replace(f"NEURON_LIBRARY({sample},", f"NEURON_LIBRARY({name},"),
+        f"{name}.cpp": source("relu.cpp"),
+        "shape.cpp": source("shape.cpp"),
         f"{name}.py": template("module.py.txt"),
         f"test_{name}.py": template("test.py.txt"),
         "customop.yaml": template("customop.yaml"),

@@ -39,7 +39,7 @@ _BACKTRACE_S = 1.0
 _EXIT_S = 1.0  # a process closes its pipes a little before it has ended
 _END_S = 5.0
 _STDERR_BYTES = 4096
-_SANITIZER_REPORT = "==ERROR: AddressSanitizer"
+_SANITIZER_REPORT = "=" * 65  # its first line
 
 
 class Session:
@@ -205,7 +205,7 @@ class Session:
         if resident and call.output_bytes:
             with suppress(CustomOpLibraryError):  # device memory is full: the result is an ordinary tensor
                 kept = self.arena.allocate(call.output_bytes, held=True)
-                self.staging.freshen(kept, call.output_bytes)
+                self.staging.freshen(kept)
         block = kept or self.staging.output(call.output_bytes)
         pack_place(self.mailbox.memory, OUTPUT_PLACE, block.offset, block.nbytes, 0)
         return kept
@@ -324,7 +324,10 @@ def _environment(fresh_memory: int | None) -> dict[str, str]:
     # A sanitizer or profiler that is preloaded into Python must not be loaded into the worker.
     environ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     if fresh_memory is not None:
-        environ["MALLOC_PERTURB_"] = str(fresh_memory)  # makes malloc fill new memory
+        environ["MALLOC_PERTURB_"] = str(
+            fresh_memory
+        )  # makes malloc fill new memory, as the next variable does
+        environ["ASAN_OPTIONS"] = f"malloc_fill_byte={fresh_memory}:max_malloc_fill_size={(1 << 31) - 1}"
     return environ
 
 

@@ -26,7 +26,7 @@ _FUNCTION = re.compile(r"(?:::)?[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]
 _NAMING = "the third argument of m.def is the name of a function in the compute sources"
 _INTEGERS = ("int", "bool", "unsigned int", "unsigned long", "long long", "short")
 _ADVICE = {"float": "use double", **dict.fromkeys(_INTEGERS, "use int64_t")}
-ABI_VERSION = 4
+ABI_VERSION = 5
 MAX_ARGUMENTS = 16
 
 

@@ -47,7 +47,7 @@ def test_the_samples_are_right(package: Read, name: str) -> None:
 
 
 WRONG = [
-    ("unwritten", "memory", "results depend on the content of fresh memory", "1x1:float32:0"),
+    ("unwritten", "memory", "results depend on memory that the kernel did not write", "1x1:float32:0"),
     ("stateful", "repeats", "a second call gave other results; first at [0, 0]: ", "1x1:float32:0"),
     ("lying", "shapes", "its shape function promised ", "1x1:float32:0"),
     ("odd", "shapes", "bounds: index 1 is out of bounds for dimension 0 of size 1 at ", "1x1:float32:0"),

@@ -65,7 +65,7 @@ def test_a_wrong_gradient_is_reported_with_the_ways_that_were_tried(package: Rea
 
 def test_what_fresh_tcm_holds_is_memory_too(package: Read) -> None:
     assert told(checked(package("mixed"), "stale"))["memory"].startswith(
-        "results depend on the content of fresh memory"
+        "results depend on memory that the kernel did not write"
     )
 
 

@@ -206,6 +206,91 @@ def test_a_new_mailbox_polls_at_once_and_as_long_as_its_time_lasts(
     assert clock.readings == 4
 
 
+def test_a_poll_lasts_as_long_as_a_worker_takes_to_wake_up(
+    box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "_SKIPPED_POLLS_MAX", 0)
+    readings = []
+    for sleeps in (0, 1):
+        box._words[mailbox._WORKER_SLEEPS] = sleeps
+        box._words[mailbox._WORKER_WAKE_UP] = 2 * mailbox._POLL_NS
+        clock = Clock(mailbox._POLL_NS // 4)
+        monkeypatch.setattr(mailbox, "time", clock)
+        box.post()
+        before = clock.readings
+        assert not box.poll()
+        readings.append(clock.readings - before)
+    assert readings == [6, 22]
+
+
+def test_wake_ups_are_measured_as_a_limited_mean(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = []
+    for took_ns in (40_000, 80_000, 10**9, 10**9):
+        mailbox._NUMBER.pack_into(box.memory, mailbox._ANSWERED_NS, 5)
+        monkeypatch.setattr(mailbox, "time", Clock(took_ns - 995))
+        box._note_wake_up()
+        known.append(box._words[mailbox._HOST_WAKE_UP])
+    assert known == [40_000, 50_000, 62_500, 71_875]
+
+
+def relay(read_fd: int, write_fd: int) -> int:
+    """Start a process that hands on each wake-up late, as a slow computer does; return its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        while data := os.read(read_fd, 64):
+            threading.Event().wait(60e-6)
+            os.write(write_fd, data)
+    finally:
+        os._exit(0)
+
+
+@pytest.fixture
+def slow_wake_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Wake-ups take longer than the usual polls; return a list with an item for each wake-up of a worker."""
+    relays: list[int] = []
+    woken: list[int] = []
+    wake = Mailbox._wake
+
+    class SlowMailbox(Mailbox):
+        def __init__(self) -> None:
+            super().__init__()
+            self._wake_fd = self._via(self._wake_fd)
+            self._woken_write = self._via(self._woken_write)
+            os.set_blocking(self._wake_fd, False)
+
+        def _via(self, fd: int) -> int:
+            read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+            relays.append(relay(read_fd, fd))
+            os.close(fd)
+            self._open.remove(fd)
+            self._open += [read_fd, write_fd]
+            return write_fd
+
+        def _wake(self) -> None:
+            woken.append(1)
+            wake(self)
+
+    monkeypatch.setattr("neurontools.customop.session.Mailbox", SlowMailbox)
+    yield woken
+    for pid in relays:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.skipif(not mailbox._IN_ORDER or len(os.sched_getaffinity(0)) < 2, reason="nobody polls")
+def test_calls_in_a_loop_need_no_wake_ups_where_these_are_slow(slow_wake_ups: list[int], copy: Call) -> None:
+    x = torch.rand(4)
+    for _ in range(1000):
+        before = len(slow_wake_ups)
+        for _ in range(20):
+            copy(x)
+        if len(slow_wake_ups) == before:
+            return
+    pytest.fail("the worker had to be woken up again and again")
+
+
 def test_polls_that_fail_are_left_out_the_next_times(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(mailbox._POLL_NS // 4)
     monkeypatch.setattr(mailbox, "time", clock)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import main
+from neurontools.commands.new import main as new_main
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.debugging import debugger_for
@@ -33,8 +34,9 @@ def test_projects_of_every_style_build_and_pass_their_own_tests(
     scratch: Path, capsys: pytest.CaptureFixture[str], torch_python: str
 ) -> None:
     for style in AccessStyle:
-        assert main(["new", f"new_{style}", "--style", style]) == 0
+        assert new_main(["customop", f"new_{style}", "--style", style]) == 0
         assert capsys.readouterr().out.splitlines()[0] == f"new_{style}/new_{style}.cpp"
+        assert "relu_" not in Path(f"new_{style}/new_{style}.cpp").read_text(encoding="utf-8")
         assert main(["build", "--project", f"new_{style}"]) == 0
         assert f"new_{style}::forward(Tensor _0) -> Tensor" in capsys.readouterr().out
     before = {style: (scratch / f"new_{style}" / f"libnew_{style}.so").stat().st_ino for style in AccessStyle}

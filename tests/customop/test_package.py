@@ -28,6 +28,7 @@ from neurontools.customop.package import (
     shared_library_problem,
     write_package,
 )
+from neurontools.customop.scaffold import create_project
 from tests.customop.conftest import request_for
 
 Read = Callable[[str], Package]
@@ -185,7 +186,7 @@ def test_new_files_obey_the_umask(scratch: Path, package: Read) -> None:
     try:
         write_package(scratch / "libfaults.so", contents.manifest, contents.parts)
         write_compile_commands(request_for("faults"), scratch)
-        assert main(["new", "scale"]) == 0
+        create_project("scale", scratch / "scale")
     finally:
         os.umask(before)
     files = [path for path in scratch.rglob("*") if path.is_file()]

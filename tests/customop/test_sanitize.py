@@ -50,7 +50,7 @@ def line_of(mark: str) -> str:
         (6, "sanitizer", "signed integer overflow", "overflow"),
         (7, "sanitizer", "shift exponent 40 is too large", "shift"),
         (8, "const", "write to argument 0, which the kernel takes as const Tensor&", ""),
-        (9, "tcm", "write past the end of a TCM block of 64 bytes", ""),
+        (9, "tcm", "write of 4 bytes past the end of a TCM block of 64 bytes", "block"),
     ],
 )
 def test_what_the_sanitizers_see(

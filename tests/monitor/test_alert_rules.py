@@ -11,7 +11,9 @@ import yaml
 from neurontools.monitor.report import DEVICE_ERROR_KINDS, ErrorSummary, ExecutionSummary, Percentiles
 from tests.monitor.test_exporter import BASE, FAMILIES
 
-RULES = yaml.safe_load((Path(__file__).parents[2] / "docs" / "prometheus" / "neuron.rules.yaml").read_text())
+RULES = yaml.safe_load(
+    (Path(__file__).parents[2] / "fixtures" / "prometheus" / "neuron.rules.yaml").read_text()
+)
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 FUNCTIONS = {"absent", "increase", "rate", "sum", "max", "by"}
 NAME = re.compile(r"[a-z_]+")

@@ -14,7 +14,7 @@ from neurontools.machine.machine_config import StartOptions
 from tests.monitor.conftest import EVERYTHING
 from tests.monitor.test_exporter import FAMILIES
 
-DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "neuron.json").read_text())
+DASHBOARD = json.loads((Path(__file__).parents[2] / "fixtures" / "grafana" / "neuron.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class _Task:
 
     def run(self, owners: Mapping[str, str]) -> ObjectRecord:
         """Compile until no file changed meanwhile: the record must describe exactly what was compiled."""
-        self.unit.path.write_text(self.unit.text, encoding="utf-8", errors="surrogateescape")
+        self.unit.path.write_bytes(os.fsencode(self.unit.text))
         before = _digests([os.path.abspath(self.unit.source)])
         for _ in range(_ATTEMPTS):
             start_ns = time.time_ns() - _CLOCK_STEP_NS
@@ -220,8 +221,8 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
+        encoding=sys.getfilesystemencoding(),  # it names files
+        errors="surrogateescape",
         env=environ,
         check=False,
     )
@@ -253,7 +254,7 @@ def _exported(output: str, unit: Unit) -> str:
 
 
 def _dependencies(listing: Path, unit: Path) -> list[str]:
-    text = listing.read_text(encoding="utf-8", errors="surrogateescape")
+    text = os.fsdecode(listing.read_bytes())
     listed = text.replace("\\\n", " ").partition(": ")[2]
     names = [name.replace("\\ ", " ") for name in re.split(r"(?<!\\)\s+", listed.strip())]
     paths = [os.path.abspath(name) for name in names if name]

@@ -68,7 +68,7 @@ def changed_sources(entries: Iterable[SourceEntry]) -> tuple[str, ...]:
     for entry in entries:
         try:
             same = file_sha256(Path(entry.path)) == entry.sha256
-        except OSError:
+        except (OSError, UnicodeEncodeError):  # built with another locale
             same = False
         if not same:
             changed.append(entry.path)

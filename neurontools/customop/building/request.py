@@ -129,9 +129,18 @@ def _entries(request: BuildRequest) -> list[_Entry]:
     flags = [*compiler.command, *user_flags(compiler), *request.cflags]
     directory = str(Path.cwd())
     return [
-        {"directory": directory, "file": source, "arguments": [*flags, "-c", source]}
+        {
+            "directory": _as_utf8(directory),
+            "file": _as_utf8(source),
+            "arguments": [*map(_as_utf8, flags), "-c", _as_utf8(source)],
+        }
         for source in dict.fromkeys((*absolute(request.compute), *absolute(request.shape)))
     ]
+
+
+def _as_utf8(path: str) -> str:
+    """Return a path as programs read it that expect UTF-8 whatever the locale is."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
 def _merged(existing: list[_Entry], entries: list[_Entry]) -> list[_Entry]:

@@ -73,7 +73,7 @@ def user_flags(compiler: Compiler) -> tuple[str, ...]:
 def toolchain_key(compiler: Compiler, *, sanitize: bool) -> str:
     """Return a digest of everything in a library except the user's sources."""
     kind = "sanitize" if sanitize else "plain"
-    return hashlib.sha256(f"{compiler.identity}\n{sources_digest()}\n{kind}".encode()).hexdigest()[:20]
+    return hashlib.sha256(os.fsencode(f"{compiler.identity}\n{sources_digest()}\n{kind}")).hexdigest()[:20]
 
 
 def prepare(
@@ -152,7 +152,7 @@ def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> N
 
 def _write_unit(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
     unit = scratch / f"{name}.cpp"
-    unit.write_text("".join(f'#include "{SOURCE / source}.cpp"\n' for source in sources), encoding="utf-8")
+    unit.write_bytes(os.fsencode("".join(f'#include "{SOURCE / source}.cpp"\n' for source in sources)))
     return str(unit)
 
 
@@ -185,8 +185,8 @@ def run_program(
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
-        errors="replace",
+        encoding=sys.getfilesystemencoding(),
+        errors="surrogateescape",
         check=False,
     )
 

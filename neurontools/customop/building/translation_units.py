@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,12 +75,8 @@ def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Pat
     """
     last = [work / f"kernel_{index}.cpp" for index in range(len(sources))]
     if all(path.is_file() for path in last):
-        return [path.read_text(encoding="utf-8", errors="surrogateescape") for path in last]
-    names = dict.fromkeys(
-        name
-        for path in shapes
-        for name in _QUOTED.findall(path.read_text(encoding="utf-8", errors="replace"))
-    )
+        return [os.fsdecode(path.read_bytes()) for path in last]
+    names = dict.fromkeys(name for path in shapes for name in _QUOTED.findall(os.fsdecode(path.read_bytes())))
     texts = {source: _code(source) for source in sources}
     found: dict[Path, list[str]] = {source: [] for source in sources}
     for name in names:
@@ -117,7 +114,7 @@ def _include(source: Path) -> str:
 
 
 def _code(source: Path) -> str:
-    text = source.read_text(encoding="utf-8", errors="replace")
+    text = os.fsdecode(source.read_bytes())
     return _COMMENT.sub(lambda match: " " * len(match[0]), text)
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import os
 import re
-from typing import TYPE_CHECKING, Any
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.marshalling import execute, import_torch
@@ -13,7 +19,7 @@ from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.customop.checking.inputs import Case
     from neurontools.customop.executors import WorkerExecutor
@@ -120,6 +126,93 @@ class CheckedOperator:
         return {"torch": import_torch(), **{entry.name: function(i) for i, entry in enumerate(entries)}}
 
 
+_FUNCTION = re.compile(r"(?P<module>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)\Z")
+
+
+def function_of(text: str) -> Callable[..., Any] | None:
+    """Return the function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names; None for an expression.
+
+    Raises:
+        UsageError: there is no such module or function, or the module fails.
+    """
+    found = _FUNCTION.match(text.strip())
+    if found is None:
+        return None
+    name, attributes = found["module"], found["name"]
+    remedy = "give MODULE:FUNCTION, FILE.py:FUNCTION or an expression such as 'torch.relu(x0)'"
+    value: Any = _load(name, remedy)
+    for attribute in attributes.split("."):
+        if not hasattr(value, attribute):
+            raise UsageError(f"{name} has no {attributes}", remedy)
+        value = getattr(value, attribute)
+    if not callable(value):
+        raise UsageError(f"{attributes} of {name} is not a function, but {type(value).__name__}", remedy)
+    return cast("Callable[..., Any]", value)
+
+
+def _load(name: str, remedy: str) -> object:
+    if name.endswith(".py") and not Path(name).is_file():
+        raise UsageError(f"{name} does not exist", remedy)
+    try:
+        if name.endswith(".py"):
+            return _load_file(Path(name))
+        with _importable(os.getcwd()):
+            return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise UsageError(f"no module {name} here or installed", remedy) from error
+        raise UsageError(f"cannot import {name}: {error}", "install it, or correct the import") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"cannot import {name}: {type(error).__name__}: {one_line(error)}", "correct it"
+        ) from error
+
+
+def _load_file(path: Path) -> object:
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.setdefault(path.stem, module_from_spec(spec))
+    with _importable(str(path.resolve().parent)):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importable(directory: str) -> Iterator[None]:
+    # Installed commands do not find modules in the current directory.
+    sys.path.insert(0, directory)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(directory)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).splitlines() or ["no message"])[0]
+
+
+def call_function(function: Callable[..., Any], text: str, inputs: Sequence[Any]) -> Any:
+    """Return the result of a function of the user.
+
+    Raises:
+        UsageError: it fails.
+    """
+    try:
+        return function(*inputs)
+    except (NeuronCustomOpError, CustomOpLibraryError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{text} fails: {type(error).__name__}: {one_line(error)}",
+            "it gets the operator's inputs, in their order, as torch tensors and numbers",
+        ) from error
+
+
 def _kind_of(message: str) -> str:
     return _NUMBER.sub("#", message)
 
@@ -177,5 +270,6 @@ def evaluate(expression: str, names: dict[str, object]) -> Any:
     except Exception as error:
         known = ", ".join(name for name in names if name != "torch")
         raise UsageError(
-            f"{expression} fails: {type(error).__name__}: {error}", f"available names: torch, {known}"
+            f"{expression} fails: {type(error).__name__}: {one_line(error)}",
+            f"available names: torch, {known}",
         ) from error

@@ -12,7 +12,9 @@ from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
     CallTimeoutError,
     CheckedOperator,
+    call_function,
     evaluate,
+    function_of,
     parameter_kinds,
 )
 from neurontools.customop.checking.discovery import Inputs, inputs_for
@@ -36,7 +38,11 @@ FRESH_MEMORY = (0x55, 0xA3)
 _ORDERS = (1, 3, 29)
 _FAILURES_MAX = 24  # each may cost a worker
 _ACCESSORS = frozenset({"dtype", "rank"})
-_FROM_MEMORY = "results depend on the content of fresh memory: elements are read before they are written, or never written"
+_FROM_MEMORY = (
+    "results depend on memory that the kernel did not write: elements are read before they are written, read outside of a"
+    " tensor or TCM block, or never written"
+)
+_NAMES_THE_LINE = "--sanitize names the line of a read outside"
 _FROM_CALLS = "results depend on earlier calls: something static or global keeps a value"
 
 # Relative and absolute tolerances of torch.testing, whose assert_close would import torch.distributed.
@@ -192,14 +198,21 @@ class _Check:
     def _other_memory(self, case: Case, output: Any) -> None:
         """Call it with other fresh memory; a difference may also come from earlier calls."""
         known = self.findings.has("memory")
-        if self._again("memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case)) or known:
+        if (
+            self._again(
+                "memory", _FROM_MEMORY, case, output, lambda: self.caller.call(1, case), _NAMES_THE_LINE
+            )
+            or known
+        ):
             return
         for executor in self.executors:
             executor.close()  # the next call starts a new worker
         if not self._again("repeats", _FROM_CALLS, case, output, lambda: self.caller.call(0, case)):
             self.findings.drop("memory")
 
-    def _again(self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any]) -> bool:
+    def _again(
+        self, check: str, message: str, case: Case, output: Any, call: Callable[[], Any], remedy: str = ""
+    ) -> bool:
         try:
             repeated = call()
         except NeuronCustomOpError as error:
@@ -210,7 +223,7 @@ class _Check:
             return False
         place = first_difference(output, repeated)
         if place is not None:
-            self.findings.add(check, "", f"{message}; first at {place}", case)
+            self.findings.add(check, "", f"{message}; first at {place}", case, remedy)
         return place is None
 
 
@@ -219,11 +232,12 @@ def _are_mixed(values: list[Value]) -> bool:
 
 
 class Reference:
-    """The expected output, as an expression; differences are added to the findings."""
+    """The expected output, by an expression or a function; differences are added to the findings."""
 
     def __init__(self, settings: CheckSettings, findings: Findings) -> None:
         self.compared = False
         self._expression = settings.reference
+        self._function = function_of(settings.reference)
         self._findings = findings
         self._tolerance = settings.tolerance
         self._empty: list[str] = []
@@ -240,14 +254,18 @@ class Reference:
         tensors = make_arguments(case.inputs)
         names = {f"x{position}": value for position, value in enumerate(tensors)}
         try:
-            expected = evaluate(self._expression, {**names, "x": tensors[0], "torch": torch})
+            if self._function is not None:
+                expected = call_function(self._function, self._expression, tensors)
+            else:
+                expected = evaluate(self._expression, {**names, "x": tensors[0], "torch": torch})
         except UsageError as error:
             self._failed(error, case)
             return
         self.compared = True
         if not isinstance(expected, torch.Tensor):
             raise UsageError(
-                f"{self._expression} does not return a tensor", "write an expression for the output"
+                f"{self._expression} does not return a tensor, but {type(expected).__name__}",
+                "return the expected output",
             )
         if expected.shape != output.shape or expected.dtype != output.dtype:
             message = f"gives {shape_words(output)}, the reference {shape_words(expected)}"

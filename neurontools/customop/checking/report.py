@@ -15,7 +15,8 @@ class CheckSettings:
 
     Args:
         patterns: the operator's inputs; empty: found by trial.
-        reference: an expression for the expected output, such as `torch.relu(x0)`; "" for none.
+        reference: an expression for the expected output, such as `torch.relu(x0)`, or a function that returns it,
+            `MODULE:FUNCTION` or `FILE.py:FUNCTION`; "" for none.
         backward: expressions for gradients by input, such as `backward(g, x0)`; None: a backward operator found by name.
         count: number of random shapes per rank.
         seed: seed of random sizes and contents.

@@ -26,6 +26,13 @@ struct Span {
 
 List<Span> spans;
 
+struct Damage {
+  const char* kind = nullptr;
+  const void* place;
+  std::uint32_t core;
+  char message[160];
+} damage;
+
 int compare_begins(const void* left, const void* right) {
   const std::uint64_t a = static_cast<const Span*>(left)->begin;
   const std::uint64_t b = static_cast<const Span*>(right)->begin;
@@ -76,6 +83,42 @@ void warn_at(const char* places, const char* message) {
   const int needed =
       std::snprintf(reply->warnings + used, room, "%s\t%u\t%s\n", message, context.core, places);
   if (static_cast<std::size_t>(needed) >= room) reply->warnings[used] = '\0';  // no partial lines
+}
+
+unsigned char fresh_byte() {
+  static const char* const wanted = std::getenv("MALLOC_PERTURB_");
+  return static_cast<unsigned char>(wanted == nullptr ? 0xa5 : std::atoi(wanted));
+}
+
+unsigned char guard_byte() { return static_cast<unsigned char>(~fresh_byte()); }
+
+std::size_t filled_bytes(const unsigned char* begin, std::size_t nbytes, unsigned char byte) {
+  if (nbytes != 0 && begin[0] == byte && std::memcmp(begin, begin + 1, nbytes - 1) == 0) return nbytes;
+  std::size_t filled = 0;
+  while (filled < nbytes && begin[filled] == byte) ++filled;
+  return filled;
+}
+
+void note_damage(const char* kind, const void* place, const char* format, ...) {
+  if (is_damaged()) return;  // the first one may have caused the others
+  damage.kind = kind;
+  damage.place = place;
+  damage.core = context.core;
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(damage.message, sizeof damage.message, format, values);
+  va_end(values);
+}
+
+bool is_damaged() { return damage.kind != nullptr; }
+
+void damage_begin() { damage.kind = nullptr; }
+
+void damage_check() {
+  if (!is_damaged()) return;
+  failure_place = damage.place;
+  reply->core = static_cast<std::int32_t>(damage.core);
+  fail(damage.kind, "%s", damage.message);
 }
 
 void check_coherence(const TensorImpl& impl, bool writes) {

@@ -97,7 +97,12 @@ void explain_segmentation(std::uintptr_t address, const Registers& registers) {
   const std::uintptr_t depth = registers.stack_pointer > address ? registers.stack_pointer - address
                                                                  : address - registers.stack_pointer;
   char message[200];
+  char place[96];
   if (explain_address(address)) return;
+  if (explain_tcm(reinterpret_cast<const void*>(address), place, sizeof place)) {
+    std::snprintf(message, sizeof message, "%s %s", registers.writes ? "write" : "read", place);
+    return describe_fault("tcm", message);
+  }
   if (address < 65536) {
     std::snprintf(message, sizeof message, "%s through a null pointer (did tcm_malloc fail? the pool has 16384 bytes)",
                   registers.writes ? "write" : "read");
@@ -178,6 +183,11 @@ void install_handlers() {
 void set_running(const Library* library, const neurontools::abi::Request* request) {
   running_request = request;
   running = library;
+}
+
+bool explain_tcm(const void* address, char* text, std::size_t size) {
+  const Library* library = running;
+  return library != nullptr && library->explain(address, text, size);
 }
 
 void refuse(Reply& reply, const char* kind, const char* message) {

@@ -47,6 +47,7 @@ Library open_library(int fd) {
   find_symbol(handle, "neurontools_call", library.call, library);
   find_symbol(handle, "neurontools_core", library.core, library);
   find_symbol(handle, "neurontools_describe", library.describe, library);
+  find_symbol(handle, "neurontools_explain", library.explain, library);
   if (library.error != nullptr) return library;
   if (version() != neurontools::abi::kVersion) {
     library.error = "the library was built for another version; build it again";

@@ -19,13 +19,21 @@ namespace {
 using neurontools::abi::Reply;
 using neurontools::abi::Request;
 
-// A host that calls in a loop sends the next request within this time; polling is cheaper than a wake-up then.
+// A host that calls in a loop sends the next request within this time, unless it slept; polling is cheaper than a wake-up
+// then.
 constexpr std::uint64_t kLookingNs = 40000;
+constexpr std::uint64_t kWakeUpMaxNs = 100000;  // longer ones are those of a busy computer
+constexpr std::uint32_t kSkippedLooksMax = 64;
 
 Mailbox* mailbox = nullptr;
 bool may_look = false;
 bool host_is_quick = false;
 std::uint64_t sent_ns = 0;
+std::uint64_t woken_ns = 0;
+std::uint32_t failed_looks = 0;
+std::uint32_t skipped_looks = 0;
+
+std::uint64_t looking_ns() { return kLookingNs + 2 * mailbox->host_wake_up_ns.load(std::memory_order_relaxed); }
 
 bool is_there() { return mailbox->requested.load(std::memory_order_acquire) != mailbox->accepted.load(std::memory_order_relaxed); }
 
@@ -35,14 +43,35 @@ void relax() {
 #endif
 }
 
+// Poll for a request; less often after failures, because a busy computer needs the processor for the host.
 bool look() {
+  if (skipped_looks != 0) {
+    --skipped_looks;
+    return false;
+  }
+  const std::uint64_t limit_ns = looking_ns();
   do {
+    sched_yield();  // the host may need this processor
     for (int turns = 0; turns < 64; ++turns) {
-      if (is_there()) return true;
+      if (is_there()) {
+        failed_looks = 0;
+        return true;
+      }
       relax();
     }
-  } while (now_ns() - sent_ns < kLookingNs);
+  } while (now_ns() - sent_ns < limit_ns);
+  if ((1u << failed_looks) < kSkippedLooksMax) ++failed_looks;
+  skipped_looks = 1u << failed_looks;
   return false;
+}
+
+void note_wake_up() {
+  woken_ns = mailbox->woken_ns.load(std::memory_order_relaxed);
+  const std::uint64_t known_ns = mailbox->worker_wake_up_ns.load(std::memory_order_relaxed);
+  std::uint64_t took_ns = now_ns() - woken_ns;
+  if (took_ns > kWakeUpMaxNs) took_ns = kWakeUpMaxNs;
+  const std::uint64_t mean_ns = known_ns == 0 ? took_ns : (3 * known_ns + took_ns) / 4;
+  mailbox->worker_wake_up_ns.store(static_cast<std::uint32_t>(mean_ns), std::memory_order_relaxed);
 }
 
 // On other processors a number may be visible before its request, unless a system call separates them.
@@ -58,7 +87,10 @@ bool sleep_until_called() {
   while (!(kInOrder && is_there())) {
     const ssize_t got = read(kRequestFd, bytes, sizeof bytes);
     if (got == 0 || (got < 0 && errno != EINTR)) return false;
-    if (is_there()) break;
+    if (is_there()) {
+      note_wake_up();
+      break;
+    }
   }
   mailbox->worker_sleeps.store(0, std::memory_order_relaxed);
   return true;
@@ -91,8 +123,10 @@ bool open_mailbox() {
 }
 
 bool receive(Request& request) {
-  if (!(host_is_quick && look()) && !sleep_until_called()) return false;
-  host_is_quick = may_look && sent_ns != 0 && now_ns() - sent_ns < kLookingNs;
+  const bool looks = host_is_quick && look();
+  if (!looks && !sleep_until_called()) return false;
+  const std::uint64_t called_ns = woken_ns > sent_ns ? woken_ns : now_ns();  // not when this process woke up
+  host_is_quick = may_look && sent_ns != 0 && called_ns - sent_ns < looking_ns();
   std::memcpy(&request, &mailbox->request, offsetof(Request, arguments));
   if (request.magic != neurontools::abi::kMagic || request.argument_count > neurontools::abi::kMaxArguments) return false;
   std::memcpy(request.arguments, mailbox->request.arguments, request.argument_count * sizeof request.arguments[0]);
@@ -106,8 +140,9 @@ void send(const Reply& reply, bool plain) {
   else
     mailbox->reply = reply;
   mailbox->plain = plain ? 1 : 0;
-  mailbox->answered.store(mailbox->accepted.load(std::memory_order_relaxed), std::memory_order_seq_cst);
   sent_ns = now_ns();
+  mailbox->answered_ns.store(sent_ns, std::memory_order_relaxed);
+  mailbox->answered.store(mailbox->accepted.load(std::memory_order_relaxed), std::memory_order_seq_cst);
   while (mailbox->host_sleeps.load(std::memory_order_seq_cst) != 0 && write(kReplyFd, "", 1) < 0 && errno == EINTR) {
   }
 }

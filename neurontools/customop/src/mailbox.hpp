@@ -11,17 +11,24 @@ namespace worker {
 struct Mailbox {
   std::atomic<std::uint32_t> requested;  // number of the newest request, written by the host
   std::atomic<std::uint32_t> host_sleeps;
-  std::uint32_t host_line[14];  // each side writes its own cache line
+  std::atomic<std::uint32_t> host_wake_up_ns;  // how long the host takes to wake up, 0 if it never slept
+  std::uint32_t reserved;
+  std::atomic<std::uint64_t> woken_ns;  // when the host last woke the worker
+  std::uint32_t host_line[10];  // each side writes its own cache line
   std::atomic<std::uint32_t> accepted;  // the last request that the worker accepted
   std::atomic<std::uint32_t> answered;
   std::atomic<std::uint32_t> worker_sleeps;
   std::uint32_t plain;  // the reply has only counters: the call succeeded without warnings
-  std::uint32_t worker_line[12];
+  std::atomic<std::uint64_t> answered_ns;  // when the worker answered
+  std::atomic<std::uint32_t> worker_wake_up_ns;
+  std::uint32_t worker_line[9];
   neurontools::abi::Request request;
   neurontools::abi::Reply reply;
 };
 
-static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && ATOMIC_INT_LOCK_FREE == 2, "processes share these");
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && sizeof(std::atomic<std::uint64_t>) == 8 &&
+                  ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2,
+              "processes share these");
 
 /// Map the mailbox; false on failure.
 bool open_mailbox();

@@ -102,7 +102,6 @@ void run_core(const abi::Request& request, const Callable& callable) {
   context.counters = {};
   reply->core = static_cast<std::int32_t>(context.core);
   output = wrap(request.output, Origin::kOutput, false);
-  tcm_begin();
   {
     Lending lending(output.impl());
     Arguments arguments;
@@ -111,7 +110,8 @@ void run_core(const abi::Request& request, const Callable& callable) {
     lending.end(result.defined() ? &result.impl() : nullptr);
     take_result(result, request.output.data);
   }
-  tcm_end();
+  output = torch::Tensor();
+  tcm_end_core();
   places_end_core();
   reply->counters[context.core] = context.counters;
 }
@@ -157,9 +157,13 @@ void run(const abi::Request& request) {
   context.count_places = request.count_places != 0;
   places_begin();
   coverage_begin();
+  damage_begin();
+  tcm_begin();
   const Callable& callable = chosen(kernels, request.callee).function;
   running = callable.function;
   run_cores(request, callable);
+  tcm_end();
+  damage_check();
   reply->core = -1;
   const auto dtype = static_cast<c10::ScalarType>(request.output.dtype);
   coverage_check(request.output.nbytes, c10::elementSize(dtype));

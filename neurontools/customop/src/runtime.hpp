@@ -26,6 +26,21 @@ void list_place(const void* place, char* text, std::size_t size);
 /// Store the stack in the reply, without the innermost `skip` frames.
 void capture_frames(int skip);
 
+/// The byte that fills new memory, and the byte that surrounds memory of kernels. The host sets them (MALLOC_PERTURB_): two
+/// calls with other bytes differ in their results if a kernel reads what it has not written.
+unsigned char fresh_byte();
+unsigned char guard_byte();
+/// Return how many bytes from the first one on have this value.
+std::size_t filled_bytes(const unsigned char* begin, std::size_t nbytes, unsigned char byte);
+
+/// Record a write to guard bytes, found after it happened: perhaps in a destructor, which must not throw.
+void note_damage(const char* kind, const void* place, const char* format, ...) __attribute__((format(printf, 3, 4)));
+bool is_damaged();
+/// Forget recorded writes to guard bytes.
+void damage_begin();
+/// Fail if there was one.
+void damage_check();
+
 /// Discard the recorded writes of the last call.
 void coverage_begin();
 /// Fail if two cores wrote the same byte or a byte of the output was never written.
@@ -55,9 +70,11 @@ class Lending {
 /// Called when the kernel requests the output: if a temporary has its memory, the output moves and is copied at the end.
 void give_output_memory_of_its_own(TensorImpl& output);
 
-/// Empty the running core's pool.
+/// Empty the pools before a call.
 void tcm_begin();
-/// Check the canaries of what is left and warn about leaks.
+/// Empty the running core's pool and warn about leaks.
+void tcm_end_core();
+/// Look for writes outside of the blocks of all cores.
 void tcm_end();
 
 }  // namespace neurontools

@@ -2,8 +2,6 @@
 #include "worker.hpp"
 
 #if defined(NEURONTOOLS_SANITIZED)
-#include <sanitizer/asan_interface.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -75,6 +73,11 @@ void report() {
   const char* what = __asan_get_report_description();
   const bool writes = __asan_get_report_access_type() != 0;
   const unsigned long long size = __asan_get_report_access_size();
+  char place[96];
+  if (explain_tcm(__asan_get_report_address(), place, sizeof place)) {
+    std::snprintf(message, sizeof message, "%s of %llu bytes %s", writes ? "write" : "read", size, place);
+    fatal("tcm", message);
+  }
   if (size != 0)
     std::snprintf(message, sizeof message, "%s: %s of %llu bytes", what, writes ? "write" : "read", size);
   else

@@ -4,6 +4,7 @@
 
 #include "neurontools/factories.hpp"
 #include "runtime.hpp"
+#include "sanitizing.hpp"
 
 namespace neurontools {
 
@@ -94,12 +95,33 @@ TensorImpl::TensorImpl(c10::IntArrayRef shape, c10::ScalarType type) : dtype(typ
     fail("shape", "the number of bytes overflows");
 }
 
+// The sanitizer surrounds memory itself.
+#if defined(NEURONTOOLS_SANITIZED)
+constexpr std::size_t kGuardBytes = 0;
+#else
+constexpr std::size_t kGuardBytes = 256;
+#endif
+
 void TensorImpl::allocate() {
   if (context.meta) return;
-  const std::size_t rounded = (nbytes + 63) / 64 * 64;
-  storage = ::aligned_alloc(64, rounded == 0 ? 64 : rounded);
-  if (storage == nullptr) fail("memory", "no memory for a tensor of %zu bytes", nbytes);
+  const std::size_t whole = nbytes + 2 * kGuardBytes;
+  void* memory = nullptr;
+  if (whole < nbytes || ::posix_memalign(&memory, 64, whole == 0 ? 1 : whole) != 0)
+    fail("memory", "no memory for a tensor of %zu bytes", nbytes);
+  unsigned char* data = static_cast<unsigned char*>(memory) + kGuardBytes;
+  std::memset(data - kGuardBytes, guard_byte(), kGuardBytes);
+  std::memset(data + nbytes, guard_byte(), kGuardBytes);
+  storage = data;
   owns_storage = true;
+}
+
+void TensorImpl::release() {
+  unsigned char* data = static_cast<unsigned char*>(storage);
+  const bool past = filled_bytes(data + nbytes, kGuardBytes, guard_byte()) != kGuardBytes;
+  if (past || filled_bytes(data - kGuardBytes, kGuardBytes, guard_byte()) != kGuardBytes)
+    note_damage("bounds", nullptr, "write %s of a temporary tensor of %zu bytes", past ? "past the end" : "before the beginning",
+                nbytes);
+  std::free(data - kGuardBytes);
 }
 
 }  // namespace neurontools

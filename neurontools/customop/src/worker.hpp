@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "neurontools/abi.hpp"
+#include "sanitizing.hpp"
 
 namespace worker {
 
@@ -36,14 +37,6 @@ void forget_ranges();
 /// The monotonic clock.
 std::uint64_t now_ns();
 
-#if defined(__SANITIZE_ADDRESS__)
-#define NEURONTOOLS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define NEURONTOOLS_SANITIZED 1
-#endif
-#endif
-
 #if defined(NEURONTOOLS_SANITIZED)
 /// Copy the tensors of a call to the heap, where the sanitizer checks their bounds; it does not know the arena.
 bool tensors_to_heap(neurontools::abi::Request& request);
@@ -55,6 +48,7 @@ struct Library {
   void (*call)(const neurontools::abi::Request*, neurontools::abi::Reply*) = nullptr;
   std::int32_t (*core)() = nullptr;
   const char* (*describe)() = nullptr;
+  bool (*explain)(const void*, char*, std::size_t) = nullptr;
   std::uintptr_t base = 0;
   std::uintptr_t end = 0;
   const char* error = nullptr;
@@ -67,6 +61,8 @@ Library open_library(int fd);
 void install_handlers();
 /// Attribute faults to `library` until the next call; nullptr: no library is running.
 void set_running(const Library* library, const neurontools::abi::Request* request);
+/// Write what is at an address of the running library's TCM; false for other addresses.
+bool explain_tcm(const void* address, char* text, std::size_t size);
 /// The hook of a library for abort(), exit() and failed assertions.
 void fatal(const char* kind, const char* message);
 /// Keep the frames in the library, as addresses in its file.

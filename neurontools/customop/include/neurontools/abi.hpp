@@ -6,7 +6,7 @@
 namespace neurontools {
 namespace abi {
 
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 constexpr std::uint32_t kMagic = 0x4f43544e;
 constexpr int kMaxArguments = 16;
 constexpr int kMaxDim = 8;

@@ -39,7 +39,7 @@ void note_output_write(std::uint64_t begin, std::uint64_t end);
 
 /// Allocate a block from this core's pool; nullptr if it does not fit.
 void* tcm_allocate(std::size_t nbytes);
-/// Free a block and check its canaries.
+/// Free a block.
 void tcm_release(void* block);
 /// Number of bytes from `pointer` to the end of its block, -1 if it is not in a block.
 std::int64_t tcm_room(const void* pointer);

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 
 #include "neurontools/array_ref.hpp"
 #include "neurontools/coherence.hpp"
@@ -36,7 +35,7 @@ struct TensorImpl {
   TensorImpl(const TensorImpl&) = delete;
   TensorImpl& operator=(const TensorImpl&) = delete;
   ~TensorImpl() {
-    if (owns_storage) std::free(storage);
+    if (owns_storage) release();
   }
 
   /// The bytes; fails in a shape function.
@@ -46,6 +45,7 @@ struct TensorImpl {
     return storage;
   }
   void allocate();
+  void release();
   void check_writable() const {
     if (read_only) fail("const", "write to an argument that the kernel takes as const Tensor&");
   }

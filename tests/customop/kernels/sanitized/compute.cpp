@@ -30,7 +30,7 @@ static void fault(const torch::Tensor& input, int64_t which) {
     case 10: seen = past[5 - eight]; break;  // far
     case 9: {
       volatile float* block = static_cast<float*>(torch::neuron::tcm_malloc(64));
-      block[2 * eight] = 1;
+      block[2 * eight] = 1;  // block
       torch::neuron::tcm_free(const_cast<float*>(block));
       break;
     }
