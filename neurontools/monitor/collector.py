@@ -234,6 +234,7 @@ class Collector:
                     mem_ecc_uncorrected=device.hardware.mem_ecc_uncorrected,
                     sram_ecc_uncorrected=device.hardware.sram_ecc_uncorrected,
                     sram_ecc_corrected=device.hardware.sram_ecc_corrected,
+                    links_down=len(device.links_down),
                 )
                 for device in now.snapshot.devices
                 if not device.lost

@@ -1,8 +1,8 @@
 """The metric families of neuron-monitor-prometheus, from the newest values of every process and of the host.
 
 Names, types, labels and help texts are those of the real companion, as captured in the fixtures of Datadog's aws_neuron
-integration, with the label `memory_location="None"` of the memory by category. `neuroncore_gpsimd_modelled_seconds` is
-ours.
+integration, with the label `memory_location="None"` of the memory by category. `neuroncore_gpsimd_modelled_seconds` and
+`neuron_device_links_down` are ours.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import (
 
 from neurontools.monitor.report import (
     CoreMemory,
+    HardwareErrors,
     HostMemoryInfo,
     Percentiles,
     RuntimeGroup,
@@ -151,6 +152,7 @@ def metric_families(
     yield latency(base, runtimes[RuntimeGroup.EXECUTION_STATS])
     yield counter(base, GPSIMD, counters[GPSIMD])
     yield counter(base, ECC_EVENTS, counters[ECC_EVENTS])
+    yield links_down(base, host.get(SystemGroup.HARDWARE_COUNTERS))
     yield from vcpus(base, host.get(SystemGroup.VCPU_USAGE))
     yield from memory_info(base, host.get(SystemGroup.MEMORY_INFO))
     yield from infos(base, report.hardware)
@@ -251,6 +253,16 @@ def counter(
     for labels, counter in counters.items():
         metric.add_metric((*base.values(), *labels), counter.value, created=counter.created_unix_s)
     return metric
+
+
+def links_down(base: Mapping[str, str], hardware: HostData | None) -> Metric:
+    """Return neuron_device_links_down, for devices with broken links."""
+    devices = hardware.devices if isinstance(hardware, HardwareErrors) else ()
+    values: dict[tuple[str, ...], float] = {
+        (str(device.device_index),): device.links_down for device in devices if device.links_down
+    }
+    text = "Neighbours that no working link leads to"
+    return _gauge(base, "neuron_device_links_down", text, ("neuron_device_index",), values)
 
 
 def vcpus(base: Mapping[str, str], usage: HostData | None) -> Iterator[Metric]:

@@ -326,13 +326,17 @@ class HostMemoryInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceErrors:
-    """Memory errors of one device since its counters were reset."""
+    """Memory errors of one device since its counters were reset.
+
+    `links_down` is ours: its neighbours that no working link leads to. It is left out where all links work.
+    """
 
     device_index: int = wire("neuron_device_index")
     mem_ecc_corrected: int = 0
     mem_ecc_uncorrected: int = 0
     sram_ecc_uncorrected: int = 0
     sram_ecc_corrected: int = 0
+    links_down: int = wire(default=0, presence=WirePresence.OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +416,7 @@ class MonitorReport:
     hardware: HardwareInfo = wire("neuron_hardware_info", factory=HardwareInfo)
 
 
-DEVICE_ERROR_KINDS = tuple(name for name in DeviceErrors.__slots__ if name != "device_index")
+DEVICE_ERROR_KINDS = tuple(name for name in DeviceErrors.__slots__ if "_ecc_" in name)
 """The memory errors that a report counts."""
 
 

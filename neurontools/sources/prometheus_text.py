@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.monitor.report import (
+    DEVICE_ERROR_KINDS,
     LARGEST,
     CoreActivity,
     CoreMemory,
@@ -43,7 +44,7 @@ _TAG = "runtime_tag"
 _MEMORY = "neuroncore_memory_usage_"
 _MEMORY_FIELDS = frozenset(field.name for field in fields(CoreMemory))
 _PERCENTILES = tuple(field.name for field in fields(Percentiles))
-_ECC = frozenset(field.name for field in fields(DeviceErrors)) - {"device_index"}
+_ECC = frozenset(DEVICE_ERROR_KINDS)
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*|\{")  # Prometheus 3 has quoted names inside of the braces
 _FAMILIES = ("neuron", "execution_", "hardware_ecc_events", "system_vcpu_usage_ratio")
 # Behind the value: a time in milliseconds, or OpenMetrics's time in seconds and example.

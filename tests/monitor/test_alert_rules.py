@@ -15,7 +15,19 @@ RULES = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures" / "prometheus" / "neuron.rules.yaml").read_text()
 )
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
-FUNCTIONS = {"absent", "increase", "rate", "sum", "max", "by"}
+FUNCTIONS = {
+    "absent",
+    "increase",
+    "rate",
+    "sum",
+    "count",
+    "max",
+    "max_over_time",
+    "by",
+    "unless",
+    "and",
+    "on",
+}
 NAME = re.compile(r"[a-z_]+")
 MATCHER = re.compile(r'([a-z_]+)(=~|!=|=)"([^"]*)"')
 VALUES = {
@@ -28,7 +40,7 @@ VALUES = {
 
 def metrics(expression: str) -> set[str]:
     """Metric names of an expression: what is left without selectors, groupings, ranges and functions."""
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)", "", expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|(?:by|on) \([^)]*\)", "", expression)
     return set(NAME.findall(bare)) - FUNCTIONS
 
 
@@ -43,7 +55,7 @@ def test_the_file_has_the_shape_of_a_rule_file():
     assert set(RULES) == {"groups"}
     for group in RULES["groups"]:
         assert set(group) == {"name", "rules"}
-    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) == 8
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) == 11
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])

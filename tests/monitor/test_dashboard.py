@@ -10,6 +10,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from neurontools.machine import launch
+from neurontools.machine.client import Client
 from neurontools.machine.machine_config import StartOptions
 from tests.monitor.conftest import EVERYTHING
 from tests.monitor.test_exporter import FAMILIES
@@ -47,7 +48,9 @@ def matches(sample, matchers):
 
 
 def test_every_query_has_data_on_a_busy_machine(program, worker, config):
-    launch.start(StartOptions("default", "trn1.2xlarge"))
+    launch.start(StartOptions("default", "trn1.32xlarge"))
+    with Client.connect() as client:
+        client.inject("link-down", device=2, to=3)
     job = worker(NEURON_RT_NUM_CORES="1", NEURON_PROCESS_TAG="bert")
     path = config(period="100ms", **EVERYTHING)
     monitor = program("neuron-monitor", "-c", path, "--prometheus", "127.0.0.1:0")

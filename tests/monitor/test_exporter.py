@@ -51,6 +51,7 @@ FAMILIES = {
     "execution_latency_seconds": ("gauge", {"runtime_tag", "percentile"}),
     "hardware_ecc_events": ("counter", {"event_type", "neuron_device_index"}),
     "hardware_ecc_events_created": ("gauge", {"event_type", "neuron_device_index"}),
+    "neuron_device_links_down": ("gauge", {"neuron_device_index"}),
     "system_vcpu_count": ("gauge", set()),
     "system_vcpu_usage_ratio": ("gauge", {"usage_type"}),
     "system_memory_total_bytes": ("gauge", set()),
@@ -86,7 +87,7 @@ def entry(pid: int = 7, tag: str = "bert", *, period_s: float = 1.0, completed: 
 
 SYSTEM = SystemData(
     HostMemoryInfo(1.0, 1000, 500, 100, 50),
-    HardwareErrors(1.0, (DeviceErrors(0, 1, 2, 3, 4), DeviceErrors(1))),
+    HardwareErrors(1.0, (DeviceErrors(0, 1, 2, 3, 4), DeviceErrors(1, links_down=2))),
     VcpuUsage(
         1.0, VcpuShares(60.0, 50.0, 10.0, 20.0, 5.0, 2.0, 1.0), ((0, VcpuShares()), (1, VcpuShares())), 9
     ),
@@ -310,6 +311,7 @@ HELP = {
     "execution_status": "Execution status total",
     "execution_latency_seconds": "Execution latency in seconds",
     "hardware_ecc_events": "Hardware ecc events total",
+    "neuron_device_links_down": "Neighbours that no working link leads to",
     "system_vcpu_count": "System vCPU count",
     "system_vcpu_usage_ratio": "System CPU utilization ratio",
     "system_memory_total_bytes": "System memory total_bytes bytes",
