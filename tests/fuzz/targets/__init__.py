@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
-GROUPS = ("machine", "sources", "files", "cache", "profiles", "customop", "arguments")
+GROUPS = ("machine", "sources", "files", "cache", "profiles", "customop", "graphs", "arguments")
 
 
 def load() -> tuple[Target, ...]:
