@@ -30,7 +30,7 @@ from neurontools.xla.neff_operators import ATEN, COLLECTIVES, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from neurontools.compiler.graph import Arg, Graph
 
@@ -43,7 +43,7 @@ _LARGEST_ITEM = (1 << 31) - 1  # of a list: torch multiplies strides, dilations 
 _MOST_OPERATIONS = 10**14  # of one call, which cannot be interrupted
 _PER_ELEMENT = 100  # operations that take as long as to read or write an element
 # Results in another order in memory than the meta kernel's, and results that only the gradient reads.
-OTHER_STRIDES = frozenset({"_linalg_svd", "max_unpool2d", "nonzero_static"})
+_OTHER_STRIDES = frozenset({"_linalg_svd", "max_unpool2d", "nonzero_static"})
 _FIRST_RESULT_ONLY = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
 
 
@@ -119,7 +119,7 @@ class _Checker:
             raise DeviceError(
                 f"{self._name} has an invalid call of {node.op}: {error}", "compile the model again"
             ) from error
-        self._known.update(view.slot for view in self._sound_results(node))
+        self._known.update(view.slot for view, _ in sound_results(node, node.results))
 
     def check_outputs(self) -> None:
         """Check that the graph computes the tensors that it returns."""
@@ -180,25 +180,18 @@ class _Checker:
         made = self._results(operator, node, numbers)
         if operator.returns_parameter >= 0:
             changed = node.args[operator.returns_parameter]
-            if node.results != (changed,) or not _is_made(self._graph, changed, made[0], in_place=True):
+            if node.results != (changed,) or not is_made(self._graph, changed, made[0], in_place=True):
                 raise ValueError("it changes another tensor than the graph states")
-        elif node.results:
+        elif node.results or any(isinstance(tensor, torch.Tensor) for tensor in made):
             self._check_results(node, made)
 
     def _check_results(self, node: Node, made: Sequence[Any]) -> None:
         """Check that the results are the tensors that the graph states."""
         if len(made) != len(node.results):
             raise ValueError(f"it returns {len(made)} tensors, not {len(node.results)}")
-        sound = self._sound_results(node)
-        any_order = _plain_name(node.op) in OTHER_STRIDES
-        for view, tensor in zip(node.results, made, strict=True):
-            if view in sound and not _is_made(self._graph, view, tensor, any_order=any_order):
+        for view, tensor in sound_results(node, made):
+            if not is_made(self._graph, view, tensor, any_order=_plain_name(node.op) in _OTHER_STRIDES):
                 raise ValueError(f"it returns {_described(tensor)}, not what the graph states")
-
-    def _sound_results(self, node: Node) -> tuple[View, ...]:
-        """Return the results that other calls may read."""
-        views = tuple(view for view in node.results if view is not None)
-        return views[:1] if _plain_name(node.op) in _FIRST_RESULT_ONLY else views
 
     def _results(self, operator: Operator, node: Node, values: Mapping[str, Any]) -> list[Any]:
         """Return the results of a call as meta tensors; equal calls are made once."""
@@ -223,7 +216,7 @@ class _Checker:
             raise ValueError("the size of its results is not known in advance") from error
         except Exception as error:  # torch's kernels in Python raise any
             raise ValueError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
-        results = outcome if isinstance(outcome, list | tuple) else [outcome]
+        results = outcome if isinstance(outcome, list | tuple) else () if outcome is None else (outcome,)
         return true_results(_plain_name(node.op), values, results)
 
     def _meta(self, arg: Arg) -> Any:
@@ -247,6 +240,14 @@ def _plain_name(op: str) -> str:
     return op.split(".")[1].rstrip("_")
 
 
+def sound_results(node: Node, made: Sequence[Any]) -> Iterator[tuple[View, Any]]:
+    """Yield the views of the results that other calls may read, each with the tensor that was made for it."""
+    count = 1 if _plain_name(node.op) in _FIRST_RESULT_ONLY else len(node.results)
+    for view, tensor in zip(node.results[:count], made, strict=False):
+        if view is not None:
+            yield view, tensor
+
+
 def _shape_of(arg: Arg, slots: dict[int, int]) -> Any:
     """Return an argument with the order in which the call names its buffers in place of their numbers."""
     if isinstance(arg, View):
@@ -256,7 +257,7 @@ def _shape_of(arg: Arg, slots: dict[int, int]) -> Any:
     return type(arg), arg
 
 
-def _is_made(
+def is_made(
     graph: Graph, view: View, tensor: Any, *, in_place: bool = False, any_order: bool = False
 ) -> bool:
     """Return whether a view of the graph is that result of a call.
@@ -264,7 +265,7 @@ def _is_made(
     Args:
         graph: the graph.
         view: the view.
-        tensor: the result as a meta tensor, or something else for a result that is no tensor.
+        tensor: the result, on whatever device, or something else for a result that is no tensor.
         in_place: whether the result is an argument that the call changes.
         any_order: whether the order in memory is not known.
     """
@@ -374,9 +375,6 @@ def _named_arguments(operator: Operator, node: Node) -> dict[str, Arg]:
             raise ValueError(f"argument {parameter.name} is {_shown(given[parameter.name])}")
         else:
             values[parameter.name] = given[parameter.name]
-    returns = len(operator.overload._schema.returns)  # noqa: SLF001
-    if not operator.returns_list and operator.returns_parameter < 0 and len(node.results) != returns:
-        raise ValueError(f"it returns {returns} tensors, not {len(node.results)}")
     return values
 
 

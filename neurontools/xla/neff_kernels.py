@@ -28,6 +28,7 @@ _FORWARD_NORMS = (
 _STATISTICS = ("running_mean", "running_var", "save_mean", "save_invstd")
 _FUSED_LAYERS = "_native_multi_head_attention _transformer_encoder_layer_fwd"
 _SCALE = re.compile(r"scales(_[dhw])?")
+_REDUCTIONS = range(3)
 _MOST_STEPS = 1000
 _LARGEST_SCALE = 1 << 24
 
@@ -39,11 +40,9 @@ def fits_kernel(name: str, values: Values) -> bool:
         name: of the operator, without the underscore of its in-place variant.
         values: its arguments by name; tensors are views, numbers have their values.
 
-    Raises:
-        ValueError: an argument cannot be part of any call.
     """
     rule = _RULES.get(name)
-    return rule is None or rule(values)
+    return values.get("reduction", 0) in _REDUCTIONS and (rule is None or rule(values))
 
 
 def true_results(name: str, values: Values, made: Sequence[Any]) -> list[Any]:
@@ -123,11 +122,17 @@ def _is_layer_norm_gradient(values: Values) -> bool:
     )
 
 
+def _is_softmax_gradient(values: Values) -> bool:
+    above, result = values["grad_output"], values["output"]
+    return (above.shape, above.dtype) == (result.shape, values["input_dtype"].name)
+
+
 def _is_convolution_gradient(values: Values) -> bool:
     settings = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     tensors = (_empty(values["input"]), _empty(values["weight"]), None)
     made = torch.ops.aten.convolution.default(*tensors, *(values[name] for name in settings))
-    return tuple(made.shape) == values["grad_output"].shape
+    channels = values["bias_sizes"]
+    return tuple(made.shape) == values["grad_output"].shape and channels in {None, tuple(made.shape[1:2])}
 
 
 def _is_attention(values: Values) -> bool:
@@ -204,6 +209,8 @@ def _sampler_rule(modes: int) -> Callable[[Values], bool]:
 
 
 _RULES: dict[str, Callable[[Values], bool]] = {
+    "_log_softmax_backward_data": _is_softmax_gradient,
+    "_softmax_backward_data": _is_softmax_gradient,
     "convolution_backward": _is_convolution_gradient,
     "div": _is_whole_division,
     # The kernels count by index, or read by class, without checking them.
@@ -214,6 +221,8 @@ _RULES: dict[str, Callable[[Values], bool]] = {
     "mvlgamma": _number_rule("p", 1, _MOST_STEPS),
     "native_batch_norm_backward": _is_norm_gradient,
     "native_layer_norm_backward": _is_layer_norm_gradient,
+    "pixel_unshuffle": lambda values: 0 not in values["self"].shape,  # returns the argument
+    "pixel_shuffle": lambda values: 0 not in values["self"].shape,
     "polygamma": _number_rule("n", 0, 1),  # others sum a series whose length depends on the data
     _ATTENTION: _is_attention,
     f"{_ATTENTION}_backward": _is_attention,

@@ -111,15 +111,16 @@ COLLECTIVES = frozenset({
 })  # fmt: skip
 """Operators of the namespace neurontools; they reach only the workers of this run. None sets random number states."""
 
+_GROUPS = r"\{\{\d{1,9}(,\d{1,9})*\}(,\{\d{1,9}(,\d{1,9})*\})*\}"
 TEXTS = {
     "approximate": "none|tanh",
     "api_name": r"[a-z_.]+",
     "driver": "gesvd|gesvdj|gesvda",
     "mode": "reduced|complete|r",
-    "pairs": r"[{}0-9,]*",
+    "pairs": _GROUPS,
     "reduce": "add|max|mean|min|multiply|prod|sum|amax|amin",
     "reduce_type": "and|max|min|mul|or|sum",
-    "replica_groups": r"[{}0-9,]*",
+    "replica_groups": _GROUPS,
     "rounding_mode": "floor|trunc",
     "side": "left|right",
     "UPLO": "L|U|l|u",

@@ -82,6 +82,13 @@ def execute_neff(
             if not ignore_errors:
                 raise
             failures += 1
+        except NeuronToolsError:
+            raise
+        except Exception as error:  # torch's kernels refuse values, such as an index outside of its tensor
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise NeffRunError(
+                f"{name} fails: {reason}", "give contents of its inputs that it can compute with"
+            ) from error
         else:
             checksum = [zlib.crc32(_bytes(result)) for result in results]
             first = first or checksum

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from neurontools.compiler.graph import Graph, reads
 from neurontools.xla import api
 from neurontools.xla.neff_checks import unlisted_operators
-from tests.xla.conftest import InMemoryAccelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.xla.conftest import InMemoryAccelerator
 
 _WIDTH = 8
 
@@ -41,7 +42,7 @@ class _Attention(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         parts = self.into(self.norm(rows)).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
-        mixed: torch.Tensor = F.scaled_dot_product_attention(*parts, is_causal=True)
+        mixed: torch.Tensor = functional.scaled_dot_product_attention(*parts, is_causal=True)
         return mixed.transpose(1, 2).reshape(2, 6, _WIDTH).mean(1)
 
 
@@ -79,8 +80,10 @@ def _numeric(rows: torch.Tensor) -> torch.Tensor:
         square.var(0, keepdim=True),
     ]
     whole = torch.arange(_WIDTH, device=rows.device) // 3 * 2 % 5
-    image = F.interpolate(rows.view(1, 1, 4, _WIDTH), size=(3, 3), mode="bicubic").sum()
-    grid = F.grid_sample(rows.view(1, 1, 4, _WIDTH), rows.view(1, 4, 4, 2), align_corners=False).sum()
+    image = functional.interpolate(rows.view(1, 1, 4, _WIDTH), size=(3, 3), mode="bicubic").sum()
+    grid = functional.grid_sample(
+        rows.view(1, 1, 4, _WIDTH), rows.view(1, 4, 4, 2), align_corners=False
+    ).sum()
     return torch.cat([part.reshape(-1) for part in parts]).logsumexp(0) + whole.sum() + image + grid
 
 
@@ -90,7 +93,7 @@ def _train(model: nn.Module, optimizer: type[Any], inputs: torch.Tensor, **setti
     chosen = optimizer(model.parameters(), **settings)
     for _ in range(3):
         chosen.zero_grad()
-        loss = F.cross_entropy(
+        loss = functional.cross_entropy(
             model(inputs.to(device)), torch.tensor([1, 3], device=device), label_smoothing=0.1
         )
         loss.backward()
@@ -128,12 +131,8 @@ def _run_programs() -> None:
     _predict(_numeric, torch.rand(4, _WIDTH))
 
 
-def record_graphs() -> list[Graph]:
-    """Return the graphs that the programs record."""
-    accelerator = InMemoryAccelerator()
-    api.activate(open_accelerator=lambda: accelerator)
-    torch.default_generator.manual_seed(0)
-    torch.set_num_threads(1)
+def record_graphs(accelerator: InMemoryAccelerator) -> list[Graph]:
+    """Return the graphs that the programs record on the device's accelerator."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _run_programs()
@@ -157,10 +156,10 @@ def listed_part(graph: Graph) -> Graph:
     )
 
 
-def listed_graphs() -> Iterator[Graph]:
+def listed_graphs(accelerator: InMemoryAccelerator) -> Iterator[Graph]:
     """Yield each recorded graph that has calls, as `listed_part` leaves it."""
     seen = set()
-    for graph in record_graphs():
+    for graph in record_graphs(accelerator):
         part = listed_part(graph)
         if part.nodes and part.outputs and part.digest() not in seen:
             seen.add(part.digest())
