@@ -180,6 +180,7 @@ class _Checker:
         made = self._results(operator, node, numbers)
         if operator.returns_parameter >= 0:
             changed = node.args[operator.returns_parameter]
+            assert isinstance(changed, View)
             if node.results != (changed,) or not is_made(self._graph, changed, made[0], in_place=True):
                 raise ValueError("it changes another tensor than the graph states")
         elif node.results or any(isinstance(tensor, torch.Tensor) for tensor in made):
