@@ -138,8 +138,9 @@ def _way(arguments: argparse.Namespace) -> _Way:
 
 def _is_archive(place: str | None) -> bool:
     from neurontools.cache.archives.archive import SUFFIXES
-    from neurontools.cache.location import is_remote
+    from neurontools.cache.location import is_remote, local_path
 
-    return (
-        place is not None and place.endswith(SUFFIXES) and not is_remote(place) and not os.path.isdir(place)
-    )
+    if place is None or is_remote(place):
+        return False
+    path = local_path(place)
+    return path.endswith(SUFFIXES) and not os.path.isdir(path)

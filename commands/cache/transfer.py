@@ -140,13 +140,14 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def _file(arguments: argparse.Namespace) -> str:
     from neurontools.cache.archives.archive import SUFFIXES
+    from neurontools.cache.location import local_path
 
     # `--filter a b FILE`: argparse gives the last word to the option.
     if arguments.file is None and arguments.filter and arguments.filter[-1].endswith(SUFFIXES):
         return str(arguments.filter.pop())
     if arguments.file is None:
         raise UsageError("no archive named", "add its name, for example cache.tar.zst")
-    return str(arguments.file)
+    return local_path(arguments.file)
 
 
 def _reuse_filter(arguments: argparse.Namespace) -> Callable[[Entry], str]:

@@ -1,7 +1,8 @@
 """The location of the compile cache, and the setting that determines it.
 
 Order: an explicit path, `--cache_dir` in NEURON_CC_FLAGS, NEURON_COMPILE_CACHE_URL, the default of the real tools.
-Paths in a bucket are the root `s3://bucket/prefix`, a slash, and the rest of the key.
+Paths in a bucket are the root `s3://bucket/prefix`, a slash, and the rest of the key. A path may be written as a `file:`
+URL (RFC 8089), in which `%20` is a blank.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
 from neurontools import paths
 from neurontools.base.directories import Directory
@@ -25,6 +27,7 @@ SCHEME = "s3://"
 LAST_USE_NOTE = (
     "used: buckets record no time of use; ages count from the last write, or from your own last hit"
 )
+_SCHEME = re.compile(r"(file|s3):|[A-Za-z][A-Za-z0-9+.-]*://", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 DEFAULT_ROOT = "/var/tmp/neuron-compile-cache"  # noqa: S108  the real tools' default
 URL_VARIABLE = "NEURON_COMPILE_CACHE_URL"
@@ -69,7 +72,7 @@ def resolve(environ: Mapping[str, str] | None = None, url: str | None = None) ->
 
     Args:
         environ: environment, None for this process's.
-        url: an explicit path, `file://` or `s3://` URL, which beats every setting.
+        url: an explicit path, `file:` or `s3:` URL, which beats every setting.
 
     Raises:
         UsageError: the setting in effect names an unsupported remote store or no usable path.
@@ -105,23 +108,53 @@ def location_json(location: Location) -> dict[str, Any]:
 
 
 def _root(chosen: Candidate) -> str:
-    if is_remote(chosen.value):
+    scheme = _scheme_of(chosen.value)
+    if scheme == "s3":
         return normal_root(chosen.value)
-    value = chosen.value.removeprefix("file://")
-    scheme, separator, _ = value.partition("://")
-    if separator:
+    if scheme not in {"", "file"}:
         raise UsageError(
-            f"the compile cache at {chosen.value} ({chosen.source}) is remote: {scheme} is not supported",
+            f"the compile cache at {chosen.value!a} ({chosen.source}) is remote: {scheme} is not supported",
             "name a directory or s3://BUCKET/PREFIX, and copy or mount other remote caches",
         )
-    if "\0" in value:
-        raise UsageError(f"the path of the compile cache ({chosen.source}) contains a NUL character")
-    return os.path.abspath(os.path.expanduser(value))
+    path = os.path.abspath(os.path.expanduser(local_path(chosen.value)))
+    return "/" + path.lstrip("/")  # abspath keeps two slashes at the beginning
+
+
+def _scheme_of(place: str) -> str:
+    found = _SCHEME.match(place)
+    return found[0].partition(":")[0].lower() if found else ""
+
+
+def local_path(place: str) -> str:
+    """Return the path that a `file:` URL names; other texts as they are.
+
+    Raises:
+        UsageError: the URL names another computer, or no path, or the path contains a NUL character.
+    """
+    path = _url_path(place) if _scheme_of(place) == "file" else place
+    if "\0" in path:
+        raise UsageError(f"the path of the compile cache {place!a} contains a NUL character")
+    return path
+
+
+def _url_path(place: str) -> str:
+    path = place.partition(":")[2]
+    if path.startswith("//"):
+        host, slash, below = path[2:].partition("/")
+        if host.lower() not in {"", "localhost"}:
+            raise UsageError(
+                f"the compile cache at {place!a} is on another computer, {host!a}",
+                "write file:///DIRECTORY for a directory of this one, and mount or copy other caches",
+            )
+        path = slash + below
+    if not path:
+        raise UsageError(f"the compile cache at {place!a} names no directory", "write file:///DIRECTORY")
+    return os.fsdecode(unquote_to_bytes(os.fsencode(path)))
 
 
 def is_remote(path: str) -> bool:
     """Return whether a root, or a path in one, is in a bucket."""
-    return path.startswith(SCHEME)
+    return path[: len(SCHEME)].lower() == SCHEME
 
 
 def normal_root(url: str) -> str:
@@ -130,7 +163,7 @@ def normal_root(url: str) -> str:
     Raises:
         UsageError: it names no bucket, or its path cannot be the prefix of a key.
     """
-    bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
+    bucket, _, prefix = url.partition("://")[2].partition("/")
     prefix = prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(f"the compile cache at {url!a} names no bucket", "write s3://BUCKET/PREFIX")

@@ -95,7 +95,9 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
     if options.machine:
         values[env.MACHINE] = options.machine
     if options.cache:
-        values["NEURON_COMPILE_CACHE_URL"] = os.path.abspath(options.cache)
+        from neurontools.cache.location import URL_VARIABLE, resolve
+
+        values[URL_VARIABLE] = resolve(base, options.cache).root
     if options.explain:
         values[env.EXPLAIN] = "1"
     if options.force:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
 from neurontools.cache.flags import FLAGS_VARIABLE
-from neurontools.cache.location import URL_VARIABLE
+from neurontools.cache.location import URL_VARIABLE, resolve
 from neurontools.native import addresses, device_functions, grouped_products, modules, saving
 from neurontools.native.cores import check_instance, prefer_native_instance
 from neurontools.native.fusion import AdaptiveFusion
@@ -100,7 +100,7 @@ def _open_accelerator() -> Accelerator:
 
     directory = os.environ.get(_CACHE_DIRECTORY)
     if directory:
-        os.environ.setdefault(URL_VARIABLE, os.path.abspath(directory))
+        os.environ.setdefault(URL_VARIABLE, resolve(url=directory).root)
     opened = SimulatedAccelerator.open()
     try:
         check_instance(opened.runtime.instance, os.environ)

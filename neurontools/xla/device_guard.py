@@ -3,6 +3,9 @@
 Torch calls the guard of a device in functions that must not throw, also while an exception leaves a backward pass. A
 guard in Python cannot be called then, and the process ends with SIGABRT. The kernels of views are in the same library
 because a view in Python takes longer than recording an operator.
+
+The library ends with the SHA-256 of what is before it: a library that a full disk or a power failure has truncated would
+end the process when it is loaded, so it is compiled again.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools import paths
-from neurontools.base.files import owned_directory, write_atomic
+from neurontools.base.files import READ_SAFELY, owned_directory, write_atomic
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 
 if TYPE_CHECKING:
@@ -139,13 +143,13 @@ def set_device_count(count: int) -> None:
 
 
 def ensure_guard(torch_directory: str) -> str:
-    """Return the path of the compiled guard; it is compiled if that was never done with this torch and compiler.
+    """Return the path of the compiled guard; it is compiled if there is no intact one for this torch and compiler.
 
     Raises:
         NeuronToolsError: there is no compiler, or the guard does not compile, or the directory cannot be written.
     """
     path = f"{paths.cache_home()}/device-guard/{_key(torch_directory)}.so"
-    if os.path.isfile(path):
+    if _is_intact(path):
         return path
     from neurontools.customop.building.toolchain import build_lock, find_compiler
 
@@ -155,15 +159,29 @@ def ensure_guard(torch_directory: str) -> str:
     with build_lock(
         Path(path), lambda: _log.info("waiting for another process that compiles the device guard")
     ):
-        if not os.path.isfile(path):
+        if not _is_intact(path):
             start_s = time.monotonic()
             _compile(compiler, torch_directory, path)
             _log.info("compiled the device guard in %.1f s: %s", time.monotonic() - start_s, path)
     return path
 
 
+def _is_intact(path: str) -> bool:
+    """Return whether a library is complete, and only this user can have written it."""
+    try:
+        with open(os.open(path, READ_SAFELY), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                return False
+            data = file.read()
+    except OSError:
+        return False
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(data[:-size]).digest() == data[-size:]
+
+
 def _key(torch_directory: str) -> str:
-    digest = hashlib.sha256("\n".join(_FLAGS).encode())
+    digest = hashlib.sha256("\n".join((*_FLAGS, os.uname().machine)).encode())
     for file in (_SOURCE, *_HEADERS, Path(torch_directory, "version.py")):
         digest.update(file.read_bytes())
     # Without a start of the compiler: this is done whenever a program starts.
@@ -179,7 +197,7 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
     import subprocess
     from tempfile import TemporaryDirectory
 
-    from neurontools.customop.building.toolchain import run_program, unwritable
+    from neurontools.customop.building.toolchain import first_error, run_program, unwritable
 
     libraries = (f"{torch_directory}/lib/{name}.so" for name in ("libc10", "libtorch_cpu"))
     torch_files = ("-isystem", f"{torch_directory}/include", *libraries)
@@ -189,18 +207,20 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
             library = Path(directory, "device_guard.so")
             command = (*compiler.command, *_FLAGS, str(_SOURCE), *torch_files, "-o", str(library))
             done = run_program(command, timeout_s=_COMPILE_TIMEOUT_S)
-            if done.returncode == 0:
-                write_atomic(path, library.read_bytes(), mode=0o600)
-                return
+            data = library.read_bytes() if done.returncode == 0 and library.is_file() else b""
+        if data:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            write_atomic(path, data + hashlib.sha256(data).digest(), mode=0o600)
+            return
     except subprocess.TimeoutExpired as error:
         raise DeviceGuardError(
             f"{compiler.command[0]} did not compile the device guard in {_COMPILE_TIMEOUT_S:.0f} s"
         ) from error
     except OSError as error:
         raise unwritable(os.path.dirname(path), error) from error
-    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
     raise DeviceGuardError(
-        f"{compiler.command[0]} cannot compile the device guard: {(lines or ['no message'])[0]}",
+        f"{compiler.command[0]} cannot compile the device guard: {first_error(done)}",
         "try another compiler with CXX",
     )
 

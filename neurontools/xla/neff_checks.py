@@ -1,8 +1,9 @@
 """Checks of a NEFF that another process compiled: the operators, arguments and memory of its graph.
 
 The executable of a graph is generated Python over torch's CPU kernels. So an operator must be on the list
-(`neff_operators`), its arguments must fit the operator's schema, a tensor must lie within its buffer, and a result must
-not be much larger than the graph states.
+(`neff_operators`), its arguments must fit the operator's schema and its kernel (`neff_kernels`), a tensor must lie
+within its buffer, and the results, which torch's meta kernels make without computing anything, must be the tensors that
+the graph states. So what is checked of the stated tensors holds for those that the kernels get.
 """
 
 from __future__ import annotations
@@ -14,31 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.compiler.graph_memory import scratch_bytes
-from neurontools.compiler.graph_nodes import contiguous_strides
+from neurontools.compiler.work import flops
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
 from neurontools.xla.graph_values import load_symbol
 from neurontools.xla.memory import host_limit
-from neurontools.xla.neff_operators import ATEN, COLLECTIVES, GUARDED, NEEDS_CHANNELS, TEXTS
+from neurontools.xla.neff_kernels import fits_kernel, true_results
+from neurontools.xla.neff_operators import ATEN, COLLECTIVES, TEXTS
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from neurontools.compiler.graph import Arg, Graph
 
 _NAME = re.compile(r"[a-z_]\w*\.[A-Za-z_]\w*\.\w+")
-_SLACK_BYTES = 1 << 20  # torch's meta kernels sometimes return more than the CPU kernels, such as statistics
-_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-_BATCH_NORM = ("weight", "running_mean", "running_var", "save_mean", "save_invstd")
 _LISTS = {Kind.TENSOR_LIST: (View,), Kind.SCALAR_LIST: (int, float, Lifted), Kind.LIST: (int, float)}
-_SYMBOLS = (torch.dtype, torch.layout, torch.memory_format)
+_SYMBOLS = {"ScalarType": "dtype", "Layout": "layout", "MemoryFormat": "memory_format"}
+_LAYOUTS = ("strided",)
+_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_LARGEST_ITEM = (1 << 31) - 1  # of a list: torch multiplies strides, dilations and sizes without a check
+_MOST_OPERATIONS = 10**14  # of one call, which cannot be interrupted
+_PER_ELEMENT = 100  # operations that take as long as to read or write an element
+# Results in another order in memory than the meta kernel's, and results that only the gradient reads.
+_OTHER_STRIDES = frozenset({"_linalg_svd", "max_unpool2d", "nonzero_static"})
+_FIRST_RESULT_ONLY = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
 
 
 def check_graph(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], name: str) -> None:
@@ -60,6 +66,21 @@ def check_graph(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], 
     checker.check_outputs()
 
 
+def true_call_results(graph: Graph, node: Node, scalars: Sequence[float]) -> list[Any] | None:
+    """Return the results of a call as meta tensors; None where it returns an argument.
+
+    Args:
+        graph: has the buffers of the call's tensors.
+        node: the call.
+        scalars: values of the graph's scalar inputs.
+
+    Raises:
+        ValueError: the call is not valid.
+        DeviceError: it is none of an operator that a NEFF may call.
+    """
+    return _Checker(graph, scalars, "the graph").true_results(node)
+
+
 def unlisted_operators(graph: Graph) -> list[str]:
     """Return the operators of a graph that a NEFF of another process may not call."""
     custom = operators_of(graph.libraries)
@@ -73,6 +94,7 @@ class _Checker:
         self._name = name
         self._custom = operators_of(graph.libraries)
         self._known = set(graph.inputs)
+        self._made: dict[Any, list[Any]] = {}
 
     def check_memory(self, inputs: Sequence[View]) -> None:
         """Check that the peak memory of the graph, without its inputs, is within the limit of this computer."""
@@ -90,15 +112,14 @@ class _Checker:
         """Check the operator, arguments and results of one call."""
         operator = self._operator(node)
         try:
-            _check_arguments(operator, node)
+            values = _named_arguments(operator, node)
             self._check_views(node)
-            if operator.overload.namespace == "aten":
-                self._check_sizes(operator, node)
+            self._check_call(operator, node, values)
         except ValueError as error:
             raise DeviceError(
                 f"{self._name} has an invalid call of {node.op}: {error}", "compile the model again"
             ) from error
-        self._known.update(view.slot for view in node.results if view is not None)
+        self._known.update(view.slot for view, _ in sound_results(node, node.results))
 
     def check_outputs(self) -> None:
         """Check that the graph computes the tensors that it returns."""
@@ -131,44 +152,82 @@ class _Checker:
         for view in (*reads(node), *(view for view in node.results if view is not None)):
             check_view(self._graph, view)
 
-    def _check_sizes(self, operator: Operator, node: Node) -> None:
-        """Check, without computing it, that a result is not much larger than the graph states."""
-        name = node.op.split(".")[1].rstrip("_")
-        if name in GUARDED and not self._fits_kernel(name, operator, node):
-            raise ValueError("its kernel does not check these arguments")
+    def true_results(self, node: Node) -> list[Any] | None:
+        """Return the results of a call as meta tensors; None where it returns an argument."""
+        operator = self._operator(node)
+        values = _named_arguments(operator, node)
+        for view in reads(node):
+            check_view(self._graph, view)
+        return None if operator.returns_parameter >= 0 else self._make(operator, node, values)
+
+    def _check_call(self, operator: Operator, node: Node, values: Mapping[str, Arg]) -> None:
+        """Check what the call does with its tensors, without computing it."""
+        name = _plain_name(node.op)
+        numbers = {
+            key: self._scalars[value.index] if isinstance(value, Lifted) else value
+            for key, value in values.items()
+        }
+        try:
+            if not fits_kernel(name, numbers):
+                raise ValueError("its kernel does not check these arguments")
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+        operations = _operations(node, numbers)
+        if operations > _MOST_OPERATIONS:
+            raise ValueError(f"it takes {operations:.1e} operations, the limit is {_MOST_OPERATIONS:.0e}")
+        if operator.returns_list:
+            _check_count(name, node, numbers)
+        made = self._results(operator, node, numbers)
+        if operator.returns_parameter >= 0:
+            changed = node.args[operator.returns_parameter]
+            assert isinstance(changed, View)
+            if node.results != (changed,) or not is_made(self._graph, changed, made[0], in_place=True):
+                raise ValueError("it changes another tensor than the graph states")
+        elif node.results or any(isinstance(tensor, torch.Tensor) for tensor in made):
+            self._check_results(node, made)
+
+    def _check_results(self, node: Node, made: Sequence[Any]) -> None:
+        """Check that the results are the tensors that the graph states."""
+        if len(made) != len(node.results):
+            raise ValueError(f"it returns {len(made)} tensors, not {len(node.results)}")
+        for view, tensor in sound_results(node, made):
+            if not is_made(self._graph, view, tensor, any_order=_plain_name(node.op) in _OTHER_STRIDES):
+                raise ValueError(f"it returns {_described(tensor)}, not what the graph states")
+
+    def _results(self, operator: Operator, node: Node, values: Mapping[str, Any]) -> list[Any]:
+        """Return the results of a call as meta tensors; equal calls are made once."""
+        slots: dict[int, int] = {}
+        key = (
+            node.op,
+            *(_shape_of(arg, slots) for arg in node.args),
+            *((name, _shape_of(arg, slots)) for name, arg in node.kwargs),
+        )
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(operator, node, values)
+        return made
+
+    def _make(self, operator: Operator, node: Node, values: Mapping[str, Any]) -> list[Any]:
         kwargs = {name: self._meta(arg) for name, arg in node.kwargs}
         if any(parameter.kind is Kind.DEVICE for parameter in operator.parameters):
             kwargs["device"] = torch.device("meta")
         try:
-            made = tree_leaves(operator.overload(*map(self._meta, node.args), **kwargs))
-        except NotImplementedError:
-            made = []  # the listed operators without a meta kernel return no more than they take
-        except (RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(str(error).partition("\n")[0]) from error
-        new = {view.slot for view in node.results if view is not None} - self._known
-        stated = sum(self._graph.slots[slot].nbytes for slot in new)
-        nbytes = sum(item.numel() * item.itemsize for item in made if isinstance(item, torch.Tensor))
-        if operator.returns_parameter < 0 and new and nbytes > 2 * stated + _SLACK_BYTES:
-            raise ValueError("its result is larger than the graph states")
-        if name in NEEDS_CHANNELS:
-            first, *others = reads(node)
-            if len(first.shape) < 2 or any(view.shape not in {(first.shape[1],), (0,)} for view in others):
-                raise ValueError("its tensors differ in the number of channels")
-
-    def _fits_kernel(self, name: str, operator: Operator, node: Node) -> bool:
-        values: dict[str, Any] = dict(node.kwargs)
-        values |= {
-            parameter.name: arg for parameter, arg in zip(operator.parameters, node.args, strict=False)
-        }
-        try:
-            return _fits_kernel(name, values)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(str(error).partition("\n")[0]) from error
+            outcome = operator.overload(*map(self._meta, node.args), **kwargs)
+        except NotImplementedError as error:
+            raise ValueError("the size of its results is not known in advance") from error
+        except Exception as error:  # torch's kernels in Python raise any
+            raise ValueError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+        results = outcome if isinstance(outcome, list | tuple) else () if outcome is None else (outcome,)
+        return true_results(_plain_name(node.op), values, results)
 
     def _meta(self, arg: Arg) -> Any:
         match arg:
             case View():
-                return _empty(arg)
+                dtype = getattr(torch, arg.dtype)
+                whole = torch.empty(
+                    self._graph.slots[arg.slot].nbytes // dtype.itemsize, dtype=dtype, device="meta"
+                )
+                return whole.as_strided(arg.shape, arg.strides, arg.offset)
             case Lifted():
                 return self._scalars[arg.index]
             case Symbol():
@@ -178,6 +237,82 @@ class _Checker:
         return arg
 
 
+def _plain_name(op: str) -> str:
+    return op.split(".")[1].rstrip("_")
+
+
+def sound_results(node: Node, made: Sequence[Any]) -> Iterator[tuple[View, Any]]:
+    """Yield the views of the results that other calls may read, each with the tensor that was made for it."""
+    count = 1 if _plain_name(node.op) in _FIRST_RESULT_ONLY else len(node.results)
+    for view, tensor in zip(node.results[:count], made, strict=False):
+        if view is not None:
+            yield view, tensor
+
+
+def _shape_of(arg: Arg, slots: dict[int, int]) -> Any:
+    """Return an argument with the order in which the call names its buffers in place of their numbers."""
+    if isinstance(arg, View):
+        return (slots.setdefault(arg.slot, len(slots)), arg.dtype, arg.shape, arg.strides, arg.offset)
+    if isinstance(arg, tuple):
+        return tuple(_shape_of(item, slots) for item in arg)
+    return type(arg), arg
+
+
+def is_made(
+    graph: Graph, view: View, tensor: Any, *, in_place: bool = False, any_order: bool = False
+) -> bool:
+    """Return whether a view of the graph is that result of a call.
+
+    Args:
+        graph: the graph.
+        view: the view.
+        tensor: the result, on whatever device, or something else for a result that is no tensor.
+        in_place: whether the result is an argument that the call changes.
+        any_order: whether the order in memory is not known.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return False
+    if (getattr(torch, view.dtype), view.shape) != (tensor.dtype, tuple(tensor.shape)):
+        return False
+    steps = zip(view.shape, view.strides, tensor.stride(), strict=True)
+    if not any_order and tensor.numel() and any(size > 1 and stride != true for size, stride, true in steps):
+        return False
+    return in_place or (
+        view.offset == tensor.storage_offset()
+        and graph.slots[view.slot].nbytes == tensor.untyped_storage().nbytes()
+    )
+
+
+def _described(tensor: Any) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return "no tensor"
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _operations(node: Node, values: Mapping[str, Any]) -> int:
+    """Return about how many operations a call takes."""
+    views = (*reads(node), *(view for view in node.results if view is not None))
+    elements = sum(prod(view.shape) for view in views)
+    window = values.get("kernel_size", ())
+    factor = prod(max(1, abs(size)) for size in window) if isinstance(window, tuple) else 1
+    if "dist" in node.op or "margin" in node.op:
+        factor *= max((size for view in views for size in view.shape), default=1)
+    if "mvlgamma" in node.op:
+        factor *= values["p"]
+    return max(flops(node), _PER_ELEMENT * elements * factor)
+
+
+def _check_count(name: str, node: Node, values: Mapping[str, Any]) -> None:
+    """Check the number of tensors that a call returns, before even a meta kernel makes them."""
+    view, dim = values.get("self"), values.get("dim", 0)
+    if not isinstance(view, View) or "split_with_sizes" in name:
+        return
+    size = view.shape[dim] if -len(view.shape) <= dim < len(view.shape) else 0
+    part = values.get("split_size", 1) if "split" in name else 1
+    if part > 0 and -(-size // part) > max(1, len(node.results)):
+        raise ValueError(f"it returns {-(-size // part)} tensors, not {len(node.results)}")
+
+
 def _is_listed(op: str, custom: Container[str]) -> bool:
     if not _NAME.fullmatch(op):
         return False
@@ -185,71 +320,6 @@ def _is_listed(op: str, custom: Container[str]) -> bool:
     if namespace == "aten":
         return name in ATEN or name.removesuffix("_").removeprefix("_foreach_") in ATEN
     return name in COLLECTIVES if namespace == "neurontools" else qualified_name(op) in custom
-
-
-def _fits_kernel(name: str, values: dict[str, Any]) -> bool:
-    """Return whether an operator has arguments with which its kernel stays within its tensors; it does not check them.
-
-    Args:
-        name: of the operator.
-        values: its arguments by name.
-    """
-    match name:
-        case "nll_loss_backward":  # without a reduction, the kernel does not check the classes
-            return values["reduction"] in {1, 2}
-        case "embedding_dense_backward":  # the kernel counts by index without checking it
-            return values["scale_grad_by_freq"] is False
-        case "native_layer_norm_backward":
-            shape, normalized = values["input"].shape, len(values["normalized_shape"])
-            rows = prod(shape[: len(shape) - normalized])
-            return values["grad_out"].shape == shape and all(
-                prod(view.shape) == rows and view.strides == contiguous_strides(view.shape)
-                for view in (values["mean"], values["rstd"])
-            )
-        case "native_batch_norm_backward":
-            shape, used = values["input"].shape, "save" if values["train"] else "running"
-            channels = {each: values[each] for each in _BATCH_NORM}
-            return (
-                values["grad_out"].shape == shape
-                and len(shape) > 1
-                and all(view is None or view.shape == (shape[1],) for view in channels.values())
-                and all(view is not None for each, view in channels.items() if each.startswith(used))
-            )
-        case "convolution_backward":
-            settings = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-            tensors = (_empty(values["input"]), _empty(values["weight"]), None)
-            made = torch.ops.aten.convolution.default(*tensors, *(values[each] for each in settings))
-            return bool(tuple(made.shape) == values["grad_output"].shape)
-    return name.removesuffix("_backward") == _ATTENTION and _fits_attention(values)
-
-
-def _fits_attention(values: dict[str, Any]) -> bool:
-    """Return whether the tensors of attention, or of its gradient, have shapes that fit, and rows without gaps.
-
-    The kernels read rows as if their numbers were next to each other: a row that repeats one number is too short.
-    """
-    query, key, value = (values[name] for name in ("query", "key", "value"))
-    results = [values[name] for name in ("grad_out", "out") if name in values]
-    sums, mask = values.get("logsumexp"), values.get("attn_mask")
-    return (
-        len(query.shape) == len(key.shape) == 4
-        and all(view.shape == query.shape for view in results)
-        and value.shape == key.shape
-        and (query.shape[:2], query.shape[3]) == (key.shape[:2], key.shape[3])
-        and all(view.strides[3] or view.shape[3] == 1 for view in (query, key, value, *results))
-        and (sums is None or sums.shape == query.shape[:3])
-        and (mask is None or _broadcasts(mask.shape, (*query.shape[:3], key.shape[2])))
-    )
-
-
-def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    return len(shape) == len(target) and all(
-        size in {1, full} for size, full in zip(shape, target, strict=True)
-    )
-
-
-def _empty(view: View) -> torch.Tensor:
-    return torch.empty_strided(view.shape, view.strides, dtype=getattr(torch, view.dtype), device="meta")
 
 
 def check_view(graph: Graph, view: View) -> None:
@@ -277,55 +347,73 @@ def _extent_bytes(view: View) -> int:
 @cache
 def _dtypes() -> frozenset[str]:
     named = {name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)}
-    return frozenset(name for name in named if name == "complex64" or not re.match(r"q|c|bits", name))
+    return frozenset(
+        name for name in named if name == "complex64" or not re.match(r"q|c|bits|float4|u?int[1-7]$", name)
+    )
 
 
-def _check_arguments(operator: Operator, node: Node) -> None:
-    """Check that the arguments fit the operator's schema: their names become part of generated code."""
+def _named_arguments(operator: Operator, node: Node) -> dict[str, Arg]:
+    """Return the arguments by name, with defaults, checked against the operator's schema.
+
+    Raises:
+        ValueError: they do not fit it. Their names become part of generated code.
+    """
     positional = [parameter for parameter in operator.parameters if not parameter.keyword_only]
     named = {parameter.name: parameter for parameter in operator.parameters if parameter.keyword_only}
     names = [name for name, _ in node.kwargs]
     if len(node.args) > len(positional) or len(set(names)) < len(names) or not set(names) <= named.keys():
         raise ValueError("it does not have these parameters")
-    given = {parameter.name for parameter in positional[: len(node.args)]} | set(names)
-    if any(not parameter.has_default and parameter.name not in given for parameter in operator.parameters):
-        raise ValueError("an argument is missing")
-    types = {argument.name: str(argument.type) for argument in operator.overload._schema.arguments}  # noqa: SLF001
-    pairs = [
-        *zip(positional, node.args, strict=False),
-        *((named[name], value) for name, value in node.kwargs),
-    ]
-    for parameter, value in pairs:
-        if not _fits(parameter, value, types[parameter.name]):
-            raise ValueError(f"argument {parameter.name} is {_shown(value)}")
-    returns = len(operator.overload._schema.returns)  # noqa: SLF001
-    if not operator.returns_list and operator.returns_parameter < 0 and len(node.results) != returns:
-        raise ValueError(f"it returns {returns} tensors, not {len(node.results)}")
+    given = {parameter.name: arg for parameter, arg in zip(positional, node.args, strict=False)}
+    given |= dict(node.kwargs)
+    types = {argument.name: str(argument.real_type) for argument in operator.overload._schema.arguments}  # noqa: SLF001
+    values: dict[str, Arg] = {}
+    for parameter in operator.parameters:
+        if parameter.name not in given:
+            if not parameter.has_default:
+                raise ValueError("an argument is missing")
+            values[parameter.name] = parameter.default
+        elif not _fits(parameter, given[parameter.name], types[parameter.name]):
+            raise ValueError(f"argument {parameter.name} is {_shown(given[parameter.name])}")
+        else:
+            values[parameter.name] = given[parameter.name]
+    return values
 
 
 def _fits(parameter: Parameter, value: Arg, type_name: str) -> bool:
     if value is None:
-        return parameter.kind is not Kind.TENSOR
+        return type_name.startswith("Optional[") or parameter.kind is Kind.DEVICE
     match parameter.kind:
         case Kind.TENSOR | Kind.OPTIONAL_TENSOR:
             return isinstance(value, View)
         case Kind.TENSOR_LIST | Kind.SCALAR_LIST | Kind.LIST:
-            accepted = _LISTS[parameter.kind]
             return isinstance(value, tuple) and all(
-                item is None or isinstance(item, accepted) for item in value
+                _fits_list(parameter.kind, item, type_name) for item in value
             )
         case Kind.SCALAR | Kind.FIXED_SCALAR:
             return isinstance(value, bool | int | float | Lifted)
-        case Kind.CONSTANT if "str" in type_name:
-            pattern = TEXTS.get(parameter.name)
-            return pattern is not None and isinstance(value, str) and re.fullmatch(pattern, value) is not None
         case Kind.CONSTANT | Kind.IGNORED:
-            return isinstance(value, bool | int) or (isinstance(value, Symbol) and _is_constant(value))
+            return _is_constant(parameter.name, value, type_name.removeprefix("Optional[").removesuffix("]"))
     return False
 
 
-def _is_constant(symbol: Symbol) -> bool:
-    return symbol.kind != "device" and isinstance(getattr(torch, symbol.name, None), _SYMBOLS)
+def _fits_list(kind: Kind, item: Arg, type_name: str) -> bool:
+    if item is None:
+        return "Optional[Tensor]" in type_name
+    is_small = not isinstance(item, int) or abs(item) <= _LARGEST_ITEM
+    return isinstance(item, _LISTS[kind]) and is_small
+
+
+def _is_constant(name: str, value: Arg, type_name: str) -> bool:
+    match type_name:
+        case "str":
+            pattern = TEXTS.get(name)
+            return pattern is not None and isinstance(value, str) and re.fullmatch(pattern, value) is not None
+        case "bool":
+            return isinstance(value, bool)
+        case "int" | "SymInt":
+            return isinstance(value, int)
+    valid = {"ScalarType": _dtypes(), "Layout": _LAYOUTS, "MemoryFormat": _MEMORY_FORMATS}.get(type_name, ())
+    return isinstance(value, Symbol) and value.kind == _SYMBOLS.get(type_name) and value.name in valid
 
 
 def _shown(value: Arg) -> str:

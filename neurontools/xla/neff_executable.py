@@ -12,16 +12,18 @@ from neurontools.compiler.work import written
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
-from neurontools.xla.execution import generate, host_execution
-from neurontools.xla.geometry import intern_layout, view_of
+from neurontools.xla.execution import generate, host_execution, last_use_of_slots, overload_of, run_call
+from neurontools.xla.geometry import geometry_of, intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
-from neurontools.xla.neff_checks import check_graph, check_view
+from neurontools.xla.neff_checks import check_graph, check_view, is_made, sound_results
+from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.compiler.graph import Graph, View
     from neurontools.xla.accelerator import LoadedGraph
+    from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
 
 _compiled_here: set[bytes] = set()  # sha256 of the NEFFs that this process has compiled
 
@@ -57,7 +59,9 @@ class NeffExecutable:
         self._graph = parsed.graph
         self._numerics = numerics_of(api.engine().accelerator.numerics_for(parsed.flags))
         _check(self._graph, inputs, scalars, results)
-        if hashlib.sha256(neff).digest() not in _compiled_here:
+        self._name = name
+        self._is_sound = hashlib.sha256(neff).digest() in _compiled_here
+        if not self._is_sound:
             check_graph(self._graph, inputs, scalars, name)
         self._inputs = tuple(inputs)
         self._scalars = tuple(scalars)
@@ -85,21 +89,70 @@ class NeffExecutable:
         """Execute it and return its results; `tensors` are CPU tensors for its input slots, which stay as they are."""
         with host_execution():
             hosts = [self._host(view, tensor) for view, tensor in zip(self._inputs, tensors, strict=True)]
-            outcome = api.engine().accelerator.execute(loaded, lambda: self._run(hosts, self._scalars), hosts)
+            run = self._run if self._is_sound else self._run_checked
+            outcome = api.engine().accelerator.execute(loaded, lambda: run(hosts, self._scalars), hosts)
+            self._is_sound = True  # results have the same form in each execution
             table: dict[int, torch.Tensor] = {
                 **{view.slot: host for view, host in zip(self._inputs, hosts, strict=True)},
                 **dict(zip(self._fresh, outcome, strict=True)),
             }
             return [view_of(table[view.slot], geometry_from(view)).clone() for view in self._results]
 
+    def _run_checked(self, inputs: Sequence[torch.Tensor], scalars: Sequence[float]) -> Any:
+        return execute_checked(self._graph, inputs, scalars, self._name, self._numerics)
+
     def _host(self, view: View, tensor: torch.Tensor) -> torch.Tensor:
-        dtype, shape, strides, offset = geometry_from(view)
-        if view.slot not in self._written and offset == 0 and tensor.stride() == strides:
+        """Return a tensor as the contents of an input's buffer: the tensor itself where it is just that."""
+        geometry = dtype, shape, strides, offset = geometry_from(view)
+        nbytes = self._graph.slots[view.slot].nbytes
+        is_buffer = geometry_of(tensor) == geometry and tensor.untyped_storage().nbytes() >= nbytes
+        if view.slot not in self._written and is_buffer:
             return tensor.detach()
-        flat = torch.zeros(self._graph.slots[view.slot].nbytes // dtype.itemsize, dtype=dtype)
+        flat = torch.zeros(-(-nbytes // dtype.itemsize), dtype=dtype)
         host = flat.as_strided(shape, strides, offset)
         host.copy_(tensor)
         return host
+
+
+def execute_checked(
+    graph: Graph,
+    inputs: Sequence[torch.Tensor],
+    scalars: Sequence[float],
+    name: str,
+    numerics: DeviceNumerics | None = None,
+) -> tuple[torch.Tensor | None, ...]:
+    """Execute a checked graph call by call: no call gets a tensor of which the graph states another form.
+
+    Torch's meta kernels, by which a graph is checked, accept arguments that some CPU kernels take for others.
+
+    Args:
+        graph: the graph.
+        inputs: contents of its input slots.
+        scalars: values of its scalar inputs.
+        name: what its NEFF is called in messages.
+        numerics: computes instead of torch's kernels.
+
+    Raises:
+        DeviceError: an operator returns another tensor than the graph states.
+    """
+    hosts: list[torch.Tensor | None] = [None] * len(graph.slots)
+    for slot, tensor in zip(graph.inputs, inputs, strict=True):
+        hosts[slot] = tensor
+    unused, outputs = last_use_of_slots(graph.nodes), set(graph.outputs)
+    for position, node in enumerate(graph.nodes):
+        operator = operator_of(overload_of(node))
+        results = run_call(operator, node, hosts, scalars, numerics)
+        for view, result in () if operator.returns_parameter >= 0 else sound_results(node, results):
+            if not is_made(graph, view, result):
+                raise DeviceError(
+                    f"{name}: {node.op} returns another tensor than the graph states",
+                    "compile the model again",
+                )
+            hosts[view.slot] = result if hosts[view.slot] is None else hosts[view.slot]
+        for slot in unused.get(position, ()):
+            hosts[slot] = hosts[slot] if slot in outputs else None
+    given = set(graph.inputs)
+    return tuple(hosts[slot] for slot in graph.outputs if slot not in given)
 
 
 def _check(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], results: Sequence[View]) -> None:

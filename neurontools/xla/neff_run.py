@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neurontools.compiler.graph import View, reads
+from neurontools.compiler.graph import Lifted, View, reads
 from neurontools.compiler.neff import parse
 from neurontools.errors import NeuronToolsError
 from neurontools.runtime.host_activity import note_execution, report_step
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
 
 _SHOWN = 8
-_SCALAR = 1.0  # zeros would divide by zero where a program passes a learning rate or a count
 
 
 class NeffRunError(NeuronToolsError):
@@ -68,10 +67,10 @@ def execute_neff(
         NrtError: an execution fails.
     """
     graph = parse(neff).graph
-    views = tuple(_whole(graph, slot) for slot in graph.inputs)
-    outputs = tuple(_whole(graph, slot) for slot in graph.outputs)
+    views = tuple(whole_view(graph, slot) for slot in graph.inputs)
+    outputs = tuple(whole_view(graph, slot) for slot in graph.outputs)
     tensors = _contents(views, inputs, name)
-    executable = NeffExecutable(neff, views, (_SCALAR,) * graph.lifted, outputs, name=name)
+    executable = NeffExecutable(neff, views, plain_scalars(graph), outputs, name=name)
     loaded = executable.load(0)
     failures, first = 0, None
     results: Sequence[torch.Tensor] = ()
@@ -83,6 +82,13 @@ def execute_neff(
             if not ignore_errors:
                 raise
             failures += 1
+        except NeuronToolsError:
+            raise
+        except Exception as error:  # torch's kernels refuse values, such as an index outside of its tensor
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise NeffRunError(
+                f"{name} fails: {reason}", "give contents of its inputs that it can compute with"
+            ) from error
         else:
             checksum = [zlib.crc32(_bytes(result)) for result in results]
             first = first or checksum
@@ -102,8 +108,8 @@ def _name(slot: int) -> str:
     return f"slot{slot}"
 
 
-def _whole(graph: Graph, slot: int) -> View:
-    """Return a slot as one row of the data type in which it is used first."""
+def whole_view(graph: Graph, slot: int) -> View:
+    """Return a buffer as one row of the data type in which it is used first."""
     nbytes = graph.slots[slot].nbytes
     dtype = next(
         (
@@ -115,6 +121,22 @@ def _whole(graph: Graph, slot: int) -> View:
         "uint8",
     )
     return View(slot, dtype, (nbytes // getattr(torch, dtype).itemsize,), (1,), 0)
+
+
+def plain_scalars(graph: Graph) -> tuple[float, ...]:
+    """Return 1 for each scalar input: zeros would divide by zero where a program passes a learning rate or a count.
+
+    It is a whole number where it meets whole numbers only, as a float would give results of another type.
+    """
+    scalars: list[float] = [1.0] * graph.lifted
+    for node in graph.nodes:
+        views = [view for view in node.results if view is not None] or reads(node)
+        if views and all("int" in view.dtype or view.dtype == "bool" for view in views):
+            for arg in (*node.args, *(value for _, value in node.kwargs)):
+                for item in arg if isinstance(arg, tuple) else (arg,):
+                    if isinstance(item, Lifted):
+                        scalars[item.index] = 1
+    return tuple(scalars)
 
 
 def _contents(views: Sequence[View], inputs: Mapping[str, bytes], name: str) -> list[torch.Tensor]:

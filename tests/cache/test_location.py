@@ -42,6 +42,66 @@ def test_the_strongest_setting_wins(environ: dict[str, str], url: str | None, ro
     assert (chosen.root, chosen.source) == (root, source)
 
 
+@pytest.mark.parametrize(
+    ("url", "root"),
+    [
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("file:////a/b", "/a/b"),
+        ("file://localhost/a/b", "/a/b"),
+        ("file://LocalHost/a/b/", "/a/b"),
+        ("FILE:///a/b//", "/a/b"),
+        ("File:/a/../b", "/b"),
+        ("file:///a%20b/%C3%A9%2Fc", "/a b/\u00e9/c"),
+        ("file:///a%ff", "/a\udcff"),
+        ("file:///100%", "/100%"),
+        ("file:///a?b#c", "/a?b#c"),
+        ("file:/", "/"),
+        ("file:a%20b", "{here}/a b"),
+        ("file:~/a", "{home}/a"),
+        ("/a%20b", "/a%20b"),
+        ("//a", "/a"),
+        ("./file:/a", "{here}/file:/a"),
+        ("a:b", "{here}/a:b"),
+        ("S3://Bucket/a/", "s3://Bucket/a"),
+    ],
+)
+def test_every_spelling_of_a_place_is_understood_everywhere(
+    monkeypatch: pytest.MonkeyPatch, home: Path, url: str, root: str
+) -> None:
+    from neurontools.commands.cache.copy import _is_archive
+    from neurontools.compat.launch import RunOptions, environment
+
+    monkeypatch.chdir(home)
+    expected = root.format(here=home, home=home)
+    quoted = f"'{url}'"
+    assert resolve({URL: url}).root == expected
+    assert resolve({FLAGS: f"--cache_dir={quoted}"}).root == expected
+    assert resolve({}, url).root == expected
+    assert environment(RunOptions(("true",), cache=url), {})[URL] == expected
+    assert _is_archive(f"{url}x.tar") == (not url.startswith("S3"))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file://host/a", "the compile cache at 'file://host/a' is on another computer, 'host'"),
+        ("file://~/a", "the compile cache at 'file://~/a' is on another computer, '~'"),
+        ("FILE://host", "the compile cache at 'FILE://host' is on another computer, 'host'"),
+        ("file:", "the compile cache at 'file:' names no directory"),
+        ("file://", "the compile cache at 'file://' names no directory"),
+        ("file://localhost", "the compile cache at 'file://localhost' names no directory"),
+        ("file:///a%00b", "the path of the compile cache 'file:///a%00b' contains a NUL character"),
+        ("s3:/bucket/a", "the compile cache at 's3:/bucket/a' names no bucket"),
+        ("s3:bucket", "the compile cache at 's3:bucket' names no bucket"),
+    ],
+)
+def test_a_url_that_names_no_directory_here_is_refused(url: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({URL: url})
+    assert caught.value.message == message
+
+
 def test_a_tilde_is_the_home(home: Path) -> None:
     assert resolve({URL: "~/cache"}).root == f"{home}/cache"
 

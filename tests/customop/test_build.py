@@ -224,6 +224,43 @@ def test_a_linker_that_says_nothing_of_the_sources_is_quoted(
     assert caught.value.message.splitlines() == ["cannot link shape.cpp", *said[-5:]]
 
 
+def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
+    """Choose a compiler that is a shell script; return the file in which it counts its compiles."""
+    script, compiles = tmp_path / "compiler", tmp_path / "compiles"
+    script.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo fake && exit\necho >> {compiles}\n{body}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return compiles
+
+
+@pytest.mark.parametrize("name", ["worker", "runtime.o", "sha256"])
+@pytest.mark.parametrize("size", [0, 5, None])
+def test_a_truncated_or_missing_runtime_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int | None
+) -> None:
+    write = 'while [ "$1" != -o ]; do shift; done; echo program > "$2"'
+    compiles = fake_compiler(tmp_path, monkeypatch, write)
+    tools = toolchain.prepare(find_compiler())
+    assert toolchain.prepare(find_compiler()) == tools
+    assert len(compiles.read_text()) == 2
+    damaged = tools.worker.parent / name
+    if size is None:
+        damaged.unlink()
+    else:
+        os.truncate(damaged, size)
+    toolchain.prepare(find_compiler())
+    assert len(compiles.read_text()) == 4
+    assert tools.worker.read_text() == tools.runtime.read_text() == "program\n"
+    assert [path.name for path in tools.worker.parent.parent.iterdir()] == [tools.worker.parent.name]
+
+
+def test_a_compiler_that_writes_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_compiler(tmp_path, monkeypatch, "exit 0")
+    with pytest.raises(CustomOpBuildError, match="runtime: it ended without an error and wrote no file"):
+        toolchain.prepare(find_compiler())
+
+
 def described(text: str) -> tuple[DescribedOperator, ...]:
     """Compile a shape source and return the operators that it registers."""
     tools = toolchain.prepare(find_compiler())

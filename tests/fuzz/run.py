@@ -116,7 +116,10 @@ def _run_worker(order: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None
     """Return what a worker reported, and its last words if it did not end in order."""
     with tempfile.TemporaryDirectory(prefix="nt-fuzz-", dir="/tmp") as home:
         command = [sys.executable, Path(__file__).with_name("worker.py"), json.dumps(order)]
-        done = subprocess.run(command, cwd=home, env=environment(home), capture_output=True, check=False)
+        variables = environment(home)
+        if is_chosen(order["targets"][0], list(targets.GUARDED)):
+            variables["LD_PRELOAD"] = guarded_memory(home)
+        done = subprocess.run(command, cwd=home, env=variables, capture_output=True, check=False)
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     return messages, None if done.returncode == 0 else done.stderr.decode("utf-8", "replace")
 
@@ -141,6 +144,16 @@ def environment(home: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def guarded_memory(home: str) -> str:
+    """Compile the library that puts guard pages around the memory of tensors, and return its path."""
+    from neurontools.customop.building.toolchain import find_compiler
+
+    source, library = Path(__file__).with_name("guarded_memory.cpp"), f"{home}/guarded_memory.so"
+    flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ldl")
+    subprocess.run([*find_compiler().command, str(source), *flags, "-o", library], check=True)
+    return library
 
 
 def _killed(last: dict[str, Any], stack: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,6 @@ from neurontools.xla.tensor_kernels import storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.xla.conftest import InMemoryAccelerator
 
@@ -270,6 +270,99 @@ def test_a_library_that_does_not_load_or_that_others_can_replace_is_refused(
     (home / "cache" / "neurontools" / "device-guard").chmod(0o777)
     with pytest.raises(NeuronToolsError, match="others can write to it"):
         register_guard(TORCH, api.engine)
+
+
+def cut_to(share: float) -> Callable[[Path], None]:
+    def cut(library: Path) -> None:
+        os.truncate(library, int(library.stat().st_size * share))
+
+    return cut
+
+
+def another_program(library: Path) -> None:
+    library.write_bytes(Path(sys.executable).read_bytes()[:100_000])
+
+
+def one_bit(library: Path) -> None:
+    data = bytearray(library.read_bytes())
+    data[len(data) // 2] ^= 1
+    library.write_bytes(data)
+
+
+def directory(library: Path) -> None:
+    library.unlink()
+    (library / "inside").mkdir(parents=True)
+
+
+def pipe(library: Path) -> None:
+    library.unlink()
+    os.mkfifo(library, 0o600)
+
+
+def link(library: Path) -> None:
+    library.rename(library.with_suffix(".moved"))
+    library.symlink_to(library.with_suffix(".moved"))
+
+
+def longer(library: Path) -> None:
+    library.write_bytes(library.read_bytes() + b"\0")
+
+
+def mode(bits: int) -> Callable[[Path], None]:
+    return lambda library: library.chmod(bits)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_to(0), cut_to(0.01), cut_to(0.5), cut_to(0.999), another_program, one_bit, longer, directory, pipe, link,
+     mode(0o620), mode(0o602)],
+)  # fmt: skip
+def test_a_damaged_or_foreign_library_is_compiled_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
+) -> None:
+    compiles = fake_compiler(home, monkeypatch, WRITE)
+    library = Path(ensure_guard(TORCH))
+    intact = library.read_bytes()
+    assert ensure_guard(TORCH) == str(library)
+    assert compiles.read_text() == "\n"
+    damage(library)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(ensure_guard, [TORCH] * 4)) == {str(library)}
+    assert library.read_bytes() == intact
+    assert stat.S_IMODE(library.lstat().st_mode) == 0o600
+    assert compiles.read_text() == "\n\n"
+
+
+def test_a_library_of_another_user_is_compiled_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiles = fake_compiler(home, monkeypatch, WRITE)
+    library = ensure_guard(TORCH)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert not device_guard._is_intact(library)
+    monkeypatch.undo()
+    assert compiles.read_text() == "\n"
+
+
+def test_a_compiler_that_writes_nothing_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program in ("true", fake_compiler(home, monkeypatch, "exit 0").with_name("compiler")):
+        monkeypatch.setenv("CXX", str(program))
+        with pytest.raises(DeviceGuardError) as caught:
+            ensure_guard(TORCH)
+        expected = "cannot compile the device guard: it ended without an error and wrote no file"
+        assert caught.value.message.endswith(f"{program} {expected}")
+
+
+def test_an_intact_library_needs_no_place_to_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiles = fake_compiler(home, monkeypatch, WRITE)
+    library = Path(ensure_guard(TORCH))
+    library.parent.chmod(0o500)
+    (home / "cache" / "neurontools").chmod(0o500)
+    try:
+        assert ensure_guard(TORCH) == str(library)
+    finally:
+        (home / "cache" / "neurontools").chmod(0o700)
+        library.parent.chmod(0o700)
+    assert compiles.read_text() == "\n"
 
 
 def test_without_a_compiler_the_guard_in_python_stays_and_a_warning_says_so(

@@ -76,3 +76,17 @@ def test_results_that_differ_between_executions_are_found(machine: InMemoryAccel
 def test_numpy_has_no_bfloat16() -> None:
     with pytest.raises(NeffRunError, match="no type for the bfloat16 of slot2"):
         npy_bytes({"slot2": torch.ones(2, dtype=torch.bfloat16)})
+
+
+def test_a_kernel_that_refuses_values_fails_in_one_line(machine: InMemoryAccelerator) -> None:
+    rows, place, picked = (
+        View(0, "float32", (4,), (1,), 0),
+        View(1, "int64", (1,), (1,), 0),
+        View(2, "float32", (1,), (1,), 0),
+    )
+    node = Node("aten.index_select.default", (rows, 0, place), (), (picked,))
+    graph = Graph((Slot(16), Slot(8), Slot(4)), (0, 1), 0, (node,), (2,))
+    stored = compile_graph(graph, instance_type("trn1.2xlarge").device, ["--target=trn1"], "model")
+    assert execute_neff(stored, {}).results["slot2"].tolist() == [0]
+    with pytest.raises(NeffRunError, match=r"model\.neff fails: index out of range in self"):
+        execute_neff(stored, {"slot1": (99).to_bytes(8, "little")}, name="model.neff")

@@ -35,6 +35,7 @@ SANITIZE_FLAGS = (
     "-fno-omit-frame-pointer",
 )
 _ABANDONED_S = 3600.0
+_FILES, _DIGESTS = ("runtime.o", "worker"), "sha256"
 _INSTALL = "install g++ (apt-get install g++, dnf install gcc-c++) or pip install ziglang, or set CXX"
 
 
@@ -88,10 +89,10 @@ def prepare(
     """
     toolchain = plan(compiler, sanitize=sanitize)
     directory = toolchain.worker.parent
-    if not directory.is_dir():
+    if not _is_intact(toolchain):
         if on_progress:
             on_progress("compiling the runtime of custom operators, once for this compiler")
-        _build(compiler, directory, toolchain.sanitize_flags)
+        _build(toolchain, directory)
     return toolchain
 
 
@@ -113,7 +114,20 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
+def _is_intact(toolchain: Toolchain) -> bool:
+    """Return whether the files are those that were compiled: a power failure may truncate them."""
+    try:
+        digest = (toolchain.worker.parent / _DIGESTS).read_text(encoding="ascii")
+        return digest == _digest_of(toolchain.worker.parent)
+    except (OSError, ValueError):
+        return False
+
+
+def _digest_of(directory: Path) -> str:
+    return "\n".join(hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in _FILES)
+
+
+def _build(toolchain: Toolchain, directory: Path) -> None:
     import tempfile
 
     try:
@@ -123,11 +137,14 @@ def _build(compiler: Compiler, directory: Path, flags: tuple[str, ...]) -> None:
     except OSError as error:
         raise unwritable(directory.parent, error) from error
     try:
-        _compile_all(compiler, scratch, flags)
+        _compile_all(toolchain.compiler, scratch, toolchain.sanitize_flags)
+        (scratch / _DIGESTS).write_text(_digest_of(scratch), encoding="ascii")
+        if directory.is_dir() and not _is_intact(toolchain):
+            shutil.rmtree(directory, ignore_errors=True)
         os.rename(scratch, directory)
     except OSError:
         # Another process was faster; its result is equal.
-        if not directory.is_dir():
+        if not _is_intact(toolchain):
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -141,13 +158,13 @@ def _compile_all(compiler: Compiler, scratch: Path, flags: tuple[str, ...]) -> N
         _write_unit(scratch, "worker", WORKER_SOURCES),
     )
     commands = [
-        (*common, "-O1", "-c", runtime),
+        (*common, "-O1", "-c", runtime, "-o", "runtime.o"),
         (*common, "-O1", worker, "-o", "worker", "-ldl", "-pthread"),
     ]
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda command: _run(command, scratch), commands))
+        list(pool.map(_run, commands, [scratch] * 2, _FILES))
 
 
 def _write_unit(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
@@ -156,14 +173,21 @@ def _write_unit(scratch: Path, name: str, sources: tuple[str, ...]) -> str:
     return str(unit)
 
 
-def _run(command: tuple[str, ...], directory: Path) -> None:
+def _run(command: tuple[str, ...], directory: Path, made: str) -> None:
     result = run_program(command, cwd=directory)
-    if result.returncode != 0:
-        lines = [line for line in result.stderr.splitlines() if "error" in line] or result.stderr.splitlines()
+    if result.returncode != 0 or not (directory / made).exists():
         raise CustomOpBuildError(
-            f"{command[0]} cannot compile the custom operator runtime: {(lines or ['no message'])[0]}",
+            f"{command[0]} cannot compile the custom operator runtime: {first_error(result)}",
             "try another compiler with CXX",
         )
+
+
+def first_error(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the first error that a compiler printed, or what else is known of its failure."""
+    if done.returncode == 0:
+        return "it ended without an error and wrote no file"
+    lines = done.stderr.splitlines()
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
 
 
 def run_program(

@@ -25,9 +25,10 @@ from neurontools.xla.host_events import Observed
 from neurontools.xla.torch_functions import call_directly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
+    from neurontools.collectives.groups import Ranks
     from neurontools.xla.distributed.worker_group import WorkerGroup
 
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"
@@ -79,6 +80,7 @@ def define() -> None:
     for name, kernel in kernels.items():
         run = _reported(kernel)
         _library.impl(name, run, "CPU")
+        _library.impl(name, _results_of(name), "Meta")
         call_directly(f"neurontools::{name}", run)
 
 
@@ -298,6 +300,46 @@ def _reported(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return kernel(tensors, *arguments)
 
     return run
+
+
+def _results_of(name: str) -> Callable[..., Any]:
+    """Return the meta kernel of a collective: its results, or a ValueError for workers that this run does not have."""
+
+    def make(tensors: Any, *arguments: Any) -> torch.Tensor | None:
+        match name:
+            case "send" | "recv_":
+                _check_workers(arguments[:1])
+                return None
+            case "collective_permute":
+                _check_workers(rank for pair in parse_groups(arguments[0]) for rank in pair)
+                return torch.empty(tensors.shape, dtype=tensors.dtype, device="meta")
+        size = len(_members(arguments[-1]))
+        if name not in {"all_gather", "reduce_scatter", "all_to_all"}:
+            return None
+        rows, *others = tensors.shape or (1,)
+        if name != "all_gather" and rows % size:
+            raise ValueError(f"{rows} rows cannot be divided among {size} workers")
+        made = {"all_gather": rows * size, "reduce_scatter": rows // size}.get(name, rows)
+        return torch.empty((made, *others), dtype=tensors.dtype, device="meta")
+
+    return make
+
+
+def _members(groups: str) -> Ranks:
+    """Return this worker's group in some replica groups."""
+    own = communicator.current().rank
+    for ranks in parse_groups(groups.removeprefix(communicator.OF_HOST)):
+        if own in ranks:
+            _check_workers(ranks)
+            return ranks
+    raise ValueError(f"rank {own} is in none of the replica groups {groups}")
+
+
+def _check_workers(ranks: Iterable[int]) -> None:
+    size = communicator.current().size
+    for rank in ranks:
+        if not 0 <= rank < size:
+            raise ValueError(f"there is no worker {rank}: this run has {size}")
 
 
 def _group(groups: str) -> WorkerGroup:

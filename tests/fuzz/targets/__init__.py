@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
-GROUPS = ("machine", "sources", "files", "cache", "profiles", "customop", "arguments")
+GROUPS = ("machine", "sources", "files", "cache", "profiles", "customop", "graphs", "arguments")
+GUARDED = ("graphs",)
+"""Groups that run native code on tensors, whose memory has guard pages."""
 
 
 def load() -> tuple[Target, ...]:
