@@ -262,11 +262,11 @@ def add_browser(verbs: Verbs) -> None:
 
 
 def _tui(arguments: argparse.Namespace) -> int:
-    if not console.has_screen():
-        raise UsageError(
-            "neuron-cache tui needs a terminal",
-            "use neuron-cache ls, show and prune in pipes",
-        )
+    obstacle = console.screen_obstacle()
+    if obstacle == "not a terminal":
+        raise UsageError("neuron-cache tui needs a terminal", "use neuron-cache ls, show and prune in pipes")
+    if obstacle:
+        raise UsageError(f"neuron-cache tui cannot draw: {obstacle}", "set TERM, e.g. TERM=xterm-256color")
     from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
     from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES
