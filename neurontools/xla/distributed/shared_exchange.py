@@ -16,7 +16,7 @@ import select
 import socket
 import struct
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -77,33 +77,38 @@ def connect(
         addresses: addresses of the listeners of all members.
         waiting: called while a member does not answer.
     """
-    connections = {
-        other: _connect_to(addresses[other], pids[other], other, waiting) for other in range(position)
-    }
-    listener.settimeout(_SLICE_S)
-    while len(connections) < len(pids) - 1:
-        waiting.check(connections.__contains__)
-        connection = accept(listener)
-        if connection is None:
-            continue
-        peer = peer_of(connection)
-        if peer.uid == os.geteuid() and peer.pid in pids[position + 1 :]:
-            connections[pids.index(peer.pid)] = connection
-        else:  # anybody can connect to an abstract address
-            connection.close()
-    for connection in connections.values():
-        connection.setblocking(True)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SLICE)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _NO_TIMEOUT)
-    with _writable_tensors():
-        exchange = SharedExchange(position, connections)
-        exchange.share_memory(waiting)
+    with ExitStack() as stack:
+        connections: dict[int, socket.socket] = {}
+        for other in range(position):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            _connect_to(connection, addresses[other], pids[other], other, waiting)
+            connections[other] = connection
+        listener.settimeout(_SLICE_S)
+        while len(connections) < len(pids) - 1:
+            waiting.check(connections.__contains__)
+            accepted = accept(listener)
+            if accepted is None:
+                continue
+            peer = peer_of(accepted)
+            if peer.uid == os.geteuid() and peer.pid in pids[position + 1 :]:
+                connections[pids.index(peer.pid)] = stack.enter_context(accepted)
+            else:  # anybody can connect to an abstract address
+                accepted.close()
+        for connection in connections.values():
+            connection.setblocking(True)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SLICE)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _NO_TIMEOUT)
+        with _writable_tensors():
+            exchange = SharedExchange(position, connections)
+            exchange.share_memory(waiting)
+        stack.pop_all()
     _exchanges.add(exchange)
     return exchange
 
 
-def _connect_to(address: bytes, pid: int, position: int, waiting: Waiting) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _connect_to(
+    connection: socket.socket, address: bytes, pid: int, position: int, waiting: Waiting
+) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
     while True:
         try:
@@ -116,7 +121,6 @@ def _connect_to(address: bytes, pid: int, position: int, waiting: Waiting) -> so
     peer = peer_of(connection)
     if peer.uid != os.geteuid() or peer.pid != pid:
         raise waiting.failure(PermissionError("another process has its address"), position)
-    return connection
 
 
 @atexit.register
