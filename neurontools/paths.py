@@ -21,7 +21,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 
 SHARED_MODE = 0o2750
 GROUP_MARK = ".group"
-JOB_SECRET = ".job-secret"
+JOB_SECRET = ".job-secret"  # noqa: S105  a name
 
 _SUN_PATH_MAX = 107
 

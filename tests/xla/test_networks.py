@@ -58,9 +58,7 @@ def two_networks() -> Iterator[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("secret", ["", "a secret of both"], ids=["without a secret", "with a secret"])
-def test_workers_on_two_machines_know_each_other_by_the_secret(
-    home: Path, secret: str
-) -> None:
+def test_workers_on_two_machines_know_each_other_by_the_secret(home: Path, secret: str) -> None:
     environ = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", env.JOB_SECRET: secret}
     environ |= {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500"}
     with two_networks() as names:

@@ -192,7 +192,9 @@ def reach(listener: WorkerListener, served: Serve) -> None:
     assert served == [(0, b"w")]
 
 
-def proof(rank: int, theirs: bytes, ours: bytes, key: JobKey = KEY, way: bytes = b"connect", to: int = 1) -> bytes:
+def proof(
+    rank: int, theirs: bytes, ours: bytes, key: JobKey = KEY, way: bytes = b"connect", to: int = 1
+) -> bytes:
     return greeting._ANSWER.pack(rank, ours, key.sign(way, theirs, ours, greeting._RANKS.pack(rank, to)))
 
 
@@ -262,23 +264,21 @@ def test_a_stranger_at_the_address_of_a_worker_gets_no_message(answer: bytes) ->
 def test_a_flood_of_silent_connections_costs_little_and_workers_get_through(
     listener: WorkerListener, served: Serve, user: int | None
 ) -> None:
-    flood = "\n".join(
-        [
-            "resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit(resource.RLIMIT_NOFILE)[1]] * 2)",
-            "address = sys.argv[1], int(sys.argv[2])",
-            "kept = [socket.socket() for _ in range(900)]",
-            "for one in kept: one.connect(address)",
-            "print('ready', flush=True)",
-            "time.sleep(600)",
-        ]
-    )
+    flood = """
+resource.setrlimit(resource.RLIMIT_NOFILE, [resource.getrlimit(resource.RLIMIT_NOFILE)[1]] * 2)
+address = sys.argv[1], int(sys.argv[2])
+kept = [socket.socket() for _ in range(900)]
+for one in kept: one.connect(address)
+print('ready', flush=True)
+time.sleep(600)
+"""
     most = greeting._MOST_UNKNOWN + 2
-    before = threading.active_count()
+    before = len(os.listdir("/proc/self/fd"))
     host, port = listener.address
     with program(user, flood, host, str(port)):
         reach(listener, served)
-        assert threading.active_count() - before <= most
         assert len(listener._unknown) <= most
+        assert len(os.listdir("/proc/self/fd")) - before <= most + 4  # with the pipe of the program
     while listener._unknown:
         time.sleep(0.01)
 
@@ -288,22 +288,23 @@ def test_a_full_table_of_descriptors_is_survived_and_named(
 ) -> None:
     greeting._warn.cache_clear()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.create_server(("127.0.0.1", 0)) as own:
-        with socket.create_connection(own.getsockname()):
-            lowest_free = os.dup(0)
-            os.close(lowest_free)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
-            try:
-                assert greeting.accept(own) is None
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            connection = greeting.accept(own)
-            assert connection is not None
-            connection.close()
+    with socket.create_server(("127.0.0.1", 0)) as own, socket.create_connection(own.getsockname()):
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            assert greeting.accept(own) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        connection = greeting.accept(own)
+        assert connection is not None
+        connection.close()
     assert "Cannot accept a connection of another worker, trying again: Too many open files" in caplog.text
 
 
-@pytest.mark.parametrize("number", [errno.ENFILE, errno.ECONNABORTED, errno.ENOBUFS, errno.ENOMEM, errno.EPROTO])
+@pytest.mark.parametrize(
+    "number", [errno.ENFILE, errno.ECONNABORTED, errno.ENOBUFS, errno.ENOMEM, errno.EPROTO]
+)
 def test_other_errors_of_accept_are_survived_and_named(number: int, caplog: pytest.LogCaptureFixture) -> None:
     class Failing(socket.socket):
         def accept(self) -> Any:
@@ -318,7 +319,7 @@ def test_other_errors_of_accept_are_survived_and_named(number: int, caplog: pyte
 # Connections on one computer
 
 
-class Ended(Exception):
+class EndedError(Exception):
     """The error of a wait."""
 
 
@@ -331,27 +332,25 @@ class Waiting:
     def check(self, takes_part: Callable[[int], bool]) -> None:
         self.count -= 1
         if self.count < 0:
-            raise Ended(*(position for position in range(2) if not takes_part(position)))
+            raise EndedError(*(position for position in range(2) if not takes_part(position)))
 
     def failure(self, error: Exception, position: int) -> Exception:
-        return Ended(position, str(error))
+        return EndedError(position, str(error))
 
     def mismatch(self, position: int, other: str) -> Exception:
-        return Ended(position, other)
+        return EndedError(position, other)
 
 
-KNOCK = "\n".join(
-    [
-        "address = b'\\0' + bytes.fromhex(sys.argv[1])",
-        "knocks = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(20)]",
-        "for knock in knocks: knock.connect(address)",
-        "print('ready', flush=True)",
-        "for knock in knocks:",
-        "    try: print(socket.recv_fds(knock, 256, 1)[:2], flush=True)",
-        "    except ConnectionResetError: print((b'', []), flush=True)",
-        "time.sleep(600)",
-    ]
-)
+KNOCK = """
+address = b'\\0' + bytes.fromhex(sys.argv[1])
+knocks = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(20)]
+for knock in knocks: knock.connect(address)
+print('ready', flush=True)
+for knock in knocks:
+    try: print(socket.recv_fds(knock, 256, 1)[:2], flush=True)
+    except ConnectionResetError: print((b'', []), flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.mark.parametrize("user", USERS)
@@ -381,20 +380,18 @@ def test_a_stranger_who_comes_first_gets_no_memory(user: int | None) -> None:
 
 @pytest.mark.parametrize("user", USERS)
 def test_a_stranger_who_has_the_address_of_a_member_is_not_taken_for_it(user: int | None) -> None:
-    squat = "\n".join(
-        [
-            "own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)",
-            "own.bind(b'\\0' + bytes.fromhex(sys.argv[1]))",
-            "own.listen()",
-            "print('ready', flush=True)",
-            "time.sleep(600)",
-        ]
-    )
+    squat = """
+own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+own.bind(b'\\0' + bytes.fromhex(sys.argv[1]))
+own.listen()
+print('ready', flush=True)
+time.sleep(600)
+"""
     name = b"\0" + secrets.token_bytes(8)
     with program(user, squat, name[1:].hex()) as stranger, shared_exchange.listen() as own:
         # Another user's process may have got the pid of a member that has ended.
         pid = os.getpid() if user is None else stranger.pid
-        with pytest.raises(Ended, match="another process has its address"):
+        with pytest.raises(EndedError, match="another process has its address"):
             shared_exchange.connect(own, 1, [pid, os.getpid()], [name, b""], Waiting())
 
 
@@ -406,7 +403,7 @@ def test_a_full_queue_at_a_member_does_not_stop_the_wait_for_it() -> None:
         stranger = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         stranger.connect(listener.getsockname())
         own = stack.enter_context(shared_exchange.listen())
-        with pytest.raises(Ended) as caught:
+        with pytest.raises(EndedError) as caught:
             shared_exchange.connect(own, 1, [os.getpid()] * 2, [listener.getsockname(), b""], Waiting(1))
     assert caught.value.args == (0,)
 
@@ -417,7 +414,7 @@ def test_strangers_that_keep_knocking_do_not_stop_the_wait_for_a_member() -> Non
         for _ in range(20):
             knock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             knock.connect(listener.getsockname())
-        with pytest.raises(Ended) as caught:  # before the last of them was accepted
+        with pytest.raises(EndedError) as caught:  # before the last of them was accepted
             shared_exchange.connect(listener, 0, [os.getpid(), os.getppid()], [b"", b""], Waiting(10))
         assert caught.value.args == (0, 1)
 

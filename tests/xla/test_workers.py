@@ -228,9 +228,17 @@ def test_a_worker_that_ends_is_named_however_it_ends_and_whatever_waits_for_it(
     ways = ("exit slowly", "raise", "kill", "exit at once")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        common = {**os.environ, "MASTER_PORT": str(unused.getsockname()[1]), "WORLD_SIZE": "5", "LOCAL_WORLD_SIZE": "5"}
+        common = {
+            **os.environ,
+            "MASTER_PORT": str(unused.getsockname()[1]),
+            "WORLD_SIZE": "5",
+            "LOCAL_WORLD_SIZE": "5",
+        }
     command = [torch_python, str(ENDS), str(home), *ways]
-    own = [subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.DEVNULL) for rank in range(5)]
+    own = [
+        subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.DEVNULL)
+        for rank in range(5)
+    ]
     assert [process.wait(240) for process in own] == [0, 0, 1, -9, 3]
     errors = json.loads((home / "errors.json").read_text())
     assert len(errors) == 20

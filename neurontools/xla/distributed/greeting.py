@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -43,20 +44,25 @@ def connect(address: tuple[str, int], key: JobKey, rank: int, target: int) -> so
         ConnectionError: nobody listens, or the connection was closed.
         TimeoutError: the worker does not answer.
     """
-    deadline_s = time.monotonic() + _GREETING_S
-    connection = socket.create_connection(address, timeout=_GREETING_S)
-    try:
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection(address, timeout=_GREETING_S))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        theirs, ours = receive(connection, _CHALLENGE_BYTES, deadline_s), secrets.token_bytes(_CHALLENGE_BYTES)
-        signed = (bytes(theirs), ours, _RANKS.pack(rank, target))
-        connection.sendall(_ANSWER.pack(rank, ours, key.sign(b"connect", *signed)))
-        if not key.is_signature(bytes(receive(connection, PROOF_BYTES, deadline_s)), b"accept", *signed):
-            raise PermissionError("another program has its address")
+        _introduce(connection, key, rank, target)
         connection.settimeout(None)
-    except BaseException:
-        connection.close()
-        raise
+        stack.pop_all()
     return connection
+
+
+def _introduce(connection: socket.socket, key: JobKey, rank: int, target: int) -> None:
+    deadline_s = time.monotonic() + _GREETING_S
+    theirs, ours = (
+        bytes(receive(connection, _CHALLENGE_BYTES, deadline_s)),
+        secrets.token_bytes(_CHALLENGE_BYTES),
+    )
+    signed = (theirs, ours, _RANKS.pack(rank, target))
+    connection.sendall(_ANSWER.pack(rank, ours, key.sign(b"connect", *signed)))
+    if not key.is_signature(bytes(receive(connection, PROOF_BYTES, deadline_s)), b"accept", *signed):
+        raise PermissionError("another program has its address")
 
 
 def receive(connection: socket.socket, nbytes: int, deadline_s: float | None = None) -> bytearray:
@@ -101,6 +107,7 @@ class WorkerListener:
         self._serve = serve
         self._lock = threading.Lock()
         self._unknown: dict[socket.socket, None] = {}
+        self._room = threading.Semaphore(_MOST_UNKNOWN + size)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
@@ -112,28 +119,42 @@ class WorkerListener:
                 connection = accept(listener)
                 if connection is None:
                     continue
+                if not self._room.acquire(blocking=False):
+                    self._drop_oldest()
+                    self._room.acquire()
                 with self._lock:
                     self._unknown[connection] = None
-                    oldest = next(iter(self._unknown)) if len(self._unknown) > _MOST_UNKNOWN + self._size else None
-                    if oldest is not None:
-                        del self._unknown[oldest]
-                        _shut_down(oldest)
                 try:
                     start_thread(self._greet_and_serve, connection)
                 except RuntimeError as error:  # the limit of threads
                     _warn(str(error))
-                    self._forget(connection)
-                    connection.close()
+                    self._end_greeting(connection, close=True)
+
+    def _drop_oldest(self) -> None:
+        """End the oldest unknown connection: its thread closes it."""
+        with self._lock:
+            oldest = next(iter(self._unknown), None)
+            if oldest is not None:
+                del self._unknown[oldest]
+                with suppress(OSError):  # the stranger has left
+                    oldest.shutdown(socket.SHUT_RDWR)
 
     def _greet_and_serve(self, connection: socket.socket) -> None:
-        with connection:
-            try:
+        rank = None
+        try:
+            with suppress(OSError, struct.error):
                 rank = self._greet(connection)
-            except (OSError, struct.error):
-                return
-            finally:
-                self._forget(connection)
-            self._serve(rank, connection)
+        finally:
+            self._end_greeting(connection, close=rank is None)
+        if rank is not None:
+            with connection:
+                self._serve(rank, connection)
+
+    def _end_greeting(self, connection: socket.socket, *, close: bool) -> None:
+        self._forget(connection)
+        if close:
+            connection.close()
+        self._room.release()
 
     def _greet(self, connection: socket.socket) -> int:
         """Return the rank of the worker that connects."""
@@ -180,11 +201,3 @@ def _warn(reason: str) -> None:
 def start_thread(run: object, *args: object) -> None:
     """Start a thread that does not keep the process alive."""
     threading.Thread(target=run, args=args, name="neurontools messages", daemon=True).start()  # type: ignore[arg-type]
-
-
-def _shut_down(connection: socket.socket) -> None:
-    """End a connection that a thread waits for; the thread closes it."""
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # the stranger has already left
-        pass

@@ -115,7 +115,9 @@ def _user_secret() -> bytes:
             f"cannot use the workers' secret {path}: {error.strerror}", "remove it"
         ) from error
     if status.st_uid != os.geteuid() or status.st_mode & _OTHERS or len(secret) != _SECRET_BYTES:
-        raise NeuronToolsError(f"refusing the workers' secret {path}: not 32 bytes for this user alone", "remove it")
+        raise NeuronToolsError(
+            f"refusing the workers' secret {path}: not 32 bytes for this user alone", "remove it"
+        )
     return secret
 
 

@@ -106,9 +106,7 @@ def connect(
     return exchange
 
 
-def _connect_to(
-    connection: socket.socket, address: bytes, pid: int, position: int, waiting: Waiting
-) -> None:
+def _connect_to(connection: socket.socket, address: bytes, pid: int, position: int, waiting: Waiting) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
     while True:
         try:
