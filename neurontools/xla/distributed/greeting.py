@@ -41,7 +41,7 @@ def connect(address: tuple[str, int], key: JobKey, rank: int, target: int) -> so
 
     Raises:
         PermissionError: another program listens there.
-        ConnectionError: nobody listens, or the connection was closed.
+        ConnectionError: the address is free, or the connection was closed.
         TimeoutError: the worker does not answer.
     """
     with ExitStack() as stack:

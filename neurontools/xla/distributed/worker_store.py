@@ -1,4 +1,4 @@
-"""What the workers of a job publish for each other: signed entries in torch's key-value store, which asks nobody who he is."""
+"""Entries that the workers of a job publish for each other: signed, in torch's key-value store, to which anybody can write."""
 
 from __future__ import annotations
 
