@@ -1,6 +1,6 @@
 """All environment variables of neurontools: name, default, meaning. Imports only what `python -c pass` has.
 
-Each of them, except those that our programs set for each other, is also a setting in the user's config.yaml: its name in
+Each of them, except those of a single program, is also a setting in the user's config.yaml: its name in
 lower case without the prefix. The environment wins; an empty variable is not set.
 """
 
@@ -26,6 +26,7 @@ CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
 NATIVE_ANY_INSTANCE = "NEURONTOOLS_NATIVE_ANY_INSTANCE"
 DEVICE = "NEURONTOOLS_DEVICE"
 RUN = "NEURONTOOLS_RUN"
+JOB_SECRET = "NEURONTOOLS_JOB_SECRET"  # noqa: S105  a name
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
 CACHE_MAX_SIZE = "NEURONTOOLS_CACHE_MAX_SIZE"
@@ -41,9 +42,19 @@ PROFILE_STEPS = "NEURONTOOLS_PROFILE_STEPS"
 PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
 FOR_CHILDREN = frozenset(
-    {DEVICE, RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS}
+    {
+        DEVICE,
+        RUN,
+        JOB_SECRET,
+        CACHE_RUN,
+        EXPLAIN,
+        EXTRACTION_LOG,
+        PROFILE_SESSION,
+        PROFILE_STACKS,
+        PROFILE_STEPS,
+    }
 )
-"""Variables of a single program, which our programs set for those they start; not settings."""
+"""Variables of a single program; our programs set most of them for those they start. Not settings."""
 
 DEFAULT_MACHINE = "default"
 DEFAULT_INSTANCE = "trn1.2xlarge"
@@ -108,6 +119,11 @@ DOCUMENTED = (
         "1 applies the policy of the compile cache at the end of a run, at most once an hour",
     ),
     (RUN, "", "set by neuron-run in the programs it starts"),
+    (
+        JOB_SECRET,
+        "",
+        "the secret by which workers on several machines know each other, the same on each machine",
+    ),
     (
         DEVICE,
         "",

@@ -7,6 +7,7 @@
         neurond.json           pid, start time, instance type of the daemon
         pages/                 one telemetry page per registered process
         live/                  profiles of processes that somebody watches
+    .job-secret                the secret by which this user's workers know each other
     .group                     only where `neurond start --group` shares the directory with a group
 <state dir>/                   $XDG_STATE_HOME/neurontools, or <runtime dir>/state where that is configured and this user's
     <machine>/                 journal.json, neurond.log
@@ -20,6 +21,7 @@ from neurontools.errors import NeuronToolsError, UsageError
 
 SHARED_MODE = 0o2750
 GROUP_MARK = ".group"
+JOB_SECRET = ".job-secret"  # noqa: S105  a name
 
 _SUN_PATH_MAX = 107
 
@@ -132,9 +134,13 @@ def machine_dir(machine: str) -> str:
 
 
 def live_dir(machine: str) -> str:
-    """Return the directory of this user's profiles of running processes; another user's machine has no place for it."""
-    place = runtime_dir() if owner() == os.getuid() else f"/tmp/neurontools-{os.getuid()}"  # noqa: S108  see ensure_private
-    return f"{place}/{machine}/live"
+    """Return the directory of this user's profiles of running processes."""
+    return f"{own_runtime_dir()}/{machine}/live"
+
+
+def own_runtime_dir() -> str:
+    """Return the directory of this user's own files; another user's runtime directory has no place for them."""
+    return runtime_dir() if owner() == os.getuid() else f"/tmp/neurontools-{os.getuid()}"  # noqa: S108  see ensure_private
 
 
 def pages_dir(machine: str) -> str:

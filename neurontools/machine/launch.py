@@ -91,7 +91,7 @@ def start(options: StartOptions) -> DaemonInfo:
         UnknownInstanceError: no such instance type.
         NeuronToolsError: the type does not offer that LNC, device or UltraServer, or this is not Linux.
         DaemonError: the name belongs to a machine of another configuration, the runtime directory is another user's, or the
-            daemon does not answer or could not start.
+            daemon speaks another protocol version, does not answer or could not start.
     """
     _check_system()
     check_name(options.machine)
@@ -103,6 +103,7 @@ def start(options: StartOptions) -> DaemonInfo:
         resolve_config(options, catalogue.instance_type(options.instance_type), None)
     with _start_lock(options.machine) as unlock:
         if _is_running(options.machine):
+            _check_version(options.machine)
             return _check_same(options, find(options.machine))
         if options.foreground:
             return _serve_here(options, unlock)
@@ -222,6 +223,14 @@ def _running(machine: str) -> DaemonInfo | None:
         return None
     alive = is_alive(ProcessKey(info.pid, info.start_ticks)) or is_hidden(info.pid)
     return info if alive and info.boot_id == read_boot_id() else None
+
+
+def _check_version(machine: str) -> None:
+    connection = SyncConnection(machine)
+    try:
+        connection.hello()
+    finally:
+        connection.close()
 
 
 def _check_same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:

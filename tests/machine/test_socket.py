@@ -21,6 +21,8 @@ from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import protocol, render_client
 from neurontools.machine.client import Client
 from neurontools.machine.connection import OtherVersionError
+from neurontools.machine.launch import start
+from neurontools.machine.machine_config import StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +49,10 @@ def test_hello_tells_versions_and_comes_first(line: Callable[[], Any]) -> None:
 
 def test_another_protocol_version_names_both_and_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neurontools.machine.connection.PROTOCOL_VERSION", 7)
-    with pytest.raises(OtherVersionError, match=r"speaks protocol 1 .*speaks 7") as caught:
-        Client.connect()
-    assert caught.value.remedy == "restart it: neurond restart"
+    for use in (Client.connect, lambda: start(StartOptions(machine="default"))):
+        with pytest.raises(OtherVersionError, match=r"speaks protocol 1 .*speaks 7") as caught:
+            use()
+        assert caught.value.remedy == "restart it: neurond restart"
 
 
 def test_unknown_methods_and_parameters_get_an_error(line: Callable[[], Any]) -> None:

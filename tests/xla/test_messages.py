@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -13,11 +11,12 @@ import torch
 import torch.distributed as dist
 
 from neurontools.runtime.status import NrtError, NrtStatus
-from neurontools.xla.distributed import collectives
+from neurontools.xla.distributed import collective_wait, collectives, greeting
 from neurontools.xla.distributed.messages import MessageExchange
 from neurontools.xla.distributed.worker_roster import WorkerRoster
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 Pair = tuple[MessageExchange, MessageExchange]
@@ -104,37 +103,61 @@ def test_each_request_has_its_own_timeout(pair: Pair) -> None:
         received(second, 0, 7, 1)
 
 
+def connect(pair: Pair) -> socket.socket:
+    """Return a connection from the first worker to the second one."""
+    first, second = pair
+    second._open()
+    assert second._listener is not None
+    return greeting.connect(second._listener.address, first._roster.network.key, 0, 1)
+
+
+def header(tag: int, nbytes: int) -> bytes:
+    return tag.to_bytes(8, "little", signed=True) + nbytes.to_bytes(8, "little", signed=True)
+
+
 def test_what_a_worker_sent_before_it_ended_arrives_and_then_it_is_named(
-    store: dist.Store, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = pair
-    second.send(octets(), 0, 0)  # which opens its address
-    host, port, secret = json.loads(store.get("messages/1"))
-    with socket.create_connection((host, port)) as sender:
-        sender.sendall((0).to_bytes(8, "little") + bytes.fromhex(secret))
-        sender.sendall((2).to_bytes(8, "little") + (1).to_bytes(8, "little") + b"x")
+    with connect(pair) as sender:
+        sender.sendall(header(2, 1) + b"x")
     assert received(second, 0, 2, 1) == [ord("x")]
     monkeypatch.setattr("neurontools.xla.distributed.worker_roster.WorkerProcess.has_ended", lambda _: True)
     with pytest.raises(NrtError, match=r"rank 0 \(pid .*\) has ended"):
         received(second, 0, 2, 1)
 
 
-def test_a_stranger_without_the_secret_is_not_heard(store: dist.Store, pair: Pair) -> None:
+@pytest.mark.parametrize("nbytes", [-1, -5, -(2**63), 2**62, 2**63 - 1, 1 << 50])
+def test_a_length_that_no_message_has_ends_its_sender(
+    pair: Pair, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collective_wait, "_NOTICE_S", 0.0)
+    _, second = pair
+    with connect(pair) as sender:
+        sender.sendall(header(0, 1) + b"x" + header(1, nbytes))
+        assert received(second, 0, 0, 1) == [ord("x")]
+        for _ in range(2):
+            with pytest.raises(
+                NrtError, match=rf"recv from rank 0 .*rank 0 \(pid .* announced a message of {nbytes} bytes"
+            ):
+                received(second, 0, 1, 1)
+
+
+@pytest.mark.parametrize("sent", [b"", b"ab", header(1, 8), header(1, 8) + b"half"], ids=len)
+def test_a_connection_that_ends_early_counts_once_something_came(
+    pair: Pair, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collective_wait, "_NOTICE_S", 0.0)
     first, second = pair
-    second.send(octets(), 0, 0)
-    host, port, _ = json.loads(store.get("messages/1"))
-    with socket.create_connection((host, port)) as stranger:
-        stranger.sendall(bytes(8) + bytes(16) + bytes(8) + (1).to_bytes(8, "little") + b"x")
-        assert _answer(stranger) == b""
-    first.send(octets(4), 1, 0)
-    assert received(second, 0, 0, 1) == [4]
-
-
-def _answer(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1)
-    except ConnectionResetError:  # it has left what the stranger sent
-        return b""
+    connect(pair).close()  # a worker may give up a connection before it sends
+    with connect(pair) as sender:
+        sender.sendall(sent)
+    if len(sent) < len(header(0, 0)):
+        first.send(octets(4), 1, 1)
+        assert received(second, 0, 1, 1) == [4]
+    else:
+        with pytest.raises(NrtError, match=r"rank 0 \(pid .*\): it has closed its connection"):
+            received(second, 0, 1, 1)
 
 
 def test_collectives_send_the_bytes_of_a_tensor_of_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_a_member_that_does_not_come_or_ends_is_known(members: Any) -> None:
 
     connections = [own for member in members for own in member._connections.values()]
     for connection in connections:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, shared_exchange._RECEIVE_TIMEOUT)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, shared_exchange._SLICE)
     ended = "member 1: it has closed its connection"
     assert together(work) == [ended, "ended", ended]
     assert waiting.answered == [0, 2]

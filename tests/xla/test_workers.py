@@ -36,6 +36,7 @@ pytestmark = pytest.mark.torch
 CHECKS = Path(__file__).parent / "worker_checks.py"
 SPAWNS = Path(__file__).parent / "worker_spawns.py"
 NODES = Path(__file__).parent / "worker_nodes.py"
+ENDS = Path(__file__).parent / "worker_ends.py"
 AVERAGING = Path(__file__).parent / "worker_averaging.py"
 X = [[1.0, 2.0], [2.0, 2.0]]
 """A tensor of each rank; MATRIX is another one."""
@@ -219,6 +220,30 @@ def test_spawned_workers_that_hang_and_end_are_named(home: Path) -> None:
     assert "Unsupported nprocs (3)." in result.stdout
     with Client.connect() as client:
         assert client.snapshot().processes == ()
+
+
+def test_a_worker_that_ends_is_named_however_it_ends_and_whatever_waits_for_it(
+    home: Path, torch_python: str
+) -> None:
+    ways = ("exit slowly", "raise", "kill", "exit at once")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        common = {
+            **os.environ,
+            "MASTER_PORT": str(unused.getsockname()[1]),
+            "WORLD_SIZE": "5",
+            "LOCAL_WORLD_SIZE": "5",
+        }
+    command = [torch_python, str(ENDS), str(home), *ways]
+    own = [
+        subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.DEVNULL)
+        for rank in range(5)
+    ]
+    assert [process.wait(240) for process in own] == [0, 0, 1, -9, 3]
+    errors = json.loads((home / "errors.json").read_text())
+    assert len(errors) == 20
+    for name, error in errors.items():
+        assert error.endswith(': the other has ended"'), name
 
 
 @pytest.fixture

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from neurontools.xla.distributed.worker_roster import Ranks, WorkerProcess, WorkerRoster
 
 _LOOK_S = 0.2
-_NOTICE_S = 1.0
+_NOTICE_S = 5.0
 _POLL_S = 0.02
+
+
+class ClosedConnectionError(ConnectionError):
+    """The other worker has closed a connection."""
+
+    def __init__(self) -> None:
+        super().__init__("it has closed its connection")
 
 
 class CollectiveWait:
@@ -38,6 +45,10 @@ class CollectiveWait:
         self._start_s = time.monotonic()
         self._looked_s = self._start_s
         self._missing: list[WorkerProcess] = []
+
+    def again(self) -> CollectiveWait:
+        """Return the same wait from now on."""
+        return CollectiveWait(self._roster, self._ranks, self._what, self._timeout)
 
     def elapsed_s(self) -> float:
         """Return the duration of the wait so far."""
@@ -79,6 +90,7 @@ class CollectiveWait:
         """Return the error for a broken connection, to the member at `position` if that is known.
 
         Names workers that have ended; the end of a process may be visible a little later than that of its connections.
+        Connections last as long as their processes: for a worker whose process is not visible, theirs is the end.
         """
         deadline_s = time.monotonic() + _NOTICE_S
         while time.monotonic() < deadline_s:
@@ -86,8 +98,13 @@ class CollectiveWait:
             if ended:
                 return self._lost(ended)
             time.sleep(_POLL_S)
-        text = str(error).splitlines()[0]
-        whose = "" if position is None else f"{self._name(self._ranks[position])}: "
+        peer = None if position is None else self._known_peer(self._ranks[position])
+        if isinstance(error, ClosedConnectionError | ConnectionResetError | BrokenPipeError):
+            if peer is not None and not peer.is_visible():
+                return self._lost([peer])
+            error = ClosedConnectionError()
+        text = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        whose = "" if position is None else f"{peer or f'rank {self._ranks[position]}'}: "
         return NrtError(
             "nrt_execute",
             NrtStatus.NRT_EXEC_HW_ERR_COLLECTIVES,
@@ -111,11 +128,14 @@ class CollectiveWait:
         return [rank for rank in ranks if rank != self._roster.rank]
 
     def _ended(self) -> list[WorkerProcess]:
-        try:
-            peers = [self._roster.peer(rank) for rank in self._others(self._ranks)]
-        except RuntimeError:  # the store ended with its process
-            return []
+        peers = map(self._known_peer, self._others(self._ranks))
         return [peer for peer in peers if peer is not None and peer.has_ended()]
+
+    def _known_peer(self, rank: int) -> WorkerProcess | None:
+        try:
+            return self._roster.peer(rank)
+        except ConnectionError:  # the store ended with its process
+            return None
 
     def _lost(self, ended: list[WorkerProcess]) -> NrtError:
         verb = "has" if len(ended) == 1 else "have"
@@ -127,7 +147,7 @@ class CollectiveWait:
         )
 
     def _name(self, rank: int) -> str:
-        return str(self._roster.peer(rank) or f"rank {rank}")
+        return str(self._known_peer(rank) or f"rank {rank}")
 
 
 def _listed(ranks: Ranks) -> str:

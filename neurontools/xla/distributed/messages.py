@@ -1,20 +1,17 @@
 """Messages from one worker to another: a send does not wait, and what arrives is kept until it is received.
 
-A worker that sends or receives listens at an address of its own. The address is in the workers' store, with a secret
-that only workers of the run can read. Threads send and read, so a message may be late by any time, and its sender may
-end before it is received.
+A worker that sends or receives listens at an address of its own, which is in the workers' store. Threads send and read,
+so a message may be late by any time, and its sender may end before it is received.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
-import socket
+import os
 import struct
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -22,18 +19,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from neurontools.base.json_reader import load_json
-from neurontools.xla.distributed import workers
+from neurontools.xla.distributed import greeting
 from neurontools.xla.distributed.collective_wait import CollectiveWait
+from neurontools.xla.distributed.greeting import WorkerListener, receive, start_thread
 
 if TYPE_CHECKING:
+    import socket
     from datetime import timedelta
 
     from neurontools.xla.distributed.worker_roster import WorkerRoster
 
-LOOPBACK = "127.0.0.1"
-_GREETING = struct.Struct("<q16s")  # rank and secret
 _HEADER = struct.Struct("<qq")  # tag and number of bytes
-_SECRET_BYTES = 16
+_MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 _SLICE_S = 0.2
 _POLL_S = 0.005
 _SLOWEST_POLL_S = 0.2
@@ -68,7 +65,7 @@ class MessageExchange:
         self._ended: Counter[tuple[int, int]] = Counter()  # requests that were received or have failed
         self._senders: dict[int, Exception | None] = {}
         self._outboxes: dict[int, _Outbox] = {}
-        self._secret = b""
+        self._listener: WorkerListener | None = None
 
     def send(self, tensor: torch.Tensor, target: int, tag: int) -> None:
         """Send a copy of a tensor to the worker with a rank; does not wait.
@@ -167,40 +164,29 @@ class MessageExchange:
 
     def _open(self) -> None:
         """Listen, and let the other workers know where."""
-        if self._secret:
+        if self._listener is not None:
             return
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-        listener = socket.create_server((_own_host(self._roster.size), 0), backlog=self._roster.size)
-        host, port, *_ = listener.getsockname()
-        _start(self._accept, listener)
-        own = json.dumps([host, port, self._secret.hex()])
-        self._roster.store.set(_address_key(self._roster.rank), own)
+        roster = self._roster
+        network = roster.network
+        self._listener = WorkerListener(network.address, network.key, roster.rank, roster.size, self._read)
+        roster.store.set(_address_key(roster.rank), json.dumps(self._listener.address).encode())
 
-    def _accept(self, listener: socket.socket) -> None:
-        with listener:
-            while True:
-                connection, _ = listener.accept()
-                _start(self._read, connection)
-
-    def _read(self, connection: socket.socket) -> None:
-        source = -1
+    def _read(self, source: int, connection: socket.socket) -> None:
         try:
-            with connection:
-                source, secret = _GREETING.unpack(_receive_bytes(connection, _GREETING.size))
-                if not secrets.compare_digest(secret, self._secret):
-                    return
+            while True:
+                # Until here the sender may still give up this connection for another one.
+                tag, nbytes = _HEADER.unpack(receive(connection, _HEADER.size))
                 with self._changed:
                     self._senders[source] = None
-                while True:
-                    tag, nbytes = _HEADER.unpack(_receive_bytes(connection, _HEADER.size))
-                    data = _receive_bytes(connection, nbytes)
-                    with self._changed:
-                        self._arrived[source, tag].append(data)
-                        self._changed.notify_all()
-        except OSError as error:
+                data = _receive_data(connection, nbytes)
+                with self._changed:
+                    self._arrived[source, tag].append(data)
+                    self._changed.notify_all()
+        except (OSError, ValueError) as error:
             with self._changed:
-                self._senders[source] = error
-                self._changed.notify_all()
+                if source in self._senders:
+                    self._senders[source] = error
+                    self._changed.notify_all()
 
 
 class _Outbox:
@@ -213,7 +199,7 @@ class _Outbox:
         self._lock = threading.Lock()
         self._unsent = 0
         self._error: Exception | None = None
-        _start(self._run)
+        start_thread(self._run)
 
     def send(self, tensor: torch.Tensor, tag: int) -> None:
         if self._error is not None:
@@ -243,40 +229,31 @@ class _Outbox:
             self._error = error
 
     def _connect(self, waiting: CollectiveWait) -> socket.socket:
-        key, pause_s = _address_key(self._target), _POLL_S
-        while not self._roster.store.check([key]):
+        roster, key, pause_s = self._roster, _address_key(self._target), _POLL_S
+        while (address := roster.store.get(key)) is None:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _SLOWEST_POLL_S)
             waiting.check_ended()
-        host, port, secret = load_json(self._roster.store.get(key))
-        connection = socket.create_connection((host, port))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(_GREETING.pack(self._roster.rank, bytes.fromhex(secret)))
-        return connection
-
-
-def _own_host(size: int) -> str:
-    """Return the address at which the other workers reach this one."""
-    if workers.local_world_size() != size:
-        with suppress(OSError):
-            return socket.gethostbyname(socket.gethostname())
-    return LOOPBACK
+        host, port = load_json(address)
+        waiting = waiting.again()
+        while True:
+            try:
+                return greeting.connect((host, port), roster.network.key, roster.rank, self._target)
+            except ConnectionRefusedError:
+                raise
+            except (ConnectionError, TimeoutError):  # among too many connections of strangers
+                time.sleep(_SLOWEST_POLL_S)
+            waiting.check(lambda _: False)
 
 
 def _address_key(rank: int) -> str:
     return f"messages/{rank}"
 
 
-def _receive_bytes(connection: socket.socket, nbytes: int) -> bytearray:
-    data = bytearray(nbytes)
-    rest = memoryview(data)
-    while rest:
-        count = connection.recv_into(rest)
-        if not count:
-            raise ConnectionError("it has closed its connection")
-        rest = rest[count:]
-    return data
-
-
-def _start(run: object, *args: object) -> None:
-    threading.Thread(target=run, args=args, name="neurontools messages", daemon=True).start()  # type: ignore[arg-type]
+def _receive_data(connection: socket.socket, nbytes: int) -> bytearray:
+    if 0 <= nbytes <= _MOST_BYTES:
+        try:
+            return receive(connection, nbytes)
+        except MemoryError:
+            pass
+    raise ValueError(f"it announced a message of {nbytes} bytes, for which there is no memory")

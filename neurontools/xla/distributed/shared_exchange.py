@@ -8,23 +8,28 @@ areas of the step before are free.
 
 from __future__ import annotations
 
+import atexit
+import errno
 import mmap
 import os
 import select
 import socket
 import struct
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakSet
 
 import torch
 
 from neurontools.machine.processes import peer_of
 from neurontools.runtime.host_activity import HostEvent, observers, report
+from neurontools.xla.distributed.collective_wait import ClosedConnectionError
+from neurontools.xla.distributed.greeting import accept
 from neurontools.xla.distributed.reductions import SmallReduction, reduce_into
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 T = TypeVar("T", bytes, list[int])
@@ -33,8 +38,10 @@ _TOTAL_BYTES = 1 << 26
 _SMALL_BYTES = 1 << 21
 _KEPT_REDUCTIONS = 100
 _SLICE_S = 0.2
-_RECEIVE_TIMEOUT = struct.pack("ll", 0, int(_SLICE_S * 1e6))
+_SLICE = struct.pack("ll", 0, int(_SLICE_S * 1e6))
+_NO_TIMEOUT = struct.pack("ll", 0, 0)
 _MESSAGE_BYTES = 256
+_exchanges: WeakSet[SharedExchange] = WeakSet()
 
 
 class Waiting(Protocol):
@@ -70,31 +77,57 @@ def connect(
         addresses: addresses of the listeners of all members.
         waiting: called while a member does not answer.
     """
-    connections: dict[int, socket.socket] = {}
-    for other in range(position):
-        connection = connections[other] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.connect(addresses[other])
-        except OSError as error:
-            raise waiting.failure(error, other) from None
-        if peer_of(connection).pid != pids[other]:
-            raise waiting.failure(ConnectionError("another process has its address"), other)
-    listener.settimeout(_SLICE_S)
-    while len(connections) < len(pids) - 1:
-        with suppress(TimeoutError):
-            connection, _ = listener.accept()
-            pid = peer_of(connection).pid
-            if pid in pids:
-                connections[pids.index(pid)] = connection
-            continue
-        waiting.check(connections.__contains__)
-    for connection in connections.values():
-        connection.setblocking(True)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_TIMEOUT)
-    with _writable_tensors():
-        exchange = SharedExchange(position, connections)
-        exchange.share_memory(waiting)
+    with ExitStack() as stack:
+        connections: dict[int, socket.socket] = {}
+        for other in range(position):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            _connect_to(connection, addresses[other], pids[other], other, waiting)
+            connections[other] = connection
+        listener.settimeout(_SLICE_S)
+        while len(connections) < len(pids) - 1:
+            waiting.check(connections.__contains__)
+            accepted = accept(listener)
+            if accepted is None:
+                continue
+            peer = peer_of(accepted)
+            if peer.uid == os.geteuid() and peer.pid in pids[position + 1 :]:
+                connections[pids.index(peer.pid)] = stack.enter_context(accepted)
+            else:  # anybody can connect to an abstract address
+                accepted.close()
+        for connection in connections.values():
+            connection.setblocking(True)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SLICE)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _NO_TIMEOUT)
+        with _writable_tensors():
+            exchange = SharedExchange(position, connections)
+            exchange.share_memory(waiting)
+        stack.pop_all()
+    _exchanges.add(exchange)
     return exchange
+
+
+def _connect_to(connection: socket.socket, address: bytes, pid: int, position: int, waiting: Waiting) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
+    while True:
+        try:
+            connection.connect(address)
+            break
+        except BlockingIOError:  # strangers fill the queue of the listener
+            waiting.check(lambda other: other != position)
+        except OSError as error:
+            raise waiting.failure(error, position) from None
+    peer = peer_of(connection)
+    if peer.uid != os.geteuid() or peer.pid != pid:
+        raise waiting.failure(PermissionError("another process has its address"), position)
+
+
+@atexit.register
+def _keep_connections() -> None:
+    """Let connections last as long as the process, so that the others take their end for that of the worker."""
+    for exchange in _exchanges:
+        for connection in exchange.connections:
+            with suppress(OSError):
+                os.dup(connection.fileno())
 
 
 class SharedExchange:
@@ -116,6 +149,11 @@ class SharedExchange:
         small_bytes = min(self._area_bytes, _SMALL_BYTES // self._size & -64)
         self._result = torch.empty(small_bytes, dtype=torch.uint8)
         self._small: dict[tuple[object, ...], SmallReduction | None] = {}
+
+    @property
+    def connections(self) -> Iterable[socket.socket]:
+        """The connections to the other members."""
+        return self._connections.values()
 
     def share_memory(self, waiting: Waiting) -> None:
         """Map the areas: the first member creates them and passes them to the others."""
@@ -280,12 +318,18 @@ class SharedExchange:
                 raise waiting.failure(error, position) from None
             if received:
                 return received
-            raise waiting.failure(ConnectionError("it has closed its connection"), position)
+            raise waiting.failure(ClosedConnectionError(), position)
 
     def _receive_descriptor(self, waiting: Waiting) -> int:
         connection = self._connections[0]
-        descriptors = self._receive(0, lambda nbytes: socket.recv_fds(connection, nbytes, 1)[1], waiting)
-        return descriptors[0]
+
+        def receive(nbytes: int) -> list[int]:
+            message, descriptors, _, _ = socket.recv_fds(connection, nbytes, 1)
+            if message and not descriptors:  # the kernel drops it at the limit of this process
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "memory shared by the workers")
+            return descriptors
+
+        return self._receive(0, receive, waiting)[0]
 
     def _has_answered(self, position: int) -> bool:
         connection = self._connections.get(position)

@@ -6,6 +6,7 @@ error names a member that has ended within a second, and a member that does not 
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from neurontools.xla.distributed import shared_exchange, workers
+from neurontools.xla.distributed import shared_exchange
 from neurontools.xla.distributed.collective_wait import CollectiveWait
-from neurontools.xla.distributed.messages import LOOPBACK
 from neurontools.xla.distributed.reductions import scale_
 
 if TYPE_CHECKING:
@@ -168,27 +168,30 @@ class WorkerGroup:
     def _connect_gloo(self) -> Any:
         self._join("gloo", b"1")
         options = dist.ProcessGroupGloo._Options()  # noqa: SLF001
-        # Workers on one machine do not need a resolvable host name.
-        if workers.local_world_size() == self._roster.size:
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]  # noqa: SLF001
-        else:
-            options._devices = [dist.ProcessGroupGloo.create_default_device()]  # noqa: SLF001
+        if os.environ.get("GLOO_SOCKET_IFNAME"):
+            device = dist.ProcessGroupGloo.create_default_device()
+        else:  # no resolvable host name is needed
+            device = dist.ProcessGroupGloo.create_device(hostname=self._roster.network.address)
+        options._devices = [device]  # noqa: SLF001
         options._timeout = self.timeout + timedelta(seconds=_GRACE_S)  # noqa: SLF001
         # Gloo waits in its store for the others, and while a store waits no other thread can use it: the messages could
         # not find the workers to which it sends.
-        store = dist.PrefixStore(self._name, self._roster.store.clone())
+        store = dist.PrefixStore(self._name, self._roster.store.plain.clone())
         return dist.ProcessGroupGloo(store, self.position, self.size, options)
 
     def _join(self, way: str, own: bytes) -> list[bytes]:
         """Publish the address of this worker, wait for all others and return what they published."""
         store = self._roster.store
         keys = [f"{self._name}/{way}/{rank}" for rank in self.ranks]
-        store.set(keys[self.position], own)
         waiting = self._wait("first collective")
-        while not store.check(keys):
-            time.sleep(_POLL_S)
-            waiting.check(lambda position: bool(store.check([keys[position]])))
-        return [store.get(key) for key in keys]
+        try:
+            store.set(keys[self.position], own)
+            while not store.has(*keys):
+                time.sleep(_POLL_S)
+                waiting.check(lambda position: store.has(keys[position]))
+            return [store.get(key) or b"" for key in keys]
+        except ConnectionError as error:
+            raise waiting.failure(error) from None
 
     def _run(self, what: str, start: Callable[[Any], Any]) -> None:
         """Start an operation of gloo and wait for it; a group of one has none."""
@@ -212,10 +215,13 @@ class WorkerGroup:
                     raise waiting.failure(error) from None
             else:
                 return
-            if not announced and waiting.elapsed_s() > _ANNOUNCE_S:
-                announced = True
-                store.set(keys[self.position], b"1")
-            waiting.check(lambda position: bool(store.check([keys[position]])))
+            try:
+                if not announced and waiting.elapsed_s() > _ANNOUNCE_S:
+                    announced = True
+                    store.set(keys[self.position], b"1")
+                waiting.check(lambda position: store.has(keys[position]))
+            except ConnectionError as error:
+                raise waiting.failure(error) from None
 
 
 def _divide(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:

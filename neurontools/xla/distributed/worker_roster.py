@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from neurontools import env
 from neurontools.base.json_reader import load_json
 from neurontools.base.procfs import read_boot_id, read_namespace, read_start_ticks
+from neurontools.xla.distributed.job_key import JobNetwork
+from neurontools.xla.distributed.worker_store import WorkerStore
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -38,9 +40,13 @@ class WorkerProcess:
     node: str
     host: str
 
+    def is_visible(self) -> bool:
+        """Return whether this process can see if that one has ended."""
+        return self.place == _place()
+
     def has_ended(self) -> bool:
         """Return whether the process has ended; False if it is not visible from this process."""
-        return self.place == _place() and read_start_ticks(self.pid) != self.start_ticks
+        return self.is_visible() and read_start_ticks(self.pid) != self.start_ticks
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
@@ -56,26 +62,30 @@ class WorkerRoster:
         timeout: time for which a collective waits for the others.
     """
 
+    store: WorkerStore
+    network: JobNetwork
+
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self.store = store
         self.rank = rank
         self.size = size
         self.timeout = timeout
         self._peers: dict[int, WorkerProcess] = {}
         if store is not None:
+            self.network = JobNetwork(store, rank, size)
+            self.store = WorkerStore(store, self.network.key)
             place = _place()
             node = f"{place} {read_namespace('net')} {env.machine()}"
             own = [os.getpid(), read_start_ticks(os.getpid()) or 0, place, node, os.uname().nodename]
-            store.set(f"worker/{rank}", json.dumps(own))
+            self.store.set(f"worker/{rank}", json.dumps(own).encode())
 
     def peer(self, rank: int) -> WorkerProcess | None:
         """Return the process of a worker, None before it has connected."""
         found = self._peers.get(rank)
         if found is None:
-            key = f"worker/{rank}"
-            if not self.store.check([key]):
+            record = self.store.get(f"worker/{rank}")
+            if record is None:
                 return None
-            found = self._peers[rank] = WorkerProcess(rank, *load_json(self.store.get(key)))
+            found = self._peers[rank] = WorkerProcess(rank, *load_json(record))
         return found
 
     def on_one_machine(self, ranks: Ranks) -> tuple[WorkerProcess, ...]:
