@@ -110,7 +110,7 @@ def select(trace: Trace, wanted: Selection) -> Trace:
 
 
 def _is_of_device(row: TraceRow) -> bool:
-    return row.track is Track.DEVICE or not row.track.measured
+    return row.track in {Track.DEVICE, Track.ANNOTATION} or not row.track.measured
 
 
 def _without_device(trace: Trace) -> Trace:
