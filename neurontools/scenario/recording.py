@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+from neurontools.base.files import open_input
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.codec import DamagedLineError, parse_line
 
@@ -171,7 +172,7 @@ def open_recording(path: str) -> IO[bytes]:
         NeuronToolsError: it cannot be read.
     """
     try:
-        return open(path, "rb")
+        return open_input(path)
     except OSError as error:
         raise NeuronToolsError(
             f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record -o FILE"

@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Self
 
+from neurontools.base.files import open_input
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.codec import DamagedLineError, parse_line
 from neurontools.monitor.report import SystemGroup
@@ -42,7 +43,7 @@ class RecordingSource:
         self.notices: tuple[str, ...] = ()
         self._path = path
         try:
-            with open(path, "rb") as file:
+            with open_input(path) as file:
                 # The lines carry no dates; the last one is as old as the file.
                 self._ended_unix_s = os.fstat(file.fileno()).st_mtime
                 file.read(0)
@@ -129,7 +130,7 @@ class RecordingSource:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as file:
+            with open_input(self._path) as file:
                 while line := file.readline(_LONGEST_LINE_BYTES):
                     if line.strip():
                         yield line

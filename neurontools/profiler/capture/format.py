@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from neurontools.base.files import write_atomic
+from neurontools.base.files import open_input, write_atomic
 from neurontools.base.json_reader import load_json
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.machine.codec import convert
@@ -232,7 +232,7 @@ def read_meta(directory: str) -> Meta:
     """
     path = os.path.join(directory, META_FILE)
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             data = file.read()
         if not data.strip():
             raise ProfileError(f"{path} is empty", "capture the run again")

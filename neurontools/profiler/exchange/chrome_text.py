@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from neurontools.base.files import open_input
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.chrome_damage import (
     BETWEEN,
@@ -119,7 +120,7 @@ class ChromeText:
             ProfileError: the file cannot be read, is not a Chrome trace, or a small file that unpacks to a huge one.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open_input(self.path) as file:
                 source = _Source(file, self.path, self._first)
                 if not self._first:
                     self._skip_header(source)
@@ -305,7 +306,7 @@ def device_ids(header: ChromeHeader) -> list[int]:
 
 def find_border(path: str, at: int) -> int | None:
     """Return where an event begins, probably, soon after a place in a file that is not packed."""
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         file.seek(at)
         data = file.read(_WINDOWS[-1])
     borders = list(BETWEEN.finditer(data))

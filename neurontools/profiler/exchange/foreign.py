@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurontools.base.files import open_input
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.annotated_steps import STEP_NAME
 from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
@@ -79,7 +80,7 @@ def _is_json(path: str) -> bool:
     if not os.path.isfile(path) or os.path.basename(path) == "meta.json":
         return False
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             first = file.read(_SNIFFED)
     except OSError:
         return False
