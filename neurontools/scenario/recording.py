@@ -12,12 +12,13 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from neurontools.base.files import open_input, remove_quietly, write_all
 from neurontools.errors import NeuronToolsError
-from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.monitor.codec import DamagedLineError, not_lines, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _MAX_LINE_BYTES = 64 << 20
+_SNIFFED = 64
 # neuron-monitor's own default (AWS Neuron documentation, neuron-monitor user guide).
 _DEFAULT_PERIOD_S = 5.0
 _MAX_PERIOD_S = 24 * 3600.0
@@ -213,11 +214,16 @@ def open_recording(path: str) -> IO[bytes]:
         NeuronToolsError: it cannot be read.
     """
     try:
-        return open_input(path)
+        file = open_input(path)
+        problem = not_lines(file.peek(_SNIFFED)[:_SNIFFED])
     except OSError as error:
         raise NeuronToolsError(
             f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record -o FILE"
         ) from error
+    if problem is not None:
+        file.close()
+        raise NeuronToolsError(f"cannot read the recording {path}: {problem[0]}", problem[1])
+    return file
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurontools.base.files import open_input
+from neurontools.base.files import open_input, packing_of
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.annotated_steps import STEP_NAME
 from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
@@ -77,13 +77,19 @@ def open_trace(path: str, session: int | None = None) -> Trace:
 
 
 def _is_json(path: str) -> bool:
-    if not os.path.isfile(path) or os.path.basename(path) == "meta.json":
+    if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == "meta.json":
         return False
     try:
         with open_input(path) as file:
             first = file.read(_SNIFFED)
-    except OSError:
-        return False
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    packing = packing_of(first)
+    if packing is not None and packing[0] != "gzip":
+        raise ProfileError(
+            f"{path} is packed with {packing[0]}, which is not read here",
+            f"unpack it with {packing[1]}, and open the trace in it; gzip is read as it is",
+        )
     named = path.endswith((".json", ".json.gz"))
     return (
         named
