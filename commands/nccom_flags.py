@@ -6,6 +6,7 @@ import argparse
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.files import open_input
 from neurontools.collectives.groups import read_json
 from neurontools.collectives.operations import NAMES, Options
 from neurontools.commands import console, parsing
@@ -267,8 +268,9 @@ def _hosts(found: argparse.Namespace) -> tuple[str, ...]:
     if not found.hosts_file:
         return ()
     try:
-        with open(found.hosts_file, encoding="utf-8") as file:
-            names = tuple(line.split()[0] for line in file if line.split() and not line.startswith("#"))
+        with open_input(found.hosts_file) as file:
+            lines = file.read().decode().split("\n")
+        names = tuple(line.split()[0] for line in lines if line.split() and not line.startswith("#"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"cannot read {found.hosts_file}: {getattr(error, 'strerror', 'not text')}"

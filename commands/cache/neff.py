@@ -58,7 +58,9 @@ def add_unpack(verbs: Verbs, program: str) -> argparse.ArgumentParser:
         help="new or empty directory (default: the file's name without .neff)",
     )
     parser.add_argument(
-        "--max-size", default="64GiB", metavar="SIZE", help="reject a larger archive (default: %(default)s)"
+        "--max-size",
+        metavar="SIZE",
+        help="reject a larger archive (default: 100 times the size of the file, at least 16MiB)",
     )
     parser.set_defaults(run=_unpack)
     return parser
@@ -102,7 +104,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
     from neurontools.base.units import parse_size
     from neurontools.compiler.neff_file import unpack_neff
 
-    limit_bytes = parse_size(arguments.max_size)
+    limit_bytes = parse_size(arguments.max_size) if arguments.max_size else None
     directory = arguments.output or _own_directory(os.path.basename(arguments.file))
     console.out_now(f'Unpacking NEFF in "{directory}" directory...')
     unpack_neff(arguments.file, directory, limit_bytes)

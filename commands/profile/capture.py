@@ -123,6 +123,7 @@ def _capture(arguments: argparse.Namespace) -> int:
 
 
 def _inputs(words: list[str]) -> dict[str, bytes]:
+    from neurontools.base.files import open_input
     from neurontools.errors import NeuronToolsError, UsageError
 
     if len(words) % 2:
@@ -130,7 +131,7 @@ def _inputs(words: list[str]) -> dict[str, bytes]:
     found = {}
     for name, path in zip(words[::2], words[1::2], strict=True):
         try:
-            with open(path, "rb") as file:
+            with open_input(path) as file:
                 found[name] = file.read()
         except OSError as error:
             raise NeuronToolsError(
@@ -167,12 +168,13 @@ def _set_variables(arguments: argparse.Namespace, directory: str) -> None:
 
 
 def _execute(arguments: argparse.Namespace, inputs: Mapping[str, bytes]) -> NeffRun:
+    from neurontools.base.files import open_input
     from neurontools.errors import NeuronToolsError
     from neurontools.xla import api
     from neurontools.xla.neff_run import execute_neff
 
     try:
-        with open(arguments.neff, "rb") as file:
+        with open_input(arguments.neff) as file:
             neff = file.read()
     except OSError as error:
         raise NeuronToolsError(

@@ -206,7 +206,13 @@ def _no_operators() -> NeuronToolsError:
 
 def _top(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.operators import By, group_totals, top_operators
-    from neurontools.profiler.analysis.summary_text import operators_text, operators_title, time_of_operators
+    from neurontools.profiler.analysis.summary_text import (
+        device_rows,
+        device_rows_text,
+        operators_text,
+        operators_title,
+        time_of_operators,
+    )
 
     trace = load_trace(arguments)
     limit = arguments.limit or _LIMIT
@@ -224,7 +230,8 @@ def _top(arguments: argparse.Namespace) -> int:
         ]
     if not rows:
         raise _no_operators()
-    print_numbers(arguments, text, rows)
+    where = device_rows_text(device_rows(trace))
+    print_numbers(arguments, f"{text}\n{where}" if where else text, rows)
     return 0
 
 

@@ -98,6 +98,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from neurontools.base.files import open_input
     from neurontools.compiler.neff import parse
     from neurontools.compiler.what_if import Change, read_prices, what_if
     from neurontools.machine.instances.catalogue import instance_names
@@ -105,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
     change = Change(arguments.dtype, arguments.batch, dict(arguments.shape), arguments.attention)
     prices = read_prices(arguments.prices) if arguments.prices else {}
     path = _neff_path(arguments.source)
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         neff = parse(file.read())
     names = arguments.instance
     names = instance_names() if names == ("all",) else names or tuple(prices)

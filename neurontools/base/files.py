@@ -16,11 +16,20 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator
 
 TEMPORARY_PREFIX = ".tmp-"
 """How the names of temporary files begin: `.tmp-<pid>-<number>-<random>`."""
 
+_PACKED = (
+    (b"\x1f\x8b", "gzip", "gunzip"),
+    (b"PK\x03\x04", "zip", "unzip"),
+    (b"\xfd7zXZ\0", "xz", "unxz"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
+    (b"BZh", "bzip2", "bunzip2"),
+)
+_NOT_REGULAR = "not a regular file"
 _numbers = itertools.count()
 READ_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Options to open a file of an untrusted directory: no link is followed, no pipe waited for."""
@@ -221,6 +230,26 @@ def open_regular(path: str, options: int = 0) -> int:
     return check_regular(os.open(path, READ_SAFELY | options), path)
 
 
+def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a regular file that a user names for reading; links are followed, pipes not waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a directory, a pipe, a socket or a device.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory", os.fspath(path))
+    if not stat.S_ISREG(mode):  # a device may do something when it is opened
+        raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
+    descriptor = os.open(path, READ_SAFELY & ~os.O_NOFOLLOW)
+    return os.fdopen(check_regular(descriptor, os.fspath(path)), "rb")
+
+
+def packing_of(start: bytes) -> tuple[str, str] | None:
+    """Return how a file is packed, by its first bytes, and the program that unpacks it; None for a plain file."""
+    return next(((name, program) for magic, name, program in _PACKED if start.startswith(magic)), None)
+
+
 def check_regular(descriptor: int, path: str) -> int:
     """Return the descriptor of a regular file; that of anything else is closed.
 
@@ -230,7 +259,7 @@ def check_regular(descriptor: int, path: str) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", path)
+    raise OSError(errno.EINVAL, _NOT_REGULAR, path)
 
 
 def _read(path: str, most_bytes: int, offset: int) -> bytes:

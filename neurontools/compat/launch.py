@@ -185,15 +185,17 @@ def _check_profile_directory(path: str) -> None:
         missing = os.path.dirname(missing)
     try:
         os.makedirs(path, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-        with suppress(OSError):  # another run may use it by now
-            for directory in made:
-                os.rmdir(directory)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(bytes(1 << 16))  # more than the first files of a profile take
+            file.flush()
     except OSError as error:
         raise NeuronToolsError(
             f"cannot write a profile to {path}: {error.strerror}", "choose another directory with --profile"
         ) from error
+    finally:
+        with suppress(OSError):  # another run may use it by now
+            for directory in made:
+                os.rmdir(directory)
 
 
 def _check_machine(name: str) -> None:

@@ -9,12 +9,12 @@ import gzip
 import hashlib
 import os
 import shutil
-import stat
 import zlib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
+from neurontools.base.files import open_input
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, max_expanded_bytes
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 64 * 2**30
 DATA_NAME = "neff.tgz"
 _CHUNK_BYTES = 1 << 20
+_MOST_FILES = 1 << 14  # a model has some dozens
 _MAX_JSON_BYTES = 64 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _GRAPH = "graph.json"
@@ -102,13 +103,13 @@ def read_neff_file(path: str) -> NeffFile:
     )
 
 
-def unpack_neff(path: str, directory: str, limit_bytes: int = LIMIT_BYTES) -> tuple[Member, ...]:
+def unpack_neff(path: str, directory: str, limit_bytes: int | None = None) -> tuple[Member, ...]:
     """Write the members of a NEFF, and its data part as `neff.tgz`, to a new directory, completely or not at all.
 
     Args:
         path: the file.
         directory: a path that does not exist, or an empty directory.
-        limit_bytes: maximum total size of its members.
+        limit_bytes: maximum total size of its members; by default 100 times the size of the file, or 16 MiB.
 
     Raises:
         NeffError: the file is not a NEFF, damaged or above the limit, or the directory is not empty.
@@ -124,7 +125,8 @@ def unpack_neff(path: str, directory: str, limit_bytes: int = LIMIT_BYTES) -> tu
         aside = f"{target}.unpacking-{os.getpid()}"
         os.makedirs(aside)
         try:
-            members = _write_members(file, aside, limit_bytes)
+            limit = max_expanded_bytes(header.data_bytes, LIMIT_BYTES) if limit_bytes is None else limit_bytes
+            members = _write_members(file, aside, limit)
             _copy_data(file, f"{aside}/{DATA_NAME}")
             os.rename(aside, target)
         except ArchiveError as error:
@@ -167,10 +169,7 @@ def _copy_data(file: IO[bytes], path: str) -> None:
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], NeffHeader]]:
     try:
-        # Opening a pipe would block for ever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise NeffError(f"not a NEFF: {path} is not a file")
-        file = open(path, "rb")  # noqa: SIM115  closed below; opening alone has an error of its own
+        file = open_input(path)
     except OSError as error:
         raise NeffError(f"cannot read {path}: {error.strerror}") from error
     with file:
@@ -205,9 +204,9 @@ def _archive(file: IO[bytes], limit_bytes: int) -> Iterator[TarReader]:
     try:
         if magic == _GZIP_MAGIC:
             with gzip.GzipFile(fileobj=file) as expanded:
-                yield TarReader(expanded, limit_bytes)
+                yield TarReader(expanded, limit_bytes, _MOST_FILES)
         else:
-            yield TarReader(file, limit_bytes)
+            yield TarReader(file, limit_bytes, _MOST_FILES)
     except (zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise ArchiveError(f"the archive is damaged: {error}") from error
 

@@ -14,6 +14,7 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_args, get_type_hints
 
+from neurontools.base.files import packing_of
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.listing.formats import quoted
 from neurontools.monitor.report import LARGEST, MonitorReport, PhysicalCores, WirePresence, find_excess
@@ -60,6 +61,18 @@ def parse_line(line: str | bytes) -> MonitorReport:
     if excess:
         raise DamagedLineError(f"damaged line: {excess}")
     return report
+
+
+def not_lines(start: bytes) -> tuple[str, str] | None:
+    """Return why a file is not a recording, whose reports take a line each, and what to do; by its first bytes."""
+    packing = packing_of(start)
+    if packing is not None:
+        return f"it is packed with {packing[0]}", f"unpack it with {packing[1]} first"
+    first = start.lstrip().partition(b"\n")[0].strip()
+    if first in {b"{", b"["}:
+        query = "." if first == b"{" else ".[]"
+        return "its reports take several lines each", f"write one a line: jq -c {query} FILE > NEW"
+    return None
 
 
 def read_lines(stream: BinaryIO, longest_bytes: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from neurontools.base.files import open_input
 from neurontools.base.text import shorten
 from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
 from neurontools.config.types import Type
@@ -115,8 +116,8 @@ def load_config(path: str) -> tuple[MonitorConfig, tuple[Problem, ...]]:
         ConfigError: the file cannot be read, or is not a JSON object.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read()
+        with open_input(path) as file:
+            text = file.read().decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}", "without -c everything is collected every 5 seconds"

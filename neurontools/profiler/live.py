@@ -23,7 +23,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.client import Client
 from neurontools.machine.processes import ProcessKey, is_alive
 from neurontools.profiler.capture.format import ProfileError, require_numpy
-from neurontools.profiler.capture.live import is_watched
+from neurontools.profiler.capture.live import LIVE_NAME, is_live_directory, is_watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ class LiveProfile:
             directory = self._client.profile(self.pid, self._directory)
         except NeuronToolsError:
             return  # the process has ended
-        descriptor = None if directory == self._directory else _lock(directory)
+        descriptor = None if directory == self._directory else self._lock_other(directory)
         if descriptor is not None:  # another viewer was faster
             _discard(self._directory, self._descriptor)
             self._directory, self._descriptor = directory, descriptor
@@ -126,13 +126,17 @@ class LiveProfile:
                 raise
             if directory == own[0]:
                 return own
-            descriptor = _lock(directory)
+            descriptor = self._lock_other(directory)
             if descriptor is not None:
                 _discard(*own)
                 return directory, descriptor
             self._client.end_profile(self.pid, directory)  # its viewer has ended
         _discard(*own)
         raise NeuronToolsError(f"cannot watch process {self.pid}", "try again")
+
+    def _lock_other(self, directory: str) -> int | None:
+        """Lock the directory of another viewer of this user; the daemon, which names it, may be another user's."""
+        return _lock(directory) if is_live_directory(directory, self._client.machine) else None
 
 
 class LiveWatch:
@@ -216,7 +220,7 @@ def _make_directory(machine: str) -> tuple[str, int]:
     try:
         for name in os.listdir(parent):
             path = f"{parent}/{name}"
-            if not is_watched(path):
+            if LIVE_NAME.fullmatch(name) and not is_watched(path):
                 shutil.rmtree(path, ignore_errors=True)
         for number in range(_TRIES):
             path = f"{parent}/{os.getpid()}-{time.monotonic_ns()}-{number}"

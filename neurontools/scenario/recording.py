@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import stat
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
+from neurontools.base.files import open_input, remove_quietly, write_all
 from neurontools.errors import NeuronToolsError
-from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.monitor.codec import DamagedLineError, not_lines, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _MAX_LINE_BYTES = 64 << 20
+_SNIFFED = 64
 # neuron-monitor's own default (AWS Neuron documentation, neuron-monitor user guide).
 _DEFAULT_PERIOD_S = 5.0
 _MAX_PERIOD_S = 24 * 3600.0
@@ -121,7 +126,7 @@ def record(
 
     Args:
         lines: the lines, with their ends.
-        out: unbuffered or flushed here.
+        out: flushed after each line.
         count: maximum number of lines.
         duration_s: maximum length in seconds, by the periods in the lines.
         on_line: called with the number of lines and seconds so far.
@@ -151,17 +156,55 @@ def record(
 
 
 def open_new(path: str, *, replace: bool) -> IO[bytes]:
-    """Return a new file for a recording.
+    """Return a new file for a recording, to which whole lines are written.
 
     Raises:
         NeuronToolsError: it exists and may not be replaced, or cannot be created.
     """
     try:
-        return open(path, "wb" if replace else "xb")
+        return cast("IO[bytes]", _RecordingFile(open(path, "wb" if replace else "xb", buffering=0), path))
     except FileExistsError as error:
         raise NeuronToolsError(f"{path} exists", "choose another --output, or add --force") from error
     except OSError as error:
         raise NeuronToolsError(f"cannot write {path}: {error.strerror}") from error
+
+
+class _RecordingFile(io.RawIOBase):
+    """Lines of a recording: a full disk cuts off no line, and leaves no file without any."""
+
+    def __init__(self, file: io.FileIO, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._written = 0
+
+    def write(self, line: Any) -> int:
+        """Write a line.
+
+        Raises:
+            NeuronToolsError: it cannot be written; the lines before it stay.
+        """
+        descriptor = self._file.fileno()
+        try:
+            write_all(descriptor, line)
+        except OSError as error:
+            self._drop(descriptor)
+            raise NeuronToolsError(
+                f"cannot write {self._path}: {error.strerror}", "free space, or choose another --output"
+            ) from error
+        self._written += len(line)
+        return len(line)
+
+    def _drop(self, descriptor: int) -> None:
+        """Remove the line that is cut off, and the file if it has no other."""
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.ftruncate(descriptor, self._written)
+            if not self._written:
+                remove_quietly(self._path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
 
 
 def open_recording(path: str) -> IO[bytes]:
@@ -171,11 +214,16 @@ def open_recording(path: str) -> IO[bytes]:
         NeuronToolsError: it cannot be read.
     """
     try:
-        return open(path, "rb")
+        file = open_input(path)
+        problem = not_lines(file.peek(_SNIFFED)[:_SNIFFED])
     except OSError as error:
         raise NeuronToolsError(
             f"cannot read {path}: {error.strerror}", "make one with: neurontools scenario record -o FILE"
         ) from error
+    if problem is not None:
+        file.close()
+        raise NeuronToolsError(f"cannot read the recording {path}: {problem[0]}", problem[1])
+    return file
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import paths
+from neurontools.base.files import open_input
 from neurontools.base.text import did_you_mean, suggest
 from neurontools.config import types
 from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
@@ -81,7 +82,7 @@ def load(name: str, seed: int | None = None) -> Scenario:
     """
     path = scenario_file(name)
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             text = file.read()
     except OSError as error:
         raise NeuronToolsError(

@@ -6,8 +6,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Self
 
+from neurontools.base.files import open_input
 from neurontools.errors import NeuronToolsError
-from neurontools.monitor.codec import DamagedLineError, parse_line
+from neurontools.monitor.codec import DamagedLineError, not_lines, parse_line
 from neurontools.monitor.report import SystemGroup
 from neurontools.sources.reported_machine import ReportedMachine, unknown_process
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import HardwareCounters, Snapshot
 
 _RECORDED = "recorded"
+_SNIFFED = 64
 _LONGEST_LINE_BYTES = 64 << 20
 _ERRORS = b'"' + SystemGroup.HARDWARE_COUNTERS.encode() + b'"'
 
@@ -42,14 +44,16 @@ class RecordingSource:
         self.notices: tuple[str, ...] = ()
         self._path = path
         try:
-            with open(path, "rb") as file:
+            with open_input(path) as file:
                 # The lines carry no dates; the last one is as old as the file.
                 self._ended_unix_s = os.fstat(file.fileno()).st_mtime
-                file.read(0)
+                problem = not_lines(file.read(_SNIFFED))
         except OSError as error:
             raise RecordingError(
                 f"cannot read the recording {path}: {error.strerror}", "use a file of neuron-monitor's lines"
             ) from error
+        if problem is not None:
+            raise RecordingError(f"cannot read the recording {path}: {problem[0]}", problem[1])
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +133,7 @@ class RecordingSource:
 
     def _lines(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as file:
+            with open_input(self._path) as file:
                 while line := file.readline(_LONGEST_LINE_BYTES):
                     if line.strip():
                         yield line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -164,6 +165,58 @@ def test_the_process_stops_when_its_viewer_is_killed(client: Client, job: Job) -
     job.execute_until(lambda observers: observers == 0)
     assert kept() == []
     assert client.profile(job.process.pid, "/x") == "/x"  # the former request is withdrawn
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "other name", "link", "nested"])
+def test_a_directory_that_no_viewer_made_is_left_alone(
+    client: Client, job: Job, home: Path, place: str
+) -> None:
+    private = home / "1-2-3"
+    live = Path(paths.ensure_private(paths.live_dir("default")))
+    asked = {
+        "elsewhere": private,
+        "other name": live / "mine",
+        "link": live / "1-2-3",
+        "nested": live / "1-2-3" / "4-5-6",
+    }[place]
+    kept_in = private if place == "link" else asked
+    kept_in.mkdir(0o700, parents=True)
+    (kept_in / "thesis.txt").write_text("years of work")
+    if place == "link":
+        asked.symlink_to(private)
+    client.profile(job.process.pid, str(asked))
+    assert job.execute() == 0
+    assert job.execute() == 0
+    assert os.listdir(kept_in) == ["thesis.txt"]
+
+
+def test_only_what_the_process_made_is_removed_from_a_viewers_directory(client: Client, job: Job) -> None:
+    directory = Path(paths.live_dir("default"), "1-2-3")
+    paths.make_private(str(directory))
+    (directory / "own.txt").write_text("x")
+    lock = os.open(directory, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    client.profile(job.process.pid, str(directory))
+    job.execute_until(lambda observers: observers > 0)
+    (capture,) = (path for path in directory.iterdir() if path.is_dir())
+    (capture / "nested").mkdir()
+    (capture / "nested" / "meta.json").write_text("x")
+    os.close(lock)
+    job.execute_until(lambda observers: observers == 0)
+    left = {path.relative_to(directory).as_posix() for path in directory.rglob("*")}
+    assert left == {"own.txt", capture.name, f"{capture.name}/nested", f"{capture.name}/nested/meta.json"}
+
+
+def test_a_viewer_does_not_take_a_directory_that_a_daemon_names(
+    client: Client, job: Job, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = home / "private"
+    private.mkdir(0o700)
+    (private / "thesis.txt").write_text("years of work")
+    monkeypatch.setattr(client, "profile", lambda _pid, _directory: str(private))
+    with pytest.raises(NeuronToolsError, match="cannot watch"):
+        LiveProfile(client, job.key)
+    assert os.listdir(private) == ["thesis.txt"]
 
 
 def test_two_viewers_share_a_profile_that_ends_with_the_last(client: Client, job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -238,3 +239,43 @@ def test_a_directory_that_cannot_be_written_is_named(trace: Trace, home: Path) -
     (home / "tables").write_text("a file")
     with pytest.raises(ProfileError, match="cannot write"):
         export(trace, TraceFormat.PARQUET, str(home / "tables"))
+
+
+@pytest.mark.parametrize(
+    "name", ["start_ts=5", "duration_ns=7", "hlo_name=x", "a*b?[c]{d,e}", "it's", 'a "b", c', "x%20y", "[!a]"]
+)
+@pytest.mark.parametrize("depth", [1, 2])
+def test_names_of_directories_are_never_columns_or_patterns(home: Path, name: str, depth: int) -> None:
+    plain = open_trace(str(explorer(home / "plain", Instruction=INSTRUCTIONS.format(first=0, last=10))))
+    directory = home.joinpath(*[name] * depth)
+    directory.parent.mkdir(exist_ok=True)
+    shutil.copytree(home / "plain", directory)
+    trace = open_trace(str(directory))
+    assert (trace.event_count, trace.end_ns) == (plain.event_count, plain.end_ns)
+    assert {each.name for each in top_operators(trace)} == {"dot.0", "dot.1"}
+    export(trace, TraceFormat.PARQUET, str(directory / "again"))
+    assert open_trace(str(directory / "again")).event_count == trace.event_count
+
+
+BOMBS = {
+    "rows": "SELECT 5 AS start_ts, 1 AS duration_ns, 'mm' AS hlo_name FROM range(12000000)",
+    "columns": "SELECT 1 AS start_ts, 1 AS duration_ns, " + ", ".join(f"1 AS c{n}" for n in range(5000)),
+    "long texts": "SELECT i AS start_ts, 1 AS duration_ns, repeat(chr(97 + i::INT), 20000000) AS hlo_name "
+    "FROM range(8) t(i)",
+    "one text": "SELECT 1 AS start_ts, 1 AS duration_ns, repeat('x', 3000000) AS hlo_name FROM range(2000)",
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_table_that_is_huge_when_read_is_left_out(
+    home: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_FREE_MEMORY", 1 << 28)
+    directory = home / "e"
+    directory.mkdir()
+    with duckdb.connect(config={"threads": 1}) as writer:
+        options = "FORMAT parquet, COMPRESSION zstd"
+        writer.execute(f"COPY ({BOMBS[kind]}) TO '{directory}/Instruction.parquet' ({options})")
+    with pytest.raises(ProfileError, match=r"Instruction\.parquet is left out: .") as raised:
+        open_trace(str(directory))
+    assert "\n" not in raised.value.message

@@ -88,6 +88,43 @@ def test_invalid_queries_are_one_line(opened: OpenProfile, query: str, error: st
     assert "\n" not in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("query", "remedy"),
+    [
+        ("SELECT * FROM Instructon", "did you mean 'Instruction'?"),
+        ("SELECT * FROM step", ""),
+        ("SELECT * FROM names", "lists tables"),
+        ("SELECT * FROM done", "lists tables"),
+        ("SELECT * FROM text", "lists tables"),
+        ("SELECT * FROM trace", "lists tables"),
+        ("SELECT * FROM sys", "lists tables"),
+        ("SELECT * FROM self", "lists tables"),
+        ("SELECT start FROM Step", "did you mean 'start_ns'?"),
+        ("SELECT * FROM '/etc/passwd'", "lists tables"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "a query reads the tables of the profile"),
+        ("SELECT * FROM read_text('/etc/passwd')", "a query reads the tables of the profile"),
+        ("SELECT * FROM glob('/etc/*')", "a query reads the tables of the profile"),
+        ("COPY (SELECT 1) TO 'made.csv'", "a query reads the tables of the profile"),
+        ("ATTACH 'made.db'", "a query reads the tables of the profile"),
+        ("SET enable_external_access = true", ""),
+    ],
+)
+def test_a_query_knows_tables_and_nothing_else(
+    opened: OpenProfile, query: str, remedy: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(home)
+    if query == "SELECT * FROM step":
+        assert len(opened.sql(query))
+        return
+    with pytest.raises(ProfileError) as raised:
+        opened.sql(query)
+    assert remedy in str(raised.value.remedy)
+    assert "Python" not in raised.value.message
+    assert "\n" not in raised.value.message
+    assert not list(home.glob("made*"))
+
+
 def test_without_duckdb_the_error_says_what_to_install(
     opened: OpenProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from neurontools.base.files import sync_directory, sync_file_system
+from neurontools.base.files import open_input, sync_directory, sync_file_system
 from neurontools.base.units import format_size
 from neurontools.cache import layouts, verify
 from neurontools.cache.archives import archive
@@ -92,10 +91,7 @@ def import_archive(
 
 def _opened(path: str) -> IO[bytes]:
     try:
-        # Opening a pipe would wait forever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ExportError(f"cannot read {path}: it is not a regular file")
-        file = open(path, "rb")  # noqa: SIM115  the caller closes it
+        file = open_input(path)
         with ExitStack() as stack:
             stack.callback(file.close)
             archive.check_start(path, file)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import open_input
 from neurontools.base.json_reader import load_json
 from neurontools.customop.building.request import absolute
 from neurontools.customop.building.toolchain import HERE, toolchain_key
@@ -81,9 +80,7 @@ def file_sha256(path: Path) -> str:
     Raises:
         OSError: it cannot be read, or is not a regular file: a device or a pipe may have no end.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -19,7 +19,6 @@ HOW_TO_MARK = "give torch.profiler a schedule and call its step() after each ste
 """The remedy for traces without steps."""
 
 _STEP = re.compile(rf"{STEP_NAME}#(\d{{1,9}})")
-_DEVICE_ANNOTATION = "gpu_user_annotation"
 
 
 class AnnotatedSteps(NamedTuple):
@@ -70,10 +69,8 @@ def _numbers(trace: Trace) -> Int64s:
 
 def device_events(trace: Trace, process: int) -> tuple[Int64s, Int64s]:
     """Return starts and durations of what the device of a process does."""
-    # Annotations of a GPU last from the first kernel of a range to the last, whether it works or not.
-    works = np.array([action.opcode != _DEVICE_ANNOTATION for action in trace.actions], dtype=bool)
     blocks = [
-        row.events.at(row.events.of_actions(works))
+        row.events.block(0, row.events.count)
         for row in trace.rows_of(Track.DEVICE)
         if serves(trace, row, process)
     ]

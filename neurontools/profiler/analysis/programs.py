@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.base.files import open_input
 from neurontools.compiler.engines.estimate import plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE
@@ -54,7 +55,7 @@ def read_neff(trace: Trace, neff_hash: str) -> Neff:
     """
     path = neff_path(trace, neff_hash)
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             return parse(file.read())
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "check its permissions") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.analysis.operators import OperatorTotal, top_operators
-from neurontools.profiler.capture.format import SAMPLED_TRACKS
+from neurontools.profiler.capture.format import IDLE_TRACKS
 from neurontools.profiler.trace.selection import between
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RowUse:
 
 
 def row_uses(trace: Trace, rows: Iterable[TraceRow], from_ns: int, to_ns: int) -> tuple[RowUse, ...]:
-    """Return how busy rows are in a stretch; samples of the computer are left out.
+    """Return how busy rows are in a stretch; samples of the computer and annotations are left out.
 
     Args:
         trace: the events.
@@ -41,7 +41,7 @@ def row_uses(trace: Trace, rows: Iterable[TraceRow], from_ns: int, to_ns: int) -
     edges = np.array([from_ns, max(to_ns, from_ns + 1)], dtype=np.int64)
     found = []
     for row in rows:
-        if row.track in SAMPLED_TRACKS:
+        if row.track in IDLE_TRACKS:
             continue
         first, last = row.events.first_from(edges).tolist()
         busy = int(row.events.busy_between(edges)[0])

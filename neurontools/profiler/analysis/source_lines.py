@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import open_input
 from neurontools.profiler.analysis.operators import By, group_totals
 
 if TYPE_CHECKING:
@@ -77,8 +79,9 @@ def _read(path: str) -> tuple[list[str], str]:
     try:
         if os.path.getsize(path) > _MOST_BYTES:
             return [], "it is too long"
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return [line.rstrip("\n") for line in file], ""  # a form feed ends no line of Python
+        with io.TextIOWrapper(open_input(path), encoding="utf-8", errors="replace") as file:
+            return [line.rstrip("
+") for line in file], ""  # a form feed ends no line of Python
     except OSError as error:
         return [], error.strerror or "it cannot be opened"
     except ValueError:

@@ -10,7 +10,7 @@ import numpy as np
 from neurontools.base import units
 from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics, stated_metric
 from neurontools.profiler.analysis.ranks import missing_ranks
-from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, NO_CORE, Track
+from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, IDLE_TRACKS, NO_CORE, Track
 from neurontools.profiler.capture.settings import DeviceProfile
 from neurontools.profiler.trace.intervals import busy_ns
 
@@ -218,6 +218,7 @@ def _row_totals(trace: Trace) -> tuple[EngineTotal, ...]:
             busy_ns=_busy_ns(row),
         )
         for row in trace.rows
+        if row.track not in IDLE_TRACKS
     ]
     return tuple(sorted(found, key=lambda total: -total.busy_ns))
 

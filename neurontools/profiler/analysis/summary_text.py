@@ -29,6 +29,7 @@ JSON_SCHEMA = 1
 _NAME_WIDTH = 26
 _ROW_WIDTH = 44
 _MOST_ROWS = 20
+_NAMED_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class ProfileReport:
     operators: tuple[OperatorTotal, ...]
     operators_title: str
     measured_by: str = ""
+    device_rows: tuple[str, ...] = ()
 
 
 def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
@@ -50,6 +52,7 @@ def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
         top_operators(trace, operators),
         operators_title(trace),
         trace.measured_by,
+        device_rows(trace),
     )
 
 
@@ -66,6 +69,20 @@ def time_of_operators(trace: Trace) -> str:
     return f"own time on the {where}, measured by {trace.measured_by}"
 
 
+def device_rows(trace: Trace) -> tuple[str, ...]:
+    """Return the names of the rows of another program's trace that are taken for those of a device."""
+    rows = trace.rows_of(Track.DEVICE) if trace.measured_by else ()
+    return tuple(f"{row.process_label} {row.label}" for row in rows)
+
+
+def device_rows_text(names: tuple[str, ...]) -> str:
+    """Return a line with the rows of the device, "" without."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED_ROWS} more" if len(names) > _NAMED_ROWS else ""
+    return printable(f"rows of the device: {', '.join(names[:_NAMED_ROWS])}{more}")
+
+
 def to_text(what: ProfileReport) -> str:
     """Return the report for people, 80 columns wide where names allow, no newline at the end."""
     parts = [
@@ -75,6 +92,7 @@ def to_text(what: ProfileReport) -> str:
         _metrics(what.summary.cores, what.measured_by),
         _rows(what) if what.measured_by else _engines(what.engines),
         operators_text(what.operators, what.operators_title),
+        device_rows_text(what.device_rows),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -85,7 +103,11 @@ def to_json(what: ProfileReport) -> dict[str, Any]:
     return {
         "schema": JSON_SCHEMA,
         "is_simulation": not what.measured_by,
-        **({"measured_by": what.measured_by} if what.measured_by else {}),
+        **(
+            {"measured_by": what.measured_by, "device_rows": list(what.device_rows)}
+            if what.measured_by
+            else {}
+        ),
         "event_count": summary.event_count,
         "span_ns": summary.span_ns,
         "processes": [asdict(meta) for meta in summary.processes],

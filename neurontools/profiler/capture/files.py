@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import write_all, write_atomic
-from neurontools.profiler.capture.format import MODELS_FILE, RECORD, STRINGS_FILE, json_line
+from neurontools.base.files import READ_SAFELY, write_all, write_atomic
+from neurontools.profiler.capture.format import META_FILE, MODELS_FILE, RECORD, STRINGS_FILE, json_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class CaptureFiles:
         self._written = 0
         self.stored_bytes = 0
         """What models, strings and NEFFs take; the limit is on records alone."""
+        self._stored: list[str] = []
         self._segments: deque[tuple[str, int]] = deque()
         self._fds = {name: self._open(name) for name in (MODELS_FILE, STRINGS_FILE)}
         self._events_fd = self._next_segment()
@@ -98,6 +100,7 @@ class CaptureFiles:
         try:
             write_atomic(path, data, sync=False)
             self.stored_bytes += len(data)
+            self._stored.append(name)
         except OSError as error:
             self._stop(error)
 
@@ -105,6 +108,19 @@ class CaptureFiles:
         """Write buffered records and close the files."""
         self.flush()
         self._close()
+
+    def remove(self) -> None:
+        """Remove the files of the closed capture, and its directory unless something else is in it."""
+        names = {META_FILE, MODELS_FILE, STRINGS_FILE, *self._stored, *(name for name, _ in self._segments)}
+        with suppress(OSError):
+            descriptor = os.open(self._directory, READ_SAFELY | os.O_DIRECTORY)
+            try:
+                for name in names:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+            os.rmdir(self._directory)
 
     def _store(self, name: str, line: bytes) -> None:
         if self._fds:

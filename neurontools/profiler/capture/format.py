@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from neurontools.base.files import write_atomic
+from neurontools.base.files import open_input, write_atomic
 from neurontools.base.json_reader import load_json
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 from neurontools.machine.codec import convert
@@ -72,9 +72,10 @@ CLOCKS = {
 class Track(IntEnum):
     """The rows of one NeuronCore, and of the process (HOST); the numbers are those of the file.
 
-    RUNTIME, HARDWARE, HOST, MEMORY, DEVICE, CPU and RAM are measured (wall clock); the others are modelled (device
-    clock). MODEL holds one interval per execution: the model running on the core, idle engines included. DEVICE is what
-    another program measured on a device; no record has it.
+    RUNTIME, HARDWARE, HOST, MEMORY, DEVICE, CPU, RAM and ANNOTATION are measured (wall clock); the others are modelled
+    (device clock). MODEL holds one interval per execution: the model running on the core, idle engines included. DEVICE
+    is what another program measured on a device, ANNOTATION its ranges and waits there, in which the device may do
+    nothing; no record has them.
 
     Records of a file have one of six: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
     the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py), CPU and
@@ -96,6 +97,7 @@ class Track(IntEnum):
     DEVICE = 12
     CPU = 13
     RAM = 14
+    ANNOTATION = 15
 
     @property
     def label(self) -> str:
@@ -124,12 +126,15 @@ _LABELS = (
     "Device",
     "Host CPU",
     "Host memory",
+    "Annotations",
 )
 SAMPLED_TRACKS = frozenset({Track.CPU, Track.RAM})
 """Rows of samples of the computer, see host_load.py."""
+IDLE_TRACKS = SAMPLED_TRACKS | {Track.ANNOTATION}
+"""Rows whose events are no work: nothing is busy with them."""
 NAMED_TRACKS = SAMPLED_TRACKS | {Track.HOST, Track.MEMORY}
 """Rows whose records carry their names; they do not belong to executions."""
-_MEASURED = NAMED_TRACKS | {Track.RUNTIME, Track.HARDWARE, Track.DEVICE}
+_MEASURED = NAMED_TRACKS | {Track.RUNTIME, Track.HARDWARE, Track.DEVICE, Track.ANNOTATION}
 ENGINES = (Track.TENSOR, Track.VECTOR, Track.SCALAR, Track.GPSIMD, Track.SYNC)
 DEVICE_TRACKS = (*ENGINES, Track.DMA, Track.CC)
 TRACK_OF_LABEL = {track.label: track for track in Track}
@@ -227,7 +232,7 @@ def read_meta(directory: str) -> Meta:
     """
     path = os.path.join(directory, META_FILE)
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             data = file.read()
         if not data.strip():
             raise ProfileError(f"{path} is empty", "capture the run again")

@@ -1,18 +1,23 @@
 """Profiling a process for a viewer: the part that runs inside that process.
 
 Every viewer holds a shared lock of the profile's directory. When no viewer is left, even after a crash, the process
-stops profiling and removes the directory. Only the newest records are kept, so that a long look costs no disk.
+stops profiling and removes the files that it made. Only the newest records are kept, so that a long look costs no disk.
+
+The path of the directory comes from the daemon, which may be another user's: only one that a viewer of this user made is
+accepted, and nothing else in it is ever removed.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
+import re
 import stat
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from neurontools import paths
 from neurontools.base.locks import flock
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.capture.format import ProfileError
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("neurontools.profiler")
 _OPTIONS = CaptureOptions(device=DeviceProfile.SESSION, max_events_per_nc=32_768)
+LIVE_NAME = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
+"""Names of directories that viewers make: pid, time, number."""
 _LOOK_NS = 250_000_000
 _MOST_BYTES = 16 << 20
 """What names and NEFFs may take beyond those of the start, before a new profile begins."""
@@ -61,10 +68,11 @@ class LiveProfiler:
             try:
                 self._directory = self._runtime.profile_directory()
                 if self._directory:
-                    _check_own(self._directory)
+                    self._check_directory()
                     self._begin()
                     self._runtime.add_observer(self)
             except (NeuronToolsError, OSError) as error:
+                self._directory = ""
                 _log.warning("cannot profile for a viewer: %s", error)
 
     def on_load(self, model: Model, start_ns: int, end_ns: int) -> None:
@@ -129,12 +137,27 @@ class LiveProfiler:
         if capture is not None:
             capture.on_close()
             self._runtime.remove_observer(capture)
-            shutil.rmtree(capture.directory, ignore_errors=True)
+            capture.remove()
+
+    def _check_directory(self) -> None:
+        directory = self._directory
+        if not is_live_directory(directory, self._runtime.machine):
+            raise ProfileError(f"{directory} is not a directory of a viewer")
+        found = os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise ProfileError(f"{directory} is not a private directory of this user")
 
     def _leave(self) -> None:
         self._runtime.remove_observer(self)
         if self._directory and not is_watched(self._directory):
-            shutil.rmtree(self._directory, ignore_errors=True)
+            with suppress(OSError):  # something else is in it
+                os.rmdir(self._directory)
+
+
+def is_live_directory(directory: str, machine: str) -> bool:
+    """Return whether a path is one that a viewer of this user makes for the profile of a process on a machine."""
+    parent, name = os.path.split(directory)
+    return LIVE_NAME.fullmatch(name) is not None and parent == paths.live_dir(machine)
 
 
 def is_watched(directory: str) -> bool:
@@ -149,9 +172,3 @@ def is_watched(directory: str) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def _check_own(directory: str) -> None:
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ProfileError(f"{directory} is not a private directory of this user")

@@ -106,7 +106,7 @@ class Capture:
         on_warning: gets one line about a limit or a failure; default: the logger `neurontools.profiler`.
 
     Raises:
-        ProfileError: the directory cannot be made.
+        ProfileError: the directory cannot be made, or written to.
     """
 
     def __init__(
@@ -123,8 +123,15 @@ class Capture:
         self._meta = replace(meta, system_events=events)
         self.directory = _make_directory(directory, f"{meta.instance_id}_pid_{meta.pid}")
         cores = len(meta.cores if self._options.ncs is None else self._options.ncs) or 1
-        self._files = CaptureFiles(self.directory, self._options.max_events_per_nc * cores, self._warn)
-        self._meta.write(self.directory)
+        try:
+            self._files = CaptureFiles(self.directory, self._options.max_events_per_nc * cores, self._warn)
+            self._meta.write(self.directory)
+        except OSError as error:
+            shutil.rmtree(self.directory, ignore_errors=True)  # it was new
+            raise ProfileError(
+                f"cannot write a profile to {directory}: {error.strerror}",
+                "free space, or choose another with NEURON_RT_INSPECT_OUTPUT_DIR",
+            ) from error
         self._lock = threading.Lock()
         self.host = HostRecorder(
             self._files,
@@ -216,13 +223,18 @@ class Capture:
                     "(NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC sets the limit)"
                 )
             if self._options.only_failures and not self._failed:
-                shutil.rmtree(self.directory, ignore_errors=True)
+                self.remove()
                 return
             self._meta = replace(self._meta, ended_ns=time.monotonic_ns())
             try:
                 self._meta.write(self.directory)
             except OSError as error:
                 self._warn(f"cannot write the profile's description in {self.directory}: {error.strerror}")
+
+    def remove(self) -> None:
+        """Remove the files of a closed capture, and its directory unless something else is in it."""
+        if os.getpid() == self._meta.pid:
+            self._files.remove()
 
     def _keep(self, model: str) -> None:
         """Note that an execution failed."""

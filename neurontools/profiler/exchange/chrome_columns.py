@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ IMPOSSIBLE = np.iinfo(np.int64).min
 _METADATA = "M"
 _PAIRS = frozenset("BE") | ASYNC_PAIRS
 _BATCH = 1 << 13
+_MOST_PLACES = 1 << 12
+_LONGEST_ID = 18
 _LONGEST_US = 2.0**62 / 1000
 _FRACTIONS_US = 2.0**43  # from here on a double no longer tells nanoseconds apart
 _NANOSECONDS_DIGITS = 3
@@ -40,6 +42,7 @@ class ChromeNotes(msgspec.Struct):
         rows: process and thread of the complete events that come together, and their number.
         marks: begins and ends: time in nanoseconds, number of the kind, and the text of the id of an asynchronous one.
         processes, labels, threads: names, in the order of the file.
+        devices: process and thread of events that say on which device and stream they ran.
         headers: what the file says about itself, as JSON.
         impossible: number of complete events with negative or impossible times, which are left out.
         damaged: number of damaged events, which are left out.
@@ -53,6 +56,7 @@ class ChromeNotes(msgspec.Struct):
     processes: list[tuple[Id, str]]
     labels: list[tuple[Id, str]]
     threads: list[tuple[Id, Id, str]]
+    devices: list[tuple[Id, Id]]
     headers: list[bytes]
     impossible: int
     damaged: int
@@ -103,12 +107,14 @@ class _Columns:
         self._kinds: dict[Kind, int] = {}
         self._texts: dict[str | None, str | None] = {}  # each text once, however many kinds have it
         self._are_complete = bytearray()
+        self._places: set[tuple[str | None, Id, Id]] = set()
+        self._unseen: set[int] = set()  # kinds of which one event may say that its row is a device
         self._batch: list[int] = []
         self._times: list[float] = []
         self._lengths: list[float] = []
         self._sources: list[bytes] = []
         self._parts: list[tuple[Int64s, Int64s, Codes]] = []
-        self._notes = ChromeNotes([], [], [], [], [], [], [], 0, 0, truncated=False, is_last=True)
+        self._notes = ChromeNotes([], [], [], [], [], [], [], [], 0, 0, truncated=False, is_last=True)
 
     def add(self, events: list[ChromeEvent], source: bytes) -> None:
         """Add events; `source` is their text."""
@@ -127,12 +133,19 @@ class _Columns:
             for event in events:
                 kind = event.ph, event.cat, event.name, event.pid, event.tid
                 if kind not in kinds:
-                    phase, category, name = (self._texts.setdefault(text, text) for text in kind[:3])
-                    kind = phase or "", category, name, event.pid, event.tid
-                    kinds[kind] = len(kinds)
-                    self._notes.kinds.append(kind)
-                    self._are_complete.append(is_shown(kind))
+                    self._add_kind(kind)
             return [kinds[event.ph, event.cat, event.name, event.pid, event.tid] for event in events]
+
+    def _add_kind(self, written: Kind) -> None:
+        number = self._kinds[written] = len(self._kinds)
+        phase, category, name = (self._texts.setdefault(text, text) for text in written[:3])
+        kind = phase or "", category, name, _id(written[3]), _id(written[4])
+        self._notes.kinds.append(kind)
+        self._are_complete.append(is_shown(kind))
+        place = category, *kind[3:]
+        if self._are_complete[-1] and place not in self._places and len(self._places) < _MOST_PLACES:
+            self._places.add(place)
+            self._unseen.add(number)
 
     def _flush(self) -> None:
         batch, times, lengths, sources = self._batch, self._times, self._lengths, self._sources
@@ -144,7 +157,7 @@ class _Columns:
         large: Int64s = np.flatnonzero(microseconds >= _FRACTIONS_US)
         is_rounded = bool((microseconds[large] % 1 != 0).any())
         others: list[int] = np.flatnonzero(~is_complete).tolist()
-        if is_rounded or any(self._has_details(batch[place]) for place in others):
+        if is_rounded or self._unseen or any(self._has_details(batch[place]) for place in others):
             more = [each for source in sources for each in details(source)]
         else:
             more = []
@@ -152,6 +165,9 @@ class _Columns:
             start[large] = [_exact_ns(more[place].ts) for place in large.tolist()]
         for place in others:
             self._note(batch[place], int(start[place]), more[place] if more else None)
+        for number in self._unseen:
+            self._note_device(self._notes.kinds[number], more[batch.index(number)].args)
+        self._unseen.clear()
         duration = _nanoseconds(np.array(lengths, dtype=np.float64))
         possible = (duration >= 0) & (start != IMPOSSIBLE) & (duration != IMPOSSIBLE)
         self._notes.impossible += int((is_complete & ~possible).sum())
@@ -171,6 +187,14 @@ class _Columns:
             self._notes.marks.append((at, number, ids))
         elif phase == _METADATA and more:
             self._add_names(name, process, thread, more.args)
+
+    def _note_device(self, kind: Kind, text: msgspec.Raw) -> None:
+        try:
+            arguments = _DEVICE_ARGUMENTS.decode(text)
+        except UNREADABLE:
+            return
+        if isinstance(arguments.device, int) and isinstance(arguments.stream, int):
+            self._notes.devices.append(kind[3:])
 
     def _add_names(self, name: str | None, process: Id, thread: Id, text: msgspec.Raw) -> None:
         try:
@@ -209,6 +233,20 @@ class _Columns:
 class _NameArguments(msgspec.Struct):
     name: str = ""
     labels: str = ""
+
+
+class _DeviceArguments(msgspec.Struct):
+    device: Any = None
+    stream: Any = None
+
+
+_DEVICE_ARGUMENTS = msgspec.json.Decoder(_DeviceArguments)
+
+
+def _id(written: Id) -> Id:
+    """Return the number of a process or thread; some writers give it as text."""
+    is_number = isinstance(written, str) and len(written) <= _LONGEST_ID and written.isdecimal()
+    return int(written) if is_number else written  # type: ignore[arg-type]
 
 
 def _nanoseconds(times: Floats) -> Int64s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class ForeignEvents:
         threads: names of threads by process and thread.
         headers: what the file says about itself.
         problems: what was left out, one line each.
+        devices: process and thread of rows whose events say on which device and stream they ran.
         program: that measured, where the file says so.
         facts: by number in `names`, what else is known: fields of `TraceAction`. Empty if nothing is.
         stated: metrics, as in `Trace`.
@@ -50,6 +51,7 @@ class ForeignEvents:
     threads: dict[tuple[Id, Id], str]
     headers: tuple[ChromeHeader, ...]
     problems: tuple[str, ...]
+    devices: frozenset[tuple[Id, Id | tuple[str, str]]] = frozenset()
     program: str = ""
     facts: tuple[dict[str, Any], ...] = ()
     stated: tuple[tuple[int, dict[str, float]], ...] = ()
@@ -81,16 +83,42 @@ class _Numbers(dict[tuple[object, object], int]):
         return number
 
 
-@dataclass(slots=True)
-class _Open:
-    """Begin events that wait for their ends, by their key."""
+@dataclass(slots=True, eq=False)
+class _Begin:
+    """A begin event that may wait for its end."""
 
-    stacks: dict[object, list[tuple[int, int, int]]] = field(default_factory=dict)
-    lonely_ends: int = 0
+    at: int
+    name: int
+    track: int
+    is_open: bool = True
+
+
+class _OpenStack:
+    """The open begin events of one thread, or of one asynchronous id."""
+
+    def __init__(self) -> None:
+        self._begins: list[_Begin] = []
+        self._by_name: dict[str | None, list[_Begin]] = {}
+
+    def push(self, name: str | None, begin: _Begin) -> None:
+        """Add a begin event on top."""
+        self._begins.append(begin)
+        self._by_name.setdefault(name, []).append(begin)
+
+    def pop(self, name: str | None) -> _Begin | None:
+        """Close the topmost begin event of a name, or of all if an end has no name, as Perfetto does; None if none is open."""
+        waiting = self._by_name.get(name, []) if name else self._begins
+        while waiting:
+            begin = waiting.pop()
+            if begin.is_open:
+                begin.is_open = False
+                return begin
+        return None
 
     @property
     def unfinished(self) -> int:
-        return sum(map(len, self.stacks.values()))
+        """Number of begin events without an end."""
+        return sum(begin.is_open for begin in self._begins)
 
 
 class _Joined:
@@ -105,6 +133,7 @@ class _Joined:
         self._processes: dict[Id, str] = {}
         self._labels: dict[Id, str] = {}
         self._threads: dict[tuple[Id, Id], str] = {}
+        self._devices: set[tuple[Id, Id]] = set()
         self._headers: list[bytes] = []
         self._impossible = self._damaged = 0
         self._truncated = False
@@ -122,15 +151,17 @@ class _Joined:
         self._processes.update(notes.processes)
         self._labels.update(notes.labels)
         self._threads.update({(process, thread): name for process, thread, name in notes.threads})
+        self._devices.update(notes.devices)
         self._headers += notes.headers
         self._impossible += notes.impossible
         self._damaged += notes.damaged
         self._truncated |= notes.truncated
 
-    def _join_pairs(self) -> _Open:
-        """Make events of begins and ends."""
-        opened = _Open()
+    def _join_pairs(self) -> tuple[int, int]:
+        """Make events of begins and ends; return how many ends end nothing, and how many begins never end."""
+        stacks: dict[object, _OpenStack] = {}
         found: dict[int, list[tuple[int, int, int]]] = {}
+        lonely_ends = 0
         self._marks.sort(key=lambda mark: mark[0])
         for at, (phase, category, name, process, thread), ids in self._marks:
             if at == IMPOSSIBLE:
@@ -138,29 +169,28 @@ class _Joined:
                 continue
             is_async = phase in ASYNC_PAIRS
             key = (process, category, ids, name) if is_async else (process, thread)
-            stack = opened.stacks.setdefault(key, [])
+            stack = stacks.setdefault(key, _OpenStack())
             if phase in "Bb":
                 track = (process, (ASYNC, category or "")) if is_async else (process, thread)
-                stack.append((at, self._names[name, category], self._tracks[track]))
-            elif stack:
-                start, name_number, track_number = stack.pop()
-                found.setdefault(track_number, []).append((start, at - start, name_number))
+                stack.push(name, _Begin(at, self._names[name, category], self._tracks[track]))
+            elif begin := stack.pop(name):
+                found.setdefault(begin.track, []).append((begin.at, at - begin.at, begin.name))
             else:
-                opened.lonely_ends += 1
+                lonely_ends += 1
         for track_number, events in found.items():
             starts, durations, names = np.array(events, dtype=np.int64).T
             self._columns.append((starts, durations, names.astype(np.uint32)))
             self._runs.append((track_number, len(events)))
-        return opened
+        return lonely_ends, sum(stack.unfinished for stack in stacks.values())
 
     def result(self) -> ForeignEvents:
         """Return everything."""
-        opened = self._join_pairs()
+        lonely_ends, unfinished = self._join_pairs()
         counts = (
             (self._damaged, "{} damaged and left out"),
             (self._impossible, "{} with negative or impossible times left out"),
-            (opened.lonely_ends, "{} that end what never began left out"),
-            (opened.unfinished, "{} that never end left out"),
+            (lonely_ends, "{} that end what never began left out"),
+            (unfinished, "{} that never end left out"),
         )
         problems = [line.format(plural(count, "event")) for count, line in counts if count]
         if self._truncated:
@@ -174,6 +204,7 @@ class _Joined:
             threads=self._threads,
             headers=tuple(map(read_header, self._headers)),
             problems=tuple(problems),
+            devices=frozenset(self._devices),
         )
 
     def _by_track(self) -> tuple[Int64s, Int64s, Codes, Int64s]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 import numpy as np
 
+from neurontools.base.files import open_input
 from neurontools.profiler.exchange.chrome_columns import ChromeNotes, ChromePart, read_part
 from neurontools.profiler.exchange.chrome_text import find_border, is_packed
 
@@ -50,7 +51,7 @@ def read_parts(path: str) -> list[ChromePart]:
 def _find_borders(path: str) -> list[int]:
     """Return where the parts after the first one begin; none if one process reads everything."""
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             size = 0 if is_packed(file) else os.fstat(file.fileno()).st_size
         size -= _LEAD
         count = min(len(os.sched_getaffinity(0)), _MOST_PARTS, size // _SMALLEST_PART)

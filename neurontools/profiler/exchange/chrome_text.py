@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from neurontools.base.files import open_input
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.chrome_damage import (
     BETWEEN,
@@ -42,7 +43,7 @@ _MOST_TRIES = 8
 _MOST_ENDS = 64
 _LONGEST_RETRY = 16 << 20
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_LAST = re.compile(rb"\}\s*\]")
+_LAST = re.compile(rb"\}[\s,]*\]")  # some writers put a comma after each event
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
@@ -75,9 +76,14 @@ class ChromeHeader(msgspec.Struct):
     viztracer_metadata: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Device(msgspec.Struct):
+    id: int
+
+
 _EVENTS = msgspec.json.Decoder(list[ChromeEvent], strict=False)
 _EVENT = msgspec.json.Decoder(ChromeEvent, strict=False)
 _HEADER = msgspec.json.Decoder(ChromeHeader, strict=False)
+_DEVICES = msgspec.json.Decoder(list[_Device])
 _DETAILS = msgspec.json.Decoder(list[EventDetails])
 
 
@@ -114,7 +120,7 @@ class ChromeText:
             ProfileError: the file cannot be read, is not a Chrome trace, or a small file that unpacks to a huge one.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open_input(self.path) as file:
                 source = _Source(file, self.path, self._first)
                 if not self._first:
                     self._skip_header(source)
@@ -155,8 +161,11 @@ class ChromeText:
 
     def _note(self, text: bytes) -> bool:
         """Keep what the file says about itself; return whether it can be read."""
+        text = repair(text)
+        if text.endswith(b"}"):
+            text = text[:-1].rstrip(BLANKS) + b"}"
         try:
-            read_header(text := repair(text))
+            read_header(text)
         except UNREADABLE:
             return False
         self.headers.append(text)
@@ -225,7 +234,7 @@ class ChromeText:
         for count, end in enumerate(_LAST.finditer(data)):
             if count == _MOST_ENDS:
                 break
-            text = b"[" + data[: end.end()]
+            text = b"".join((b"[", memoryview(data)[: end.start() + 1], b"]"))
             events = _decoded(text)
             if events is not None:
                 return self._finish(source, data[end.end() :], events, text)
@@ -287,9 +296,17 @@ def read_header(text: bytes) -> ChromeHeader:
     return _HEADER.decode(text)
 
 
+def device_ids(header: ChromeHeader) -> list[int]:
+    """Return the numbers of the devices that torch.profiler lists; processes of a trace have the same."""
+    try:
+        return [device.id for device in _DEVICES.decode(header.deviceProperties or b"[]")]
+    except UNREADABLE:
+        return []
+
+
 def find_border(path: str, at: int) -> int | None:
     """Return where an event begins, probably, soon after a place in a file that is not packed."""
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         file.seek(at)
         data = file.read(_WINDOWS[-1])
     borders = list(BETWEEN.finditer(data))

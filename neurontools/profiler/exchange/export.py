@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
-from contextlib import contextmanager
+import shutil
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from neurontools.base.files import atomic_file
+from neurontools.base.files import atomic_file, temporary_name
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import NO_CORE, ProfileError
@@ -27,6 +29,7 @@ from neurontools.profiler.exchange.tensorboard import write_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from neurontools.profiler.exchange.export_timeline import Progress
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
@@ -53,12 +56,18 @@ def export(trace: Trace, form: TraceFormat, path: str, progress: Progress | None
     """
     with _write_errors(path):
         if form in _DIRECTORIES:
-            _DIRECTORIES[form](trace, path, progress)
+            with _atomic_directory(path) as directory:
+                _DIRECTORIES[form](trace, directory, progress)
             return
-        target = os.path.realpath(path)
-        is_special = os.path.exists(target) and not os.path.isfile(target)
-        with open(path, "wb") if is_special else atomic_file(target, sync=False) as file:
+        with _replaced(path) as file:
             _write(trace, form, file, progress)
+
+
+def _replaced(path: str) -> AbstractContextManager[IO[bytes]]:
+    """Open a file that takes the place of `path` when it is complete; a pipe or a device stays."""
+    target = os.path.realpath(path)
+    is_special = os.path.exists(target) and not os.path.isfile(target)
+    return open(path, "wb") if is_special else atomic_file(target, sync=False)
 
 
 def write_text(path: str, text: str) -> None:
@@ -67,8 +76,8 @@ def write_text(path: str, text: str) -> None:
     Raises:
         ProfileError: the file cannot be written.
     """
-    with _write_errors(path), open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    with _write_errors(path), _replaced(path) as file:
+        file.write(text.encode())
 
 
 def _write(trace: Trace, form: TraceFormat, file: IO[bytes], progress: Progress | None) -> None:
@@ -115,6 +124,56 @@ def _write_errors(path: str) -> Iterator[None]:
         raise ProfileError(
             f"cannot write {path}: {error.strerror}", "use another file with --output-file"
         ) from error
+
+
+@contextmanager
+def _atomic_directory(path: str) -> Iterator[str]:
+    """Give a new directory whose content is in `path`, a new or an existing directory, when the block ends well.
+
+    Raises:
+        OSError: something cannot be written; `path` is as before.
+    """
+    target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    parent = os.path.dirname(target)
+    made = _make_missing(parent)
+    temporary = temporary_name(parent)
+    try:
+        os.mkdir(temporary)
+        yield temporary
+        if os.path.isdir(target):
+            _move_into(temporary, target)
+        else:
+            os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for directory in reversed(made):
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_missing(directory: str) -> list[str]:
+    """Make a directory and those above it that are missing; return the new ones."""
+    missing: list[str] = []
+    while not os.path.isdir(directory):
+        missing.insert(0, directory)
+        directory = os.path.dirname(directory)
+    for path in missing:
+        os.mkdir(path)
+    return missing
+
+
+def _move_into(source: str, target: str) -> None:
+    with os.scandir(source) as entries:
+        for entry in entries:
+            place = f"{target}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False) and os.path.isdir(place):
+                _move_into(entry.path, place)
+            else:
+                os.replace(entry.path, place)
 
 
 def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:

@@ -101,7 +101,7 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         for start, duration, action, execution, status in event_tuples(block):
             key = (line.number, action)
             if key not in known:
-                known[key] = _static(trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
+                known[key] = _static(trace, trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
             head, arguments = known[key]
             text.append(
                 f',\n{head},"ts":{_microseconds(start)},"dur":{_microseconds(duration)},'
@@ -145,9 +145,10 @@ def event_blocks(
                 progress(done, trace.event_count)
 
 
-def _static(action: TraceAction, place: str) -> tuple[str, str]:
-    category = "measured" if action.track.measured else "modelled"
-    head = f'{{"ph":"X","name":{dump_compact(action.name)},"cat":"{category}",{place}'
+def _static(trace: Trace, action: TraceAction, place: str) -> tuple[str, str]:
+    # The category of another program tells its device from its host.
+    category = (trace.measured_by and action.opcode) or ("measured" if action.track.measured else "modelled")
+    head = f'{{"ph":"X","name":{dump_compact(action.name)},"cat":{dump_compact(category)},{place}'
     fields: dict[str, Any] = {
         "opcode": action.opcode,
         "queue": action.queue_name,

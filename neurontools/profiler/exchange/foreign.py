@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntFlag
 from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurontools.base.files import open_input, packing_of
 from neurontools.base.text import plural
+from neurontools.profiler.analysis.annotated_steps import STEP_NAME
 from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
 from neurontools.profiler.exchange.chrome_events import read_chrome
+from neurontools.profiler.exchange.chrome_text import device_ids
 from neurontools.profiler.exchange.parquet import has_tables, read_tables
 from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents
@@ -22,17 +26,36 @@ from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from neurontools.profiler.exchange.chrome_columns import Id
     from neurontools.profiler.exchange.chrome_events import ForeignEvents
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
 
 _MOST_ROWS = 4096
 _SNIFFED = 64
-_DEVICE_CATEGORIES = re.compile(r"kernel|gpu_\w+|privateuse1_\w+|modelled|Memcpy|Memset", re.IGNORECASE)
-_DEVICE_NAMES = re.compile(r"(/device:(?!CPU)|GPU|TPU|XPU|stream\b)", re.IGNORECASE)
+# The activity types of Kineto (libkineto/include/ActivityType.h) and of its forks for other devices.
+_MAKERS = "cuda|gpu|xpu|hpu|npu|mlu|gcu|musa|hip|mtia|privateuse1"
+_WORK = re.compile(
+    r"(\w+_)?(kernel|memcpy|memset)|gpu_(?!user_annotation)\w+|hpu_op|mtia_ccp_events|modelled",
+    re.IGNORECASE,
+)
+_DEVICE_SPAN = re.compile(
+    rf"\w+_user_annotation|({_MAKERS})_(sync|event|profiler_range|scope_profiler)", re.IGNORECASE
+)
+_HOST = re.compile(
+    r"cpu_\w+|\w+_(runtime|driver)|python_function|overhead|external_correlation|operator|runtime",
+    re.IGNORECASE,
+)
+_DEVICE_NAMES = re.compile(
+    rf".*/device:(?!(xla_)?cpu)|({_MAKERS}|tpu)[\s:#_/-]*(\d|stream\b)|stream\s*[:#]?\s*(\d|$)|[xnht]pu$",
+    re.IGNORECASE,
+)
 _MODEL_ROW = re.compile(rf"{Track.MODEL.label}( \d+)?")
 _OURS = "neurontools"
 _UNIX_NS = 1 << 59  # times from 1988 on, on an axis that begins in 1970
+_DAY_NS = 86_400 * 10**9
+_NO_TIME_NS = 1000
 _BOOT = "foreign"
 
 
@@ -54,13 +77,19 @@ def open_trace(path: str, session: int | None = None) -> Trace:
 
 
 def _is_json(path: str) -> bool:
-    if not os.path.isfile(path) or os.path.basename(path) == "meta.json":
+    if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == "meta.json":
         return False
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             first = file.read(_SNIFFED)
-    except OSError:
-        return False
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    packing = packing_of(first)
+    if packing is not None and packing[0] != "gzip":
+        raise ProfileError(
+            f"{path} is packed with {packing[0]}, which is not read here",
+            f"unpack it with {packing[1]}, and open the trace in it; gzip is read as it is",
+        )
     named = path.endswith((".json", ".json.gz"))
     return (
         named
@@ -83,7 +112,52 @@ def _trace(events: ForeignEvents, path: str) -> Trace:
         raise ProfileError(
             "; ".join((f"{path} has no events with a duration", *events.problems)), "export the trace again"
         )
-    return _Builder(events).trace()
+    return _Builder(_without_timeless(events)).trace()
+
+
+def _without_timeless(events: ForeignEvents) -> ForeignEvents:
+    """Leave out events at time 0 among events that begin at least a day later: programs write 0 for an unknown time."""
+    start = events.start
+    if abs(int(start.min())) >= _NO_TIME_NS:
+        return events
+    known: Mask = np.abs(start) >= _NO_TIME_NS
+    first = int(start[known].min(initial=np.iinfo(np.int64).max))
+    if not known.any() or first < _DAY_NS:
+        return events
+    if first < _UNIX_NS:
+        known |= start + events.duration >= first
+    count = len(start) - int(known.sum())
+    if not count:
+        return events
+    before: Int64s = np.concatenate(([0], np.cumsum(known)))
+    return replace(
+        events,
+        start=start[known],
+        duration=events.duration[known],
+        name=events.name[known],
+        bounds=before[events.bounds],
+        problems=(*events.problems, f"{plural(count, 'event')} without a time left out"),
+    )
+
+
+class _Nature(IntFlag):
+    """What an event is, as far as its category and name tell."""
+
+    WORK = 1
+    SPAN = 2
+    ON_DEVICE = 4
+    ON_HOST = 8
+
+
+def _nature(name: str, category: str) -> _Nature:
+    """Return what events are: work of a device, or spans around it such as annotations and waits, or the host's."""
+    if _HOST.fullmatch(category):
+        return _Nature.ON_HOST
+    if _DEVICE_SPAN.fullmatch(category):
+        return _Nature.SPAN | _Nature.ON_DEVICE
+    if category == "user_annotation" or name.startswith(f"{STEP_NAME}#"):
+        return _Nature.SPAN
+    return _Nature.WORK if _WORK.fullmatch(category) else _Nature(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +205,11 @@ class _Builder:
 
     def _actions(self) -> tuple[TraceAction, ...]:
         events = self._events
-        of_track: Codes = np.full(len(events.tracks), Track.HOST, dtype=np.uint32)
-        of_track[self._kept] = [place.track for place in self._places]
         of_name: Codes = np.full(len(events.names), Track.HOST, dtype=np.uint32)
-        for track in (Track.MODEL, Track.DEVICE):
-            if np.any(of_track == track):
-                of_name[events.name[np.repeat(of_track == track, np.diff(events.bounds))]] = track
+        for track in (Track.MODEL, Track.ANNOTATION, Track.DEVICE):
+            for chosen, place in zip(*self._shown_rows, strict=True):
+                if place.track is track:
+                    of_name[events.name[chosen]] = track
         facts: Iterable[dict[str, Any]] = events.facts or repeat({})
         return tuple(
             TraceAction(name, category, Track(track), **more)
@@ -144,7 +217,7 @@ class _Builder:
         )
 
     def _rows(self, origin: int) -> list[TraceRow]:
-        chosen, places = self._merge_rows()
+        chosen, places = self._shown_rows
         pids = {place.process: None for place in places}
         numbers = {process: number for number, process in enumerate(pids)}
         rows = []
@@ -169,7 +242,7 @@ class _Builder:
     def _of_track(self, number: int) -> slice:
         return slice(*self._events.bounds[number : number + 2].tolist())
 
-    def _flat(self, chosen: slice | Mask, origin: int) -> FlatEvents:
+    def _flat(self, chosen: slice | Int64s, origin: int) -> FlatEvents:
         events = self._events
         start, duration, action = events.start[chosen], events.duration[chosen], events.name[chosen]
         start = start - origin
@@ -191,19 +264,47 @@ class _Builder:
         return _writer(self._events) == _OURS
 
     @cached_property
-    def _places(self) -> list[_Place]:
-        events = self._events
-        of_device = np.array([bool(_DEVICE_CATEGORIES.fullmatch(category)) for _, category in events.names])
-        before: Codes = np.zeros(len(events.name) + 1, dtype=np.uint32)
-        np.cumsum(of_device[events.name], out=before[1:])
-        device_events = before[events.bounds[1:]] > before[events.bounds[:-1]]
-        return [
-            self._place(*events.tracks[number], has_device_events=bool(device_events[number]))
-            for number in self._kept.tolist()
-        ]
+    def _natures(self) -> NDArray[np.uint8]:
+        """What events are, by number of their name."""
+        return np.array([_nature(name, category) for name, category in self._events.names], dtype=np.uint8)
 
-    def _place(self, process: Id, thread: Id | tuple[str, str], *, has_device_events: bool) -> _Place:
+    @cached_property
+    def _of_tracks(self) -> NDArray[np.uint8]:
+        """What any of the events of each track is."""
+        bounds = self._events.bounds
+        filled = np.flatnonzero(np.diff(bounds))
+        found = np.zeros(len(self._events.tracks), dtype=np.uint8)
+        found[filled] = np.bitwise_or.reduceat(self._natures[self._events.name], bounds[filled])
+        return found
+
+    @cached_property
+    def _hosts(self) -> set[Id]:
+        """The processes of a host."""
+        tracks = zip(self._events.tracks, self._of_tracks.tolist(), strict=True)
+        return {process for (process, _), nature in tracks if nature & _Nature.ON_HOST}
+
+    @cached_property
+    def _devices(self) -> set[Id]:
+        """The processes that stand for a device."""
         events = self._events
+        stated = {number for header in events.headers for number in device_ids(header)}
+        named = {
+            process
+            for process, _ in events.tracks
+            for text in (events.processes.get(process, ""), events.labels.get(process, ""), process)
+            if isinstance(text, str) and _DEVICE_NAMES.match(text)
+        }
+        return (stated | named) - self._hosts
+
+    def _is_device(self, number: int) -> bool:
+        track, nature = self._events.tracks[number], int(self._of_tracks[number])
+        if nature & (_Nature.WORK | _Nature.ON_HOST):
+            return bool(nature & _Nature.WORK)
+        return bool(nature & _Nature.ON_DEVICE or track[0] in self._devices or track in self._events.devices)
+
+    def _place(self, number: int) -> _Place:
+        events = self._events
+        process, thread = events.tracks[number]
         name, label = events.processes.get(process, ""), events.labels.get(process, "")
         group = label if label and label != "CPU" else f"{name} (pid {process})" if name else f"pid {process}"
         if isinstance(process, str):
@@ -212,26 +313,41 @@ class _Builder:
             title = thread[1] or thread[0]
         else:
             title = events.threads.get((process, thread)) or f"thread {thread}"
-        on_device = has_device_events or bool(_DEVICE_NAMES.match(name) or _DEVICE_NAMES.match(label))
-        track = Track.DEVICE if on_device else Track.HOST
-        if on_device and self._is_ours and _MODEL_ROW.fullmatch(title):
+        track = Track.DEVICE if self._is_device(number) else Track.HOST
+        if track is Track.DEVICE and self._is_ours and _MODEL_ROW.fullmatch(title):
             track = Track.MODEL  # whole executions, which hold the operators of the other rows
         return _Place(process, track, title, group)
 
-    def _merge_rows(self) -> tuple[list[slice | Mask], list[_Place]]:
-        """Return the events of each row, and the rows: small tracks share one where there are very many."""
-        places = self._places
-        kept = list(map(self._of_track, self._kept.tolist()))
-        count = len(self._events.tracks)
-        left = count - len(places)
-        if not left:
-            return [*kept], places
-        is_small: Mask = np.ones(count, dtype=np.bool_)
-        is_small[self._kept] = False
-        self._problems.append(f"{plural(count, 'track')}: the {left} smallest share one row")
-        shared = _Place(places[0].process, Track.HOST, f"{left} other tracks", "other tracks")
-        others: Mask = np.repeat(is_small, np.diff(self._events.bounds))
-        return [*kept, others], [*places, shared]
+    def _split(self, number: int) -> list[tuple[slice | Int64s, _Place]]:
+        """Return the rows of a track: what a device does, the spans around that, and what another program put there."""
+        place, chosen = self._place(number), self._of_track(number)
+        if place.track is not Track.DEVICE or not self._of_tracks[number] & ~np.uint8(_Nature.WORK):
+            return [(chosen, place)]
+        natures = self._natures[self._events.name[chosen]]
+        is_host = natures & _Nature.ON_HOST != 0
+        is_span = natures & _Nature.SPAN != 0
+        annotations = replace(place, track=Track.ANNOTATION, title=f"{place.title} annotations")
+        rows = (
+            (~is_host & ~is_span, place),
+            (is_span, annotations),
+            (is_host, replace(place, track=Track.HOST)),
+        )
+        return [(np.flatnonzero(mask) + chosen.start, shown) for mask, shown in rows if mask.any()]
+
+    @cached_property
+    def _shown_rows(self) -> tuple[list[slice | Int64s], list[_Place]]:
+        """The events of each row, and the rows: small tracks share one where there are very many."""
+        rows = [row for number in self._kept.tolist() for row in self._split(number)]
+        chosen, places = [events for events, _ in rows], [place for _, place in rows]
+        count, left = len(self._events.tracks), len(self._events.tracks) - len(self._kept)
+        if left:
+            is_small: Mask = np.ones(count, dtype=np.bool_)
+            is_small[self._kept] = False
+            self._problems.append(f"{plural(count, 'track')}: the {left} smallest share one row")
+            others = np.flatnonzero(np.repeat(is_small, np.diff(self._events.bounds)))
+            chosen.append(others)
+            places.append(_Place(places[0].process, Track.HOST, f"{left} other tracks", "other tracks"))
+        return chosen, places
 
 
 def _pid(process: Id) -> int:

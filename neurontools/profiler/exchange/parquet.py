@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import math
 import os
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neurontools.base.files import open_input
 from neurontools.base.text import plural
 from neurontools.profiler.capture.format import META_FILE, ProfileError
 from neurontools.profiler.exchange.chrome_columns import group_rows
@@ -19,7 +22,7 @@ from neurontools.profiler.exchange.chrome_events import ForeignEvents
 from neurontools.profiler.query.tables import SCHEMA_VERSION, TABLES, connect, create_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from neurontools.profiler.trace.trace import Trace
 
@@ -46,6 +49,12 @@ _OF_TRANSFERS = {
 }
 _NO_METRICS = frozenset({"nc_idx", "nd_idx", "process_id"})
 _MOST_CORES = 4096
+_MOST_COLUMNS = 4096
+# A file may be this large whatever its size, and more in proportion.
+_FREE_ROWS, _ROWS_A_BYTE = 1 << 22, 8
+_FREE_BYTES, _MOST_RATIO = 64 << 20, 300
+_FREE_MEMORY, _MEMORY_A_BYTE = 1 << 30, 100
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_FACTS = 1 << 16
 """If events differ in more ways, only their names are read."""
 # By table: name, category, process and line of an event, each the first column that exists.
@@ -60,7 +69,7 @@ _LINES = {"Instruction": "instructions", "DmaPacketAggregated": "DMA", "CcOp": "
 
 
 def write_parquet(trace: Trace, directory: str, progress: Progress | None = None) -> None:
-    """Write a file for each table; each replaces one of the same name when it is complete.
+    """Write a file for each table into an empty directory.
 
     Raises:
         MissingDependencyError: DuckDB is not installed.
@@ -68,15 +77,11 @@ def write_parquet(trace: Trace, directory: str, progress: Progress | None = None
     """
     with connect() as connection:
         create_tables(connection, trace, progress)
-        os.makedirs(directory, exist_ok=True)
         for name in TABLES:
-            path = _quoted(os.path.join(directory, name + _ENDING))
-            options = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE true"
-            _run(connection, f"COPY (SELECT * FROM \"{name}\") TO '{path}' ({options})")
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
+            path = os.path.join(directory, name + _ENDING).replace("'", "''")
+            _run(
+                connection, f"COPY (SELECT * FROM \"{name}\") TO '{path}' (FORMAT parquet, COMPRESSION zstd)"
+            )
 
 
 def _run(connection: Any, query: str) -> Any:
@@ -90,7 +95,9 @@ def _run(connection: Any, query: str) -> Any:
     try:
         return connection.execute(query)
     except duckdb.Error as error:
-        raise OSError(None, str(error).splitlines()[0][:200]) from error
+        reason = str(error).splitlines()[0]
+        code = next((code for code in _FULL if os.strerror(code) in reason), None)
+        raise OSError(code, os.strerror(code) if code else reason[:200]) from error
 
 
 def has_tables(path: str) -> bool:
@@ -108,24 +115,75 @@ def read_tables(directory: str) -> ForeignEvents:
         ProfileError: no table with events, a damaged one, or one of a newer schema.
         MissingDependencyError: DuckDB is not installed.
     """
-    files = {name: _files(directory, name) for name in (*_SOURCES, "Metadata", "Summary")}
+    files = {name: _files(directory, name) for name in ("Metadata", *_SOURCES, "Summary")}
     present = [name for name in _SOURCES if files[name]]
     if not present:
         raise ProfileError(
             f"{directory} has Parquet files, but no table of events ({', '.join(_SOURCES)})", _AGAIN
         )
-    with connect() as connection:
-        program, problems = _program(connection, files["Metadata"], directory)
+    with ExitStack() as stack:
+        connection = stack.enter_context(connect())
+        problems: list[str] = []
+        tables = {name: _opened(connection, stack, name, paths, problems) for name, paths in files.items()}
+        _limit_memory(connection, tables)
+        program = _program(connection, tables["Metadata"], directory, problems)
         for name in present:
-            problems += _add_readable(connection, name, files[name])
+            problems += _add_readable(connection, name, tables[name])
         if not _run(connection, "SELECT 1 FROM duckdb_tables() WHERE table_name = 'found'").fetchone():
             raise ProfileError(f"{directory}: {'; '.join(problems)}", _AGAIN)
-        stated = _stated(connection, files["Summary"], problems)
+        stated = _stated(connection, tables["Summary"], problems)
         return replace(_events(connection, program, problems), stated=stated)
 
 
+def _opened(
+    connection: Any, stack: ExitStack, table: str, paths: list[str], problems: list[str]
+) -> dict[str, str]:
+    """Open the files of a table; return their names by the paths for DuckDB, and add what is left out to the problems."""
+    files: dict[str, str] = {}
+    for path in paths:
+        name = os.path.basename(path) if table in _SOURCES else f"the table {table}"
+        try:
+            # By number: DuckDB takes columns from names such as `start_ts=5` above a file, and expands patterns in them.
+            file = stack.enter_context(open_input(path))
+            place = f"/proc/self/fd/{file.fileno()}"
+            _check_size(connection, place, os.fstat(file.fileno()).st_size)
+            files[place] = name
+        except OSError as error:
+            problems.append(f"{name} is left out: {error.strerror}")
+    return files
+
+
+def _check_size(connection: Any, place: str, size: int) -> None:
+    """Refuse a small file that is huge when it is read.
+
+    Raises:
+        OSError: it is one, or is no Parquet file.
+    """
+    groups = f"""SELECT DISTINCT row_group_id, row_group_num_rows, sum(total_uncompressed_size) AS size
+        FROM parquet_metadata('{place}') GROUP BY ALL"""
+    columns = _run(connection, f"SELECT count(*) FROM parquet_schema('{place}')").fetchone()[0]
+    if columns > _MOST_COLUMNS:
+        raise OSError(None, f"it has more than {_MOST_COLUMNS} columns")
+    stated = _run(connection, f"SELECT num_rows FROM parquet_file_metadata('{place}')").fetchone()[0]
+    found, expanded = _run(
+        connection, f"SELECT coalesce(sum(row_group_num_rows), 0), coalesce(sum(size), 0) FROM ({groups})"
+    ).fetchone()
+    rows = max(stated, int(found))
+    if rows > _FREE_ROWS + _ROWS_A_BYTE * size:
+        raise OSError(None, f"{rows} rows in {size} bytes, which no profile has")
+    if expanded > _FREE_BYTES + _MOST_RATIO * size:
+        raise OSError(None, f"it expands to more than {_MOST_RATIO} times its size, which no profile does")
+
+
+def _limit_memory(connection: Any, tables: dict[str, dict[str, str]]) -> None:
+    """Let DuckDB fail rather than take memory out of proportion: one long text may stand in every row."""
+    size = sum(os.stat(place).st_size for files in tables.values() for place in files)
+    _run(connection, f"SET memory_limit = '{_FREE_MEMORY + _MEMORY_A_BYTE * size}B'")
+    _run(connection, "SET temp_directory = ''")
+
+
 def _stated(
-    connection: Any, files: list[str], problems: list[str]
+    connection: Any, files: dict[str, str], problems: list[str]
 ) -> tuple[tuple[int, dict[str, float]], ...]:
     """Return the numbers of the table Summary, with the NeuronCore of each row."""
     if not files:
@@ -157,24 +215,25 @@ def _files(directory: str, name: str) -> list[str]:
     return sorted(path for path in found if parts.fullmatch(os.path.basename(path)))
 
 
-def _table(files: list[str]) -> str:
-    listed = ", ".join(f"'{_quoted(path)}'" for path in files)
+def _table(files: Iterable[str]) -> str:
+    listed = ", ".join(f"'{place}'" for place in files)
     return f"read_parquet([{listed}], union_by_name = true)"
 
 
-def _columns(connection: Any, files: list[str]) -> list[str]:
+def _columns(connection: Any, files: Iterable[str]) -> list[str]:
     return [row[0] for row in _run(connection, f"DESCRIBE SELECT * FROM {_table(files)}").fetchall()]
 
 
-def _program(connection: Any, files: list[str], directory: str) -> tuple[str, list[str]]:
-    """Return who measured, and what is wrong with the table that says so; a schema that is too new is refused."""
+def _program(connection: Any, files: dict[str, str], directory: str, problems: list[str]) -> str:
+    """Return who measured, and add what is wrong with the table that says so; a schema that is too new is refused."""
     if not files:
-        return _EXPLORER, []
+        return _EXPLORER
     try:
         columns = _columns(connection, files)
         row = _run(connection, f"SELECT * FROM {_table(files)} LIMIT 1").fetchone() or ()
     except OSError as error:
-        return _EXPLORER, [f"the table Metadata is left out: {error.strerror}"]
+        problems.append(f"the table Metadata is left out: {error.strerror}")
+        return _EXPLORER
     values = dict(zip(columns, row, strict=False))
     for name in ("schema_version", "parquet_schema_version"):
         match = _VERSION.match(str(values.get(name) or ""))
@@ -184,21 +243,24 @@ def _program(connection: Any, files: list[str], directory: str) -> tuple[str, li
                 "use a newer neurontools",
             )
     if values.get("measured_by"):
-        return str(values["measured_by"]), []
-    return "neurontools (device times modelled)" if "measured_by" in values else _EXPLORER, []
+        return str(values["measured_by"])
+    return "neurontools (device times modelled)" if "measured_by" in values else _EXPLORER
 
 
-def _add_readable(connection: Any, name: str, files: list[str]) -> list[str]:
+def _add_readable(connection: Any, name: str, files: dict[str, str]) -> list[str]:
     """Add the events of a table, of its parts those that can be read; return what was left out."""
+    if not files:
+        return []
     try:
         return _add(connection, name, files)
     except OSError as error:
         if len(files) > 1:
-            return [problem for path in files for problem in _add_readable(connection, name, [path])]
-        return [f"{os.path.basename(files[0])} is left out: {error.strerror}"]
+            parts = ({place: part} for place, part in files.items())
+            return [problem for part in parts for problem in _add_readable(connection, name, part)]
+        return [f"{next(iter(files.values()))} is left out: {error.strerror}"]
 
 
-def _add(connection: Any, name: str, files: list[str]) -> list[str]:
+def _add(connection: Any, name: str, files: Iterable[str]) -> list[str]:
     """Add the events of a table to the table of all; return what was left out.
 
     Raises:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.base.files import atomic_file
 from neurontools.base.protowire import encode_message, encode_number, encode_text
 from neurontools.profiler.exchange.export_timeline import event_blocks, layout
 from neurontools.profiler.exchange.wire_columns import constant, join, message, varints
@@ -36,10 +35,9 @@ def write_tensorboard(trace: Trace, directory: str, progress: Progress | None = 
     """Write the log directory; earlier runs in it stay."""
     run = time.strftime("%Y_%m_%d_%H_%M_%S", time.gmtime(trace.origin_unix_ns // 10**9 or None))
     folder = os.path.join(directory, "plugins", "profile", run)
-    os.makedirs(folder, exist_ok=True)
-    with atomic_file(os.path.join(folder, f"{socket.gethostname()}.xplane.pb"), sync=False) as file:
-        for plane in _planes(trace, progress):
-            file.write(plane)
+    os.makedirs(folder)
+    with open(os.path.join(folder, f"{socket.gethostname()}.xplane.pb"), "wb") as file:
+        file.writelines(_planes(trace, progress))
 
 
 def _planes(trace: Trace, progress: Progress | None) -> list[bytes]:

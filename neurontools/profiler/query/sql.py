@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from neurontools.base.text import did_you_mean
 from neurontools.profiler.analysis.gaps import find_gaps
 from neurontools.profiler.analysis.steps import TrainingStep, find_steps
 from neurontools.profiler.capture.format import ProfileError
@@ -28,6 +30,12 @@ _GAP = (
     "after VARCHAR, host VARCHAR, host_ns BIGINT"
 )
 _EXACT = 1 << 53
+_SCHEMA = "neuron-profile sql --show-profile-schema lists tables and columns"
+_NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+_NO_COLUMN = re.compile(r'column "([^"]+)" not found')
+_CANDIDATES = re.compile(r"Candidate bindings: (.*)")
+_QUOTED = re.compile(r'"([^"]+)"')
+_NO_FILES = "disabled by configuration"
 OWN_TABLES = {"Step": _STEP, "Gap": _GAP}
 """Tables beside those of Neuron Explorer, and their columns; `host` is what the host did for most of a gap."""
 
@@ -72,6 +80,9 @@ class SqlSession:
         gaps = _gaps(trace)
         if gaps:
             insert(self._connection, "Gap", by_column(gaps))
+        # A query reads the profile and nothing else.
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
 
     def __enter__(self) -> Self:
         return self
@@ -135,10 +146,21 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ProfileError(
-            f"the query failed: {reason}", "neuron-profile sql --show-profile-schema lists tables and columns"
-        ) from error
+        text = str(error).strip() or type(error).__name__
+        raise ProfileError(f"the query failed: {text.splitlines()[0]}", _remedy(text)) from error
+
+
+def _remedy(text: str) -> str:
+    """Return what to do about an error of DuckDB."""
+    table = _NO_TABLE.search(text)
+    if table:
+        return did_you_mean(table[1], (*TABLES, *OWN_TABLES), otherwise=_SCHEMA)
+    column, known = _NO_COLUMN.search(text), _CANDIDATES.search(text)
+    if column and known:
+        return did_you_mean(column[1], _QUOTED.findall(known[1]), otherwise=_SCHEMA)
+    if _NO_FILES in text:
+        return "a query reads the tables of the profile; save its result with --csv or --json"
+    return _SCHEMA
 
 
 def empty_trace() -> Trace:

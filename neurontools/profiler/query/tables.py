@@ -103,7 +103,9 @@ def connect() -> Any:
         raise MissingDependencyError(
             "SQL and Parquet need DuckDB, which is not installed", "pip install 'neurontools[profile]'"
         ) from error
-    return duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
+    return duckdb.connect(
+        ":memory:", config={"autoinstall_known_extensions": False, "python_enable_replacements": False}
+    )
 
 
 def create_tables(connection: Any, trace: Trace, progress: Progress | None = None) -> None:

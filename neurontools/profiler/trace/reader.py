@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from neurontools.base.files import open_input
 from neurontools.base.json_reader import load_json
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
@@ -252,10 +253,11 @@ def _map(path: str) -> Records:
     """Map the whole records of a file; a partial one at the end, or a tail that never reached the disk, is cut."""
     np = require_numpy()
     try:
-        count = os.path.getsize(path) // RECORD.size
-        if count == 0:
-            return np.zeros(0, dtype=record_dtype())
-        records = np.memmap(path, dtype=record_dtype(), mode="r", shape=(count,))
+        with open_input(path) as file:
+            count = os.fstat(file.fileno()).st_size // RECORD.size
+            if count == 0:
+                return np.zeros(0, dtype=record_dtype())
+            records = np.memmap(file, dtype=record_dtype(), mode="r", shape=(count,))
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "capture the run again") from error
     while count and records["start_ns"][count - 1] == 0:
@@ -300,7 +302,7 @@ def _with_damaged(problems: list[str], damaged: int, name: str) -> list[str]:
 def _lines(directory: str, name: str, meta: Meta, needed_for: str) -> tuple[list[bytes], list[str]]:
     """Return the whole lines of a file, and what is wrong with it."""
     try:
-        with open(os.path.join(directory, name), "rb") as file:
+        with open_input(os.path.join(directory, name)) as file:
             *lines, rest = file.read().split(b"\n")
     except OSError as error:
         return [], [f"cannot read {name}: {error.strerror}; {needed_for} are missing"]
@@ -357,7 +359,7 @@ def _programs(
         try:
             if not _HASH.fullmatch(neff_hash):
                 raise ProfileError(f"{neff_hash} is not the hash of a NEFF")
-            with open(path, "rb") as file:
+            with open_input(path) as file:
                 programs[neff_hash] = program_of_neff(file.read())
         except OSError as error:
             problems.append(f"no device records of NEFF {neff_hash}: cannot read {path}: {error.strerror}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.base.files import open_input
 from neurontools.profiler.capture.format import (
     DEVICE_TRACKS,
     NAMED_TRACKS,
@@ -110,7 +111,7 @@ def select(trace: Trace, wanted: Selection) -> Trace:
 
 
 def _is_of_device(row: TraceRow) -> bool:
-    return row.track is Track.DEVICE or not row.track.measured
+    return row.track in {Track.DEVICE, Track.ANNOTATION} or not row.track.measured
 
 
 def _without_device(trace: Trace) -> Trace:
@@ -186,7 +187,7 @@ class _OfModels(ExecutionFilter):
 
 def _loaded_from(trace: Trace, path: str) -> Mask:
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             neff_hash = pairing_hash(file.read())
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
