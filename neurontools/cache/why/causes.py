@@ -5,9 +5,8 @@ A cause is stated only where the graphs show it; otherwise the report says what 
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -17,21 +16,20 @@ from neurontools.base.text import plural
 from neurontools.cache.why.compare import Subject, changed_constants, is_collective
 from neurontools.cache.why.diff import CASTS, Aspect
 from neurontools.cache.why.diff_text import at_source, shorten_constant
+from neurontools.cache.why.value_reads import has_backward, is_value_read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from neurontools.cache.graph_facts import GraphFacts, OperatorCall, TensorType
+    from neurontools.cache.graph_facts import GraphFacts, OperatorCall
     from neurontools.cache.why.compare import EntryComparison
     from neurontools.cache.why.diff import GraphDiff
 
     Names = tuple[str, ...]
 
 _TRAINING = re.compile(r"dropout|bernoulli|rrelu|batch_norm|batch-norm|rng", re.IGNORECASE)
-_BACKWARD = re.compile(r"backward|_grad|-grad|select_and_scatter")
 _STATE = re.compile(r"aten\.(zeros|full|ones|empty)(_like)?\.")
 _TRAINING_FLAGS = frozenset({"True", "False"})
-_READS = re.compile(r"\.item\(\)|bool|copy to the CPU|print of a tensor|aten::")
 _MIN_COMMON_OPERATORS = 2
 
 _MIN_VARYING_VALUES = 3
@@ -98,11 +96,6 @@ class Cause:
 def make_cause(name: CauseName, text: str, *, values: tuple[str, ...] = (), advice: str = "") -> Cause:
     """Return a cause; its advice is that of its name unless another is given."""
     return Cause(name, text, advice or _ADVICE[name], values)
-
-
-def is_value_read(cut: str) -> bool:
-    """Return whether a graph ended because the program read a value."""
-    return _READS.match(cut) is not None
 
 
 def find_causes(comparison: EntryComparison, *, same_run: bool = False) -> tuple[Cause, ...]:
@@ -181,36 +174,6 @@ def _value_read(diff: GraphDiff) -> Cause | None:
     return make_cause(CauseName.READ, text)
 
 
-def read_text(cut: str) -> str:
-    """Return a sentence on the value read that ended a graph."""
-    cause, _, source = cut.rpartition(" at ")
-    return f"a value is read at {source} ({cause})"
-
-
-def continues(graph: GraphFacts, before: GraphFacts) -> bool:
-    """Return whether a graph is the rest of a step whose first graph ended because a value was read.
-
-    It takes most of the tensors that the first graph computed, and either ends the step or has its backward pass.
-    """
-    if graph.cut == before.cut or not is_value_read(before.cut):
-        return False
-    computed = Counter(
-        _size(output.tensor) for output in before.outputs if output.producer >= 0 and output.tensor.shape
-    )
-    # Weights have the same sizes as gradients, but both graphs take them.
-    taken = Counter(map(_size, graph.inputs)) - Counter(map(_size, before.inputs))
-    common = (computed & taken).total()
-    if not common or 2 * common < computed.total():
-        return False
-    ends_step = bool(graph.cut) and not is_value_read(graph.cut)
-    return ends_step or (_has_backward(graph.names) and not _has_backward(before.names))
-
-
-def _size(tensor: TensorType) -> tuple[str, int]:
-    """Return the data type of a tensor and its number of elements: the graph that takes it may transpose it."""
-    return tensor.dtype, math.prod(tensor.shape)
-
-
 def _cut_moved(diff: GraphDiff) -> Cause | None:
     """Return a moved cut if the operators of one graph are the start or the end of the other."""
     pairs = [step for step in diff.steps if step.old >= 0 and step.new >= 0]
@@ -233,10 +196,6 @@ def _cut_moved(diff: GraphDiff) -> Cause | None:
         f"{'end' if is_start else 'start'}, the rest is the same: it was cut at another place "
         f"({diff.old.cut} -> {diff.new.cut})",
     )
-
-
-def _has_backward(names: tuple[str, ...]) -> bool:
-    return any(_BACKWARD.search(name) for name in names)
 
 
 def _mode_changed(diff: GraphDiff) -> Cause | None:
@@ -361,7 +320,7 @@ def _code_changed(diff: GraphDiff) -> Cause:
         side = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]
         where = f"; the graphs part at {side.source}" if side.source else ""
     total = max(len(diff.new.operations), 1)
-    passes = _has_backward(diff.old.names), _has_backward(diff.new.names)
+    passes = has_backward(diff.old.names), has_backward(diff.new.names)
     backward = ("", f"; the backward pass is {'new' if passes[1] else 'gone'}")[passes[0] != passes[1]]
     return make_cause(
         CauseName.CODE, f"{diff.equal_count} of {total} operators are the same{where}{backward}"

@@ -18,13 +18,11 @@ from neurontools.cache.why.causes import (
     CauseName,
     CompiledGraph,
     SharedCause,
-    continues,
     find_branch_causes,
     find_causes,
     find_series_cause,
     find_shared_causes,
     make_cause,
-    read_text,
 )
 from neurontools.cache.why.compare import EntryComparison, EntryFacts, compare, read_facts
 from neurontools.cache.why.journal import CompileJournal
@@ -37,6 +35,7 @@ from neurontools.cache.why.nearest import (
     likeness,
     script_of,
 )
+from neurontools.cache.why.value_reads import continues, read_text
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
