@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.text import table
+from neurontools.base.text import plural, table
 from neurontools.base.units import format_ns
 from neurontools.commands import console
 from neurontools.commands.parsing import add_json, add_limit, add_verb
@@ -38,8 +38,9 @@ examples:
 
 exit codes: 0 compared, 1 no profile, 2 usage error, 3 inconclusive
 """
-_CHECK = """Metrics are those of 'neuron-profile summary --json', step_time (the median step, measured) and step_device_time
-(modelled). A bound with + or - and % is relative to the baseline. --tolerance limits both step times.
+_CHECK = """Metrics are those of 'neuron-profile summary --json', step_time (the median step, measured), step_device_time
+(modelled) and sample_device_time (step_device_time by the samples of a step). A bound with + or - and % is relative to the baseline. --tolerance limits both
+step times, or sample_device_time where the batch changed.
 
 examples:
   neuron-profile check prof --fail-if 'step_time>120ms' --fail-if 'mfu_estimated_percent<30'
@@ -101,6 +102,13 @@ def _diff_json(found: ProfileComparison) -> dict[str, Any]:
         "notes": list(found.notes),
         "device": _time_json(found.device),
         "step": _time_json(found.step),
+        "sample": _time_json(found.sample),
+        "inputs": {
+            "before": fields_of(found.inputs.before),
+            "after": fields_of(found.inputs.after),
+            "differences": list(found.inputs.texts),
+        },
+        "changes_of": "sample" if found.is_per_sample else "step",
         "changes": {by: [fields_of(change) for change in changes] for by, changes in found.groups.items()},
     }
 
@@ -112,27 +120,38 @@ def _time_json(time: TimeChange | None) -> dict[str, Any] | None:
 def _diff_text(found: ProfileComparison, limit: int, *, markdown: bool) -> str:
     from neurontools.profiler.analysis.operators import UNKNOWN
 
-    verdict = f"Verdict: {found.verdict}"
+    verdict = f"Verdict: {found.verdict}" + (" per sample" if found.is_per_sample else "")
     lines = [f"**{verdict}**" if markdown else verdict]
     lines += [f"not comparable: {reason}" for reason in found.reasons]
     lines += [f"note: {note}" for note in found.notes]
-    times = [("device, modelled", found.device), ("step, measured", found.step)]
+    sample = found.sample if found.is_per_sample else None
+    times = [("step, modelled", found.device), ("sample, modelled", sample), ("step, measured", found.step)]
     rows = [_time_row(name, time) for name, time in times if time is not None]
-    lines += [
-        f"chance of such a difference between {time.before_steps} and {time.after_steps} equal steps: p = {time.p_value:.2g}"
-        for _, time in times
-        if time is not None and time.p_value is not None
-    ]
     parts = ["\n\n".join(lines) if markdown else "\n".join(lines)]
     if rows:
+        head = ("median", "before", "after", "change", "verdict")
+        chance = _chance(found.step)
         parts.append(
-            _table(("median step", "before", "after", "change", "verdict"), rows, "<>>><", markdown=markdown)
+            "\n".join(filter(None, (_table(head, rows, "<>>><", markdown=markdown), markdown * " ", chance)))
         )
     for by, changes in () if found.reasons else found.groups.items():
         shown = [change for change in changes if change.kind != "same"][:limit]
         if shown and [change.name for change in changes] != [UNKNOWN]:
-            parts.append(_changes(by, shown, markdown=markdown))
+            parts.append(
+                _changes(by, shown, markdown=markdown, unit=", a sample" if found.is_per_sample else "")
+            )
     return "\n\n".join(parts)
+
+
+def _chance(step: TimeChange | None) -> str:
+    """Return what the test of measured steps says."""
+    if step is None or step.p_value is None:
+        return ""
+    from neurontools.profiler.analysis.compare import P_VALUE
+
+    found = "a significant" if step.p_value < P_VALUE else "no significant"
+    counts = f"{step.before_steps} vs {plural(step.after_steps, 'step')}"
+    return f"measured steps: {found} difference (p = {step.p_value:.2g}, {counts})"
 
 
 def _time_row(name: str, time: TimeChange) -> tuple[str, ...]:
@@ -140,7 +159,7 @@ def _time_row(name: str, time: TimeChange) -> tuple[str, ...]:
     return name, format_ns(time.before_ns), format_ns(time.after_ns), ratio, str(time.verdict)
 
 
-def _changes(by: By, changes: list[GroupChange], *, markdown: bool) -> str:
+def _changes(by: By, changes: list[GroupChange], *, markdown: bool, unit: str) -> str:
     rows = [
         (
             change.name,
@@ -152,7 +171,7 @@ def _changes(by: By, changes: list[GroupChange], *, markdown: bool) -> str:
         )
         for change in changes
     ]
-    head = (str(by), "change", "before", "after", "difference", "events")
+    head = (f"{by}{unit}", "change", "before", "after", "difference", "events")
     return _table(head, rows, "<<>>>>", markdown=markdown, is_named=True)
 
 
@@ -215,7 +234,7 @@ def _results(arguments: argparse.Namespace) -> tuple[LimitResult, ...]:
 
     limits = [parse_limit(text) for text in arguments.fail_if]
     trace = load_trace(arguments)
-    if arguments.tolerance or not limits:
-        limits += tolerance_limits(arguments.tolerance or "5%", trace)
     baseline = load_baseline(arguments, arguments.baseline) if arguments.baseline else None
+    if baseline is not None and (arguments.tolerance or not limits):
+        limits += tolerance_limits(arguments.tolerance or "5%", trace, baseline)
     return check(trace, limits, baseline)

@@ -24,7 +24,6 @@ from neurontools.compiler.graph_nodes import (
     views,
 )
 from neurontools.compiler.graph_storage import (
-    count_calls,
     decode,
     dump_calls,
     dump_sources,
@@ -35,7 +34,6 @@ from neurontools.compiler.graph_storage import (
 )
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Sequence
 
 __all__ = [
@@ -48,7 +46,6 @@ __all__ = [
     "Symbol",
     "View",
     "contiguous_strides",
-    "count_stored",
     "graph_from_bytes",
     "module_hash_of",
     "reads",
@@ -156,18 +153,6 @@ def graph_from_bytes(data: bytes) -> Graph:
         raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
     object.__setattr__(graph, "_digest", hashlib.sha256(line).hexdigest())
     return graph
-
-
-def count_stored(data: bytes) -> tuple[Counter[str], Counter[tuple[str, tuple[int, ...]]]]:
-    """Return how often a stored graph calls each operator, and names tensors of each data type and shape.
-
-    Raises:
-        GraphError: the bytes are damaged or of another schema.
-    """
-    try:
-        return count_calls(decode(data.partition(b"\n")[0]))
-    except _DAMAGE as error:
-        raise GraphError(f"not a graph: {type(error).__name__}: {error}") from error
 
 
 def _check(sizes: tuple[int, ...], borders: tuple[int, ...]) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -206,23 +205,6 @@ def load_calls(
     placed = chain.from_iterable([form.layouts for form in called])
     made: list[Any] = list(map(known.__getitem__, zip(used, placed, strict=True)))
     return tuple(_nodes(called, made, list(map(Lifted, indices)), origins or repeat(("", ""))))
-
-
-def count_calls(stored: dict[str, Any]) -> tuple[Counter[str], Counter[tuple[str, tuple[int, ...]]]]:
-    """Return how often a stored graph calls each operator, and names tensors of each data type and shape.
-
-    Raises:
-        AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError: the tables are damaged.
-    """
-    layouts = [_load_layout(*row) for row in stored["layouts"]]
-    forms = [_Form(row, len(layouts)) for row in stored["forms"]]
-    names: Counter[str] = Counter()
-    tensors: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    for number, calls in Counter(_integers(stored["calls"], 0, len(forms) - 1)).items():
-        names[forms[number].op] += calls
-        for layout in forms[number].layouts:
-            tensors[layouts[layout][:2]] += calls
-    return names, tensors
 
 
 def load_sources(line: bytes) -> tuple[str, list[Origin]]:

@@ -20,7 +20,7 @@ from neurontools.compiler.work import written
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from neurontools.compiler.graph import Arg, Node
 
@@ -77,7 +77,11 @@ def resize(graph: Graph, sizes: Mapping[int, int], *, only_batch: bool = False) 
 
 def batch_sizes(graph: Graph) -> tuple[int, ...]:
     """Return what may be the batch of a graph: first dimensions of its integer data, or of its other data."""
-    found = _data_inputs(graph).values()
+    return leading_sizes(data_inputs(graph).values())
+
+
+def leading_sizes(found: Collection[View]) -> tuple[int, ...]:
+    """Return the first dimensions of integer data of several dimensions, or of all other data, without 1 where others are."""
     firsts = {view.shape[0] for view in found if _is_integer(view) and len(view.shape) > 1}
     firsts = firsts or {view.shape[0] for view in found}
     return tuple(sorted(firsts - {1})) or tuple(firsts)
@@ -95,7 +99,7 @@ class _Resizer:
         self._demanded: dict[int, tuple[_Range, ...]] = {}
 
     def run(self) -> Graph:
-        given = _data_inputs(self._graph) if self._only_batch else _first_views(self._graph)
+        given = data_inputs(self._graph) if self._only_batch else _first_views(self._graph)
         for slot in self._graph.inputs:
             if slot in given:
                 self._ranges[slot] = self._seed(given[slot])
@@ -355,7 +359,7 @@ def _first_views(graph: Graph) -> dict[int, View]:
     return found
 
 
-def _data_inputs(graph: Graph) -> dict[int, View]:
+def data_inputs(graph: Graph) -> dict[int, View]:
     """Return the first views of the inputs without weights: tensors written, right operands, kernels, tables, vectors.
 
     The first product decides: that of the gradient of a weight has the data on its right, too.

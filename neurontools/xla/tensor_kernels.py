@@ -17,7 +17,7 @@ import torch
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.compile_log import COPY
+from neurontools.xla.debugging.compile_log import COPY, ITEM
 from neurontools.xla.device_guard import register_views
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
@@ -246,7 +246,7 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         metrics.count("aten::_local_scalar_dense")
         store = engine.store_of(self)
         assert store is not None
-        return _download(store, self, torch.Tensor.item, ".item()")
+        return _download(store, self, torch.Tensor.item, ITEM)
 
     return {
         "copy_": copy_,

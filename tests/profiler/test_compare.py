@@ -104,6 +104,22 @@ def test_a_slower_operator_is_found(home: Path, maker: Maker) -> None:
     assert compare(before, before).verdict is StepVerdict.SAME
 
 
+def test_equal_layers_are_one_row(home: Path, maker: Maker) -> None:
+    trace = captured(home, maker, "a")
+    layers = [f"Net.blocks.{number % 3}.mlp" for number in range(len(trace.actions) - 1)]
+    layered = replace(
+        trace,
+        actions=tuple(
+            replace(action, layer=layer)
+            for action, layer in zip(trace.actions, [*layers, "Net.head.0"], strict=True)
+        ),
+    )
+    changes = {change.name: change for change in compare(layered, layered).groups[By.LAYER]}
+    assert changes["Net.blocks.*.mlp"].members == tuple(f"Net.blocks.{number}.mlp" for number in range(3))
+    assert not [name for name in changes if name.startswith("Net.blocks.0")]
+    assert "Net.head.*" not in changes  # it has no equal
+
+
 def test_slower_steps_are_told_from_chance(home: Path, maker: Maker) -> None:
     before = captured(home, maker, "a")
     step = compare(before, captured(home, maker, "b", wall_ns=400_000)).step
@@ -189,7 +205,7 @@ def test_relative_limits_refer_to_the_baseline(home: Path, maker: Maker) -> None
     assert outcomes(slow, "step_time>+5%", baseline=before) == [LimitOutcome.FAILED]
     few = captured(home, maker, "few", wall_ns=400_000, steps=3)
     assert outcomes(few, "step_time>+5%", baseline=before) == [LimitOutcome.INCONCLUSIVE]
-    results = check(after, tolerance_limits("5%", after), before)
+    results = check(after, tolerance_limits("5%", after, before), before)
     assert [result.outcome for result in results] == [LimitOutcome.FAILED, LimitOutcome.PASSED]
     assert overall(results) is LimitOutcome.FAILED
 
@@ -297,6 +313,9 @@ def test_differences_are_printed_as_text_json_and_markdown(tool: Tool, home: Pat
     text = tool("neuron-profile", "diff", a, b)
     assert text.returncode == 0
     assert text.stdout.startswith("Verdict: slower\n")
+    head, *_ = text.stdout.split("\n\nengine ")
+    assert head.splitlines()[-2].startswith("step, measured ")
+    assert head.splitlines()[-1] == "measured steps: no significant difference (p = 1, 11 vs 11 steps)"
     assert max(map(len, text.stdout.splitlines())) <= 80
     assert (
         "| `aten.mm` | slower | 14.00 us | 20.00 us | +6.000 us | 2 -> 2 |"

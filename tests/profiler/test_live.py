@@ -365,7 +365,7 @@ def test_the_window_has_only_the_newest_steps(home: Path, maker: Maker) -> None:
     assert steps is not None
     assert (steps.summary.count, steps.last_ns, steps.p95_ns) == (5, second, second)
     assert steps.summary.execute_ns == 18_000_000
-    assert steps.bound.startswith("the host bounds it")
+    assert steps.bound.startswith("limited by: the host")
     assert steps.gaps.count == 4
     assert sum(each.count for each in steps.operators) == 5 * len(maker.mlp())
     text = to_text(numbers, "python train.py", 80)

@@ -103,7 +103,7 @@ def test_a_run_without_executions_is_explained(tool: Tool, home: Path, maker: Ma
 def test_workers_are_compared_and_missing_ones_named(tool: Tool, home: Path, maker: Maker) -> None:
     for rank in range(2):
         capture = maker.worker(home / "ranks", rank, 3)
-        maker.train(capture, wall_ns=300_000 * (1 + rank))
+        maker.train(capture, wall_ns=3_000_000 * (1 + rank))
         capture.on_close()
     text = run(tool, "ranks", str(home / "ranks"))
     assert "missing in the profile: rank 2" in text

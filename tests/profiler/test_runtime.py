@@ -130,7 +130,7 @@ def test_a_training_run_tells_its_chosen_steps_and_a_block_profiles_itself(
     assert summarise(trace).models[0].executions == 2
     memory = {trace.actions[action].name for row in trace.rows_of(Track.MEMORY) for action in actions(row)}
     assert "aten.mm.default in MLP.layers.2 (backward)" in memory
-    assert "live: ends of steps that the program marked, aten." in done.stdout
+    assert "live: steps marked by the program, aten." in done.stdout
     check_torch_profile(done.stdout, json.loads(chrome.read_text()))
     check_opens_with_its_totals(chrome, {Track.HOST, Track.DEVICE})
     check_opens_with_its_totals(of_host, {Track.HOST})

@@ -45,7 +45,7 @@ def main() -> None:
         train(model, optimizer)
     with Client.connect() as client, LiveProfile(client, this_process()) as viewer:
         steps = None
-        while steps is None or not steps.how.startswith("ends of steps"):
+        while steps is None or not steps.how.startswith("steps marked"):
             train(model, optimizer)
             steps = viewer.read().steps
         sys.stdout.write(f"live: {steps.how}, {steps.operators[0].name}\n")

@@ -95,6 +95,35 @@ def test_a_cut_tells_what_read_the_value(cause: str, observer: Observer) -> None
     assert cut.source.startswith(HERE)
 
 
+@pytest.mark.parametrize("form", ["if", "while", "not", "and", "or", "assert", "ternary"])
+def test_a_condition_is_a_bool(form: str, observer: Observer) -> None:
+    value = torch.ones(1).to("xla") * 3
+    match form:
+        case "if":
+            if value > 2:
+                pass
+        case "while":
+            while value > 9:
+                pass
+        case "not":
+            assert (not value) is False
+        case "and":
+            assert (value and form) == form
+        case "or":
+            assert (value or form) is value
+        case "assert":
+            assert value
+        case _:
+            assert (1 if value else 2) == 1
+    assert observer.of(HostEvent.CUT)[0].name == "bool"
+
+
+@pytest.mark.parametrize("convert", [bool, float, int])
+def test_a_conversion_of_a_value_is_item(convert: type, observer: Observer) -> None:
+    assert convert(torch.ones(1).to("xla") * 3)
+    assert observer.of(HostEvent.CUT)[0].name == ".item()"
+
+
 def test_events_have_the_call_stack_of_the_program_if_a_profile_wants_it(
     observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from neurontools.base.units import format_size, format_size_both, format_time
 from neurontools.cache.entry_report import format_lookups, hits_over_time
 from neurontools.cache.fields import format_elapsed
 from neurontools.cache.show import detail_fields
-from neurontools.cache.why.report import format_alone
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.charts import wide_chart
 from neurontools.tui.widgets.frames import beside, framed, inner_width
@@ -159,19 +158,18 @@ def _group_lines(group: EntryGroup, now: float, width: int) -> Iterator[Line]:
 
 def _cause_lines(explanation: Explanation, width: int) -> Iterator[Line]:
     comparison = explanation.comparison
-    if comparison is None:
-        if explanation.facts is not None:
-            yield from fact_lines("", format_alone(explanation, explanation.facts), width, 1)
-        return
     for cause in explanation.causes:
-        yield from fact_lines("", f"{cause.name} ({cause.confidence})", width, 1, Role.STRONG)
-        yield from fact_lines("", cause.text, width, 3)
+        is_whole = cause.text.startswith(cause.name)
+        yield from fact_lines("", cause.text if is_whole else cause.name, width, 1, Role.STRONG)
+        yield from fact_lines("", cause.text, width, 3) if not is_whole else ()
         if cause.advice:
             yield from fact_lines("", f"do: {cause.advice}", width, 3, Role.DIM)
+    if comparison is None:
+        return
     nearest = f"{comparison.old.entry.module}, {plural(len(comparison.differences), 'difference')}"
     if comparison.diff is not None:
         nearest += f", {explanation.likeness:.0%} of the operators alike"
-    yield from fact_lines("nearest", nearest, width, _LABEL)
+    yield from fact_lines("against", nearest, width, _LABEL)
     for item in comparison.differences:
         yield from fact_lines(item.subject, item.text, width, _LABEL)
 

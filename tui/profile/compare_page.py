@@ -126,7 +126,7 @@ class ComparePage(ProfileGroupsPage):
     def action_open(self) -> None:
         """Show the slowest event of the group in the timeline, which is that of the first profile."""
         if self.count:
-            self.show_slowest(self._changes[self.cursor.row].name)
+            self.show_slowest(self._changes[self.cursor.row].members[0])
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the verdict."""
@@ -140,10 +140,15 @@ class ComparePage(ProfileGroupsPage):
             *_time_lines("device time, modelled", found.device, inner),
             *_time_lines("step, measured", found.step, inner),
         ]
+        if found.is_per_sample:
+            head[1:1] = _time_lines("a sample, modelled", found.sample, inner)
         for text in (*found.reasons, *found.notes):
             head += [fit(((f" {piece}", Role.ALERT),), inner) for piece in wrapped(text, max(inner - 2, 1))]
+        per = " per sample" if found.is_per_sample else ""
         size = width, min(len(head) + chrome_lines(boxed=boxed), height)
-        return [fit(line, width) for line in framed(f"Compare: {found.verdict}", head, size, boxed=boxed)]
+        return [
+            fit(line, width) for line in framed(f"Compare: {found.verdict}{per}", head, size, boxed=boxed)
+        ]
 
     def _table(self, width: int, height: int, *, boxed: bool) -> list[Line]:
         """Return the table of changes."""
@@ -156,7 +161,8 @@ class ComparePage(ProfileGroupsPage):
             _line(layout, self._changes[number], selected=number == self.cursor.row)
             for number in self.cursor.window(self.count, height - edges - 1)
         ]
-        note = f"{plural(self.count, 'group')}, a step, modelled"
+        unit = "a sample" if self._found.is_per_sample else "a step"
+        note = f"{plural(self.count, 'group')}, {unit}, modelled"
         title = f"Changes by {self.by}"
         foot = "g group  ⏎ slowest before, in the timeline"
         table = framed(title, body, (width, height), note=note, foot=foot, boxed=boxed)

@@ -1,4 +1,7 @@
-"""The causes of a compile: their names and remedies, and how comparing an entry with its nearest neighbour shows them."""
+"""The causes of a compile: names, remedies, and how comparing an entry with an earlier one shows them.
+
+A cause is stated only where the graphs show it; otherwise the report says what differs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from neurontools.base.text import plural
 from neurontools.cache.why.compare import Subject, changed_constants, is_collective
 from neurontools.cache.why.diff import CASTS, Aspect
 from neurontools.cache.why.diff_text import at_source, shorten_constant
+from neurontools.cache.why.value_reads import has_backward, is_value_read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +28,9 @@ if TYPE_CHECKING:
     Names = tuple[str, ...]
 
 _TRAINING = re.compile(r"dropout|bernoulli|rrelu|batch_norm|batch-norm|rng", re.IGNORECASE)
-_BACKWARD = re.compile(r"backward|_grad|-grad|select_and_scatter")
 _STATE = re.compile(r"aten\.(zeros|full|ones|empty)(_like)?\.")
 _TRAINING_FLAGS = frozenset({"True", "False"})
 _MIN_COMMON_OPERATORS = 2
-# A forward pass whose backward pass comes later still holds several activations at the cut.
-_MIN_SAVED_ACTIVATIONS = 2
 
 _MIN_VARYING_VALUES = 3
 _MIN_SPLIT_OPERATORS = 3
@@ -44,22 +45,16 @@ class CauseName(StrEnum):
     FLAGS = "flags changed"
     SHAPE = "input shape changed"
     LAST_BATCH = "last partial batch"
+    READ = "value read"
     CUT = "mark_step moved"
     SCALAR = "Python scalar baked in"
     DTYPE = "data type changed"
-    MODE = "training or evaluation"
+    MODE = "dropout or batch norm differs"
     OPTIMIZER = "first step of the optimizer"
     CODE = "computation changed"
     REMOVED = "entry was removed"
     CACHE = "cache not used"
     FAILURE = "cached failure"
-
-
-class Confidence(StrEnum):
-    """How sure a cause is: the only difference, or the best explanation."""
-
-    CERTAIN = "certain"
-    LIKELY = "likely"
 
 
 _ADVICE = {
@@ -69,14 +64,15 @@ _ADVICE = {
     "that differ between runs or hosts",
     CauseName.SHAPE: "pad to one size, or to a few fixed sizes (buckets): every new shape is a new graph",
     CauseName.LAST_BATCH: "DataLoader(..., drop_last=True), or pad the last batch to the full size",
+    CauseName.READ: "read values after the step: print, .item(), .cpu(), if and shapes that depend on values end a graph; "
+    "torch.where and sums on the device do not",
     CauseName.CUT: "end every step at the same place: call mark_step once a step, and do not print, .item() or .cpu() in "
     "between in some steps only",
     CauseName.SCALAR: "0, 1, -1 and integers that an operator needs for its form (a dimension, a shift) are constants of "
     "the graph, other numbers are its inputs: make the number a tensor on the device (torch.tensor(value, device=...))",
     CauseName.DTYPE: "use one setting of autocast (XLA_USE_BF16, torch.autocast, .to(dtype)) in all steps; "
     "look for a Python number or a new tensor of the default type",
-    CauseName.MODE: "one compile for each mode is normal; more of them mean that model.train() and model.eval() are "
-    "switched in the middle of a step",
+    CauseName.MODE: "one compile for model.train() and one for model.eval() are normal; switch between them outside of a step",
     CauseName.OPTIMIZER: "two compiles, one for the first step and one for the rest, are normal",
     CauseName.CODE: "a different computation needs its own compile; the differences show what changed",
     CauseName.REMOVED: "'neuron-cache pin' keeps an entry; a cache in /tmp or in a container is gone after a restart",
@@ -92,71 +88,90 @@ class Cause:
     """A cause with its evidence and remedy. `values` are those of what varied, in order."""
 
     name: CauseName
-    confidence: Confidence
     text: str
     advice: str
     values: tuple[str, ...] = ()
 
 
-def make_cause(
-    name: CauseName, text: str, *, certain: bool = False, values: tuple[str, ...] = (), advice: str = ""
-) -> Cause:
+def make_cause(name: CauseName, text: str, *, values: tuple[str, ...] = (), advice: str = "") -> Cause:
     """Return a cause; its advice is that of its name unless another is given."""
-    confidence = Confidence.CERTAIN if certain else Confidence.LIKELY
-    return Cause(name, confidence, text, advice or _ADVICE[name], values)
+    return Cause(name, text, advice or _ADVICE[name], values)
 
 
-def find_causes(comparison: EntryComparison, *, same_run: bool = True) -> tuple[Cause, ...]:
-    """Return what explains the difference of two entries, certain causes first; () for entries that do not differ.
+def find_causes(comparison: EntryComparison, *, same_run: bool = False) -> tuple[Cause, ...]:
+    """Return what explains the difference of two entries; () for entries that do not differ.
 
     Args:
         comparison: the two entries.
-        same_run: whether one run may have used both.
+        same_run: whether one run used both, so that lines of the script are the same.
     """
     found = [*_key_causes(comparison)]
     diff = comparison.diff
     if diff is not None and not diff.is_empty:
         found += _graph_causes(comparison, diff, same_run=same_run)
     found += [make_cause(CauseName.CODE, item.text) for item in comparison.about(Subject.METADATA)]
-    order = list(Confidence)
-    return tuple(sorted(found, key=lambda cause: order.index(cause.confidence)))
+    return tuple(found)
+
+
+def find_branch_causes(comparison: EntryComparison, *, same_run: bool) -> tuple[Cause, ...]:
+    """Return why two graphs that start at the same line end at different ones, () if the reason is not known."""
+    diff = comparison.diff
+    if diff is None:
+        return ()
+    cause = _value_read(diff) or (_cut_moved(diff) if same_run else None) or _mode_changed(diff)
+    return () if cause is None else (cause,)
 
 
 def _key_causes(comparison: EntryComparison) -> Iterator[Cause]:
-    same_graph = comparison.same_graph
     compilers, flags = comparison.about(Subject.COMPILER), comparison.about(Subject.FLAGS)
     if compilers:
         text = f"{compilers[0].text}: each version has its own directory"
-        text += ", and the graph is the same" if same_graph else ""
-        yield make_cause(CauseName.COMPILER, text, certain=same_graph and not flags)
+        text += ", and the graph is the same" if comparison.same_graph else ""
+        yield make_cause(CauseName.COMPILER, text)
     if flags:
-        text = "; ".join(item.text for item in flags)
-        yield make_cause(CauseName.FLAGS, text, certain=same_graph and not compilers)
+        yield make_cause(CauseName.FLAGS, "; ".join(item.text for item in flags))
 
 
 def _graph_causes(comparison: EntryComparison, diff: GraphDiff, *, same_run: bool) -> Iterator[Cause]:
     """Yield what explains the difference of two graphs: at least one cause."""
-    alone = not comparison.about(Subject.COMPILER, Subject.FLAGS)
     libraries, collectives = comparison.about(Subject.LIBRARIES), comparison.about(Subject.COLLECTIVES)
     if libraries:
-        certain = len(comparison.differences) == len(libraries)
-        yield make_cause(CauseName.CODE, f"{libraries[0].text}: a library was rebuilt", certain=certain)
+        yield make_cause(CauseName.CODE, f"{libraries[0].text}: a library was rebuilt")
     if collectives:
         yield make_cause(CauseName.CODE, f"another world size or replica groups: {collectives[0].text}")
     cause = (
-        _cut_moved(diff)
+        _value_read(diff)
+        or (_cut_moved(diff) if same_run else None)
         or _mode_changed(diff)
-        or _dtype_changed(diff, alone=alone)
+        or _dtype_changed(diff)
         or _optimizer_state(diff)
-        or _scalar_changed(diff, alone=alone)
-        or (_last_batch(diff) if same_run else None)
-        or _shape_changed(diff, alone=alone)
-        or _output_kept(diff, alone=alone)
+        or _scalar_changed(diff)
+        or _shape_changed(diff)
+        or _output_kept(diff)
     )
     if cause is not None:
         yield cause
     elif not libraries and not collectives:
         yield _code_changed(diff)
+
+
+def _value_read(diff: GraphDiff) -> Cause | None:
+    """Return a value read that ends the new graph within what was one graph before."""
+    if diff.old.cut == diff.new.cut or not is_value_read(diff.new.cut):
+        return None
+    old, new = diff.old.operations, diff.new.operations
+    common = next(
+        (number for number, (a, b) in enumerate(zip(old, new, strict=False)) if a.detail != b.detail),
+        min(len(old), len(new)),
+    )
+    # What the program read was computed by the last operators.
+    if common < _MIN_COMMON_OPERATORS or 2 * common < len(new) or common == len(old):
+        return None
+    before = f", up to {diff.old.cut}" if diff.old.cut else ""
+    text = (
+        f"{read_text(diff.new.cut)}: the graph ends there, and a graph with the same start was longer{before}"
+    )
+    return make_cause(CauseName.READ, text)
 
 
 def _cut_moved(diff: GraphDiff) -> Cause | None:
@@ -171,29 +186,16 @@ def _cut_moved(diff: GraphDiff) -> Cause | None:
     is_start = first.old == first.new == 0
     is_end = last.old == len(diff.old.operations) - 1 and last.new == len(diff.new.operations) - 1
     has_changes = any(step.aspects - {Aspect.WIRING} for step in pairs)
-    if not is_contiguous or not (is_start or is_end) or has_changes or _is_backward_only(diff, extra):
+    if not is_contiguous or not (is_start or is_end) or has_changes:
         return None
-    if diff.old.cut and diff.old.cut == diff.new.cut:
+    if not diff.old.cut or not diff.new.cut or diff.old.cut == diff.new.cut:
         return None
-    cuts = f" ({diff.old.cut} -> {diff.new.cut})" if diff.old.cut and diff.new.cut else ""
     return make_cause(
         CauseName.CUT,
         f"the graph is {'longer' if added else 'shorter'} by {plural(len(extra), 'operator')} at its "
-        f"{'end' if is_start else 'start'}, the rest is the same: it was cut at another place{cuts}",
+        f"{'end' if is_start else 'start'}, the rest is the same: it was cut at another place "
+        f"({diff.old.cut} -> {diff.new.cut})",
     )
-
-
-def _is_backward_only(diff: GraphDiff, extra: tuple[OperatorCall, ...]) -> bool:
-    """Whether the longer graph continues with a backward pass and the shorter one saves nothing for one."""
-    shorter = diff.old if diff.added() else diff.new
-    if _has_backward(shorter.names) or not _has_backward(tuple(operation.name for operation in extra)):
-        return False
-    last = len(shorter.operations) - 1
-    return sum(0 <= output.producer < last for output in shorter.outputs) < _MIN_SAVED_ACTIVATIONS
-
-
-def _has_backward(names: tuple[str, ...]) -> bool:
-    return any(_BACKWARD.search(name) for name in names)
 
 
 def _mode_changed(diff: GraphDiff) -> Cause | None:
@@ -203,15 +205,24 @@ def _mode_changed(diff: GraphDiff) -> Cause | None:
         flags = set(old.constants) ^ set(new.constants)
         if _TRAINING.search(new.name) and flags <= _TRAINING_FLAGS and old.constants != new.constants:
             found.append(new)
-    if not found and _has_backward(diff.old.names) == _has_backward(diff.new.names):
+    if not found or not _part_at(diff, found):
         return None
-    names = ", ".join(sorted({operation.name for operation in found})) or "the backward pass"
+    names = ", ".join(sorted({operation.name for operation in found}))
     source = next((operation.source for operation in found if operation.source), "")
-    text = f"one graph is for training, the other for evaluation: only one has {names}{at_source(source)}"
+    text = f"only one graph has {names}{at_source(source)}: model.train() or model.eval() was called, or the code changed"
     return make_cause(CauseName.MODE, text)
 
 
-def _dtype_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
+def _part_at(diff: GraphDiff, operations: Sequence[OperatorCall]) -> bool:
+    """Return whether the first difference of the graphs is one of these operators, or at its line."""
+    step = diff.first_difference()
+    if step is None:
+        return False
+    first = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]
+    return any(each is first or (each.source and each.source == first.source) for each in operations)
+
+
+def _dtype_changed(diff: GraphDiff) -> Cause | None:
     extra = (*diff.added(), *diff.removed())
     casts = [operation for operation in extra if operation.name in CASTS]
     steps = [step for step in diff.changed() if Aspect.DTYPE in step.aspects]
@@ -221,14 +232,16 @@ def _dtype_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
         and diff.old.inputs[change.old].dtype != diff.new.inputs[change.new].dtype
         for change in diff.inputs
     )
-    if not steps and not has_inputs and 2 * len(casts) <= len(extra):
+    if 2 * len(casts) < len(extra) or not (steps or has_inputs or casts):
         return None
     pairs = {pair for step in steps for pair in _changed_dtypes(diff, step.old, step.new)}
+    # A mask is cast to whatever type it is multiplied with.
+    pairs = {pair for pair in pairs if "bool" not in pair} or pairs
     text = ", ".join(f"{old} -> {new}" for old, new in sorted(pairs)) or "casts were added or removed"
     first = next((diff.new.operations[step.new] for step in steps), casts[0] if casts else None)
     if first is not None and first.source:
         text += f", first at {first.source}"
-    return make_cause(CauseName.DTYPE, text, certain=alone and not extra)
+    return make_cause(CauseName.DTYPE, text)
 
 
 def _changed_dtypes(diff: GraphDiff, old: int, new: int) -> list[tuple[str, str]]:
@@ -258,7 +271,7 @@ def _optimizer_state(diff: GraphDiff) -> Cause | None:
     )
 
 
-def _scalar_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
+def _scalar_changed(diff: GraphDiff) -> Cause | None:
     aspects = frozenset(aspect for step in diff.changed() for aspect in step.aspects)
     if diff.added() or diff.removed() or diff.inputs or aspects != {Aspect.CONSTANT}:
         return None
@@ -268,37 +281,17 @@ def _scalar_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
     operation = diff.new.operations[step.new]
     old, new = changed_constants(diff.old.operations[step.old], operation)
     text = f"only constants differ: {shorten_constant(old)} -> {shorten_constant(new)} in {operation.name}"
-    return make_cause(
-        CauseName.SCALAR, text + at_source(operation.source), certain=alone, values=_shown((old, new))
-    )
+    return make_cause(CauseName.SCALAR, text + at_source(operation.source), values=_shown((old, new)))
 
 
-def _last_batch(diff: GraphDiff) -> Cause | None:
-    """Return a last batch if all changed inputs differ in their first dimension by the same sizes, the new smaller."""
-    if len(diff.sizes) != 1 or diff.sizes[0][1] >= diff.sizes[0][0] or not _only_sizes_differ(diff):
-        return None
-    shapes = [
-        (diff.old.inputs[change.old].shape, diff.new.inputs[change.new].shape)
-        for change in diff.inputs
-        if change.old >= 0 and change.new >= 0
-    ]
-    if not all(old[1:] == new[1:] for old, new in shapes):
-        return None
-    text = f"the first dimension is smaller ({diff.sizes_text}), the rest is the same: the last batch of an epoch, or a "
-    return make_cause(
-        CauseName.LAST_BATCH, text + "smaller batch size", values=tuple(str(size) for size in diff.sizes[0])
-    )
-
-
-def _shape_changed(diff: GraphDiff, *, alone: bool) -> Cause | None:
-    if not diff.sizes:
+def _shape_changed(diff: GraphDiff) -> Cause | None:
+    if not diff.sizes or not _only_sizes_differ(diff):
         return None
     change = next(change for change in diff.inputs if change.old >= 0 and change.new >= 0)
     old, new = diff.old.inputs[change.old].shape, diff.new.inputs[change.new].shape
     return make_cause(
         CauseName.SHAPE,
         f"sizes {diff.sizes_text}: an input of {list(old)} is now of {list(new)}",
-        certain=alone and _only_sizes_differ(diff),
         values=tuple(str(size) for size in diff.sizes[0]),
     )
 
@@ -307,7 +300,7 @@ def _only_sizes_differ(diff: GraphDiff) -> bool:
     return not diff.added() and not diff.removed() and all(step.follows for step in diff.changed())
 
 
-def _output_kept(diff: GraphDiff, *, alone: bool) -> Cause | None:
+def _output_kept(diff: GraphDiff) -> Cause | None:
     more, less = diff.outputs
     if not (more or less) or any(not step.is_equal for step in diff.steps) or diff.inputs:
         return None
@@ -315,7 +308,6 @@ def _output_kept(diff: GraphDiff, *, alone: bool) -> Cause | None:
         CauseName.CODE,
         "the operators are the same, but "
         + (f"the graph also returns {more[0]}" if more else f"{less[0]} is no longer referenced"),
-        certain=alone,
         advice="a tensor that is still referenced at the cut is an output: keep it in every step or in none "
         "(losses.append(loss) in some steps, a variable of the step before)",
     )
@@ -328,7 +320,11 @@ def _code_changed(diff: GraphDiff) -> Cause:
         side = diff.new.operations[step.new] if step.new >= 0 else diff.old.operations[step.old]
         where = f"; the graphs part at {side.source}" if side.source else ""
     total = max(len(diff.new.operations), 1)
-    return make_cause(CauseName.CODE, f"{diff.equal_count} of {total} operators are the same{where}")
+    passes = has_backward(diff.old.names), has_backward(diff.new.names)
+    backward = ("", f"; the backward pass is {'new' if passes[1] else 'gone'}")[passes[0] != passes[1]]
+    return make_cause(
+        CauseName.CODE, f"{diff.equal_count} of {total} operators are the same{where}{backward}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +357,7 @@ def find_shared_causes(
         groups[item.graph.names].append(item)
     found = []
     for group in chain.from_iterable(map(_by_input_types, groups.values())):
-        cause = _group_cause([item.graph for item in group])
+        cause = find_series_cause([item.graph for item in group])
         if cause is not None:
             found.append(SharedCause(cause, tuple(dict.fromkeys(item.module for item in group))))
     return (*found, *_split_graphs(groups, {graph.names for graph in known}))
@@ -381,8 +377,8 @@ def format_values(values: Sequence[str]) -> str:
     return ", ".join(values[:_SHOWN_VALUES]) + more
 
 
-def _group_cause(graphs: list[GraphFacts]) -> Cause | None:
-    """Return what graphs of the same operators show together."""
+def find_series_cause(graphs: Sequence[GraphFacts]) -> Cause | None:
+    """Return what graphs of the same operators show together, in order of time."""
     varying = _find_varying_size(graphs)
     if varying is None:
         return _find_varying_scalar(graphs) if len(graphs) > 1 else None
@@ -391,14 +387,14 @@ def _group_cause(graphs: list[GraphFacts]) -> Cause | None:
     name = f"dimension {axis} of input {number}{_format_use(graphs[0], number)}"
     if len(sizes) >= _MIN_VARYING_VALUES:
         text = f"{name} took {len(sizes)} sizes, a compile for each"
-        return make_cause(CauseName.SHAPE, text, certain=True, values=values, advice=_padding_advice(sizes))
+        return make_cause(CauseName.SHAPE, text, values=values, advice=_padding_advice(sizes))
     if axis == 0 and sizes[1] < sizes[0]:
-        text = f"{name} was {sizes[0]}, then {sizes[1]}: the last batch of an epoch"
+        text = f"{name} was {sizes[0]}, then {sizes[1]}, the only smaller size of the run so far"
         return make_cause(CauseName.LAST_BATCH, text, values=values)
     return None
 
 
-def _find_varying_size(graphs: list[GraphFacts]) -> tuple[int, int, list[int]] | None:
+def _find_varying_size(graphs: Sequence[GraphFacts]) -> tuple[int, int, list[int]] | None:
     """Return (input, axis, sizes in order) of the input whose size varies most, None if none varies."""
     best: tuple[int, int, list[int]] | None = None
     for number in range(min(len(graph.inputs) for graph in graphs)):
@@ -427,7 +423,7 @@ def _padding_advice(sizes: list[int]) -> str:
     return f"pad to {max(sizes)}: one compile"
 
 
-def _find_varying_scalar(graphs: list[GraphFacts]) -> Cause | None:
+def _find_varying_scalar(graphs: Sequence[GraphFacts]) -> Cause | None:
     for number, operation in enumerate(graphs[0].operations):
         constants = [graph.operations[number].constants for graph in graphs]
         if len({len(item) for item in constants}) != 1:
@@ -437,7 +433,7 @@ def _find_varying_scalar(graphs: list[GraphFacts]) -> Cause | None:
             if len(values) > 1:
                 name = f"a number in {operation.name}{at_source(operation.source)}"
                 text = f"{name} took {len(values)} values, a compile for each"
-                return make_cause(CauseName.SCALAR, text, certain=True, values=_shown(values))
+                return make_cause(CauseName.SCALAR, text, values=_shown(values))
     return None
 
 
@@ -464,5 +460,5 @@ def _split_graphs(groups: dict[Names, list[CompiledGraph]], known: set[Names]) -
                 f"a graph of {len(whole)} operators is two others, of {len(first)} and {len(rest)}, in sequence: "
                 "a cut is there in some steps only" + (f" ({shown})" if shown else "")
             )
-            yield SharedCause(make_cause(CauseName.CUT, text, certain=True), tuple(dict.fromkeys(modules)))
+            yield SharedCause(make_cause(CauseName.CUT, text), tuple(dict.fromkeys(modules)))
             return

@@ -297,7 +297,8 @@ def _compare_operators(diff: GraphDiff) -> Iterator[Difference]:
         if not steps:
             continue
         first = next((step for step in steps if not step.follows), steps[0])
-        text = f"{plural(len(steps), 'operator')} in both with another {aspect}"
+        what = "different inputs" if aspect is Aspect.WIRING else f"another {aspect}"
+        text = f"{plural(len(steps), 'operator has', 'operators have')} {what}"
         if all(step.follows for step in steps):
             text += f", all by the inputs' sizes ({diff.sizes_text})"
         yield Difference(Subject.OPERATORS, text, source=diff.new.operations[first.new].source)

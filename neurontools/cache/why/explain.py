@@ -8,11 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools import paths
 from neurontools.base.text import plural
-from neurontools.base.units import format_time
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import Events, LookupEvent, LookupEventKind, read_removals, run_name
+from neurontools.cache.events import Events, EventTail, LookupEvent, LookupEventKind, run_name
 from neurontools.cache.selection import NoSuchEntryError, find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import (
@@ -20,12 +18,24 @@ from neurontools.cache.why.causes import (
     CauseName,
     CompiledGraph,
     SharedCause,
+    find_branch_causes,
     find_causes,
+    find_series_cause,
     find_shared_causes,
     make_cause,
 )
 from neurontools.cache.why.compare import EntryComparison, EntryFacts, compare, read_facts
-from neurontools.cache.why.nearest import Neighbourhood, format_unread, likeness
+from neurontools.cache.why.journal import CompileJournal
+from neurontools.cache.why.nearest import (
+    Kinship,
+    Neighbour,
+    Neighbourhood,
+    cut_of,
+    find_nearest,
+    likeness,
+    script_of,
+)
+from neurontools.cache.why.value_reads import continues, read_text
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
@@ -41,10 +51,6 @@ _MIN_NAME = 3
 _MAX_DEPTH = 5
 _PROFILE = re.compile(r"_pid_(\d+)(?:_\d+)?$")
 
-# Times in a cache on another host's disk are that host's.
-_CLOCK_SKEW_S = 2.0
-_LOOKUPS = frozenset({LookupEventKind.MISS, LookupEventKind.HIT})
-
 
 class NoSuchRunError(NeuronToolsError):
     """No run of that name is recorded."""
@@ -56,12 +62,11 @@ class Explanation:
 
     Args:
         facts: the entry, None if the cache does not have it now.
-        causes: the most certain one first.
-        comparison: with the nearest entry, None if nothing is near.
-        likeness: share of operators in common with the nearest entry, 0..1.
+        causes: what explains it, or what differs.
+        comparison: with an earlier entry, None if none is related.
+        likeness: share of operators in common with that entry, 0..1.
         event: the compile, for an entry of a run.
-        others: number of other entries in the cache.
-        unread: how many of the candidates have a graph that cannot be read.
+        before: the graph of which this one is the rest of the step, None for a graph that starts a step.
     """
 
     facts: EntryFacts | None
@@ -69,8 +74,7 @@ class Explanation:
     comparison: EntryComparison | None = None
     likeness: float = 0.0
     event: LookupEvent | None = None
-    others: int = 0
-    unread: int = 0
+    before: EntryFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,15 @@ def explain_pair(root: str, old: str, new: str, *, progress: Progress | None = N
         facts.append(read_facts(*_find_place(root, name)))
         if progress is not None:
             progress(len(facts), 2)
-    return _explain_comparison(compare(*facts))
+    comparison = compare(*facts)
+    share = likeness(*facts)
+    return Explanation(
+        facts[1], find_causes(comparison, same_run=_is_same_process(*facts)), comparison, share
+    )
 
 
 def explain_entry(root: str, name: str, progress: Progress | None = None) -> Explanation:
-    """Return why an entry was compiled instead of reusing its nearest neighbour in the cache.
+    """Return why an entry was compiled: what differs from the earlier graph of its place in the script.
 
     Args:
         root: the cache in which the name is looked up; a path may be in another cache.
@@ -133,18 +141,102 @@ def explain_place(
     target = neighbourhood.facts(place)
     if target is None:
         raise NoSuchEntryError(f"the entry {place.path} is gone or cannot be read")
-    # A later entry cannot have been reused, but shows what differs if no earlier one is near.
-    stored_unix_s = neighbourhood.stored_unix_s(place)
-    nearest = neighbourhood.nearest(target, stored_unix_s, progress) or neighbourhood.nearest(target)
-    if nearest is None:
-        others = len(neighbourhood.places) - 1
-        return Explanation(target, others=others, unread=neighbourhood.unread_count())
-    return _explain_comparison(compare(nearest.facts, target))
+    earlier = neighbourhood.earlier(target, neighbourhood.stored_unix_s(place), progress)
+    same_run = frozenset(facts.entry.module for facts in earlier if _is_same_process(facts, target))
+    return _explain_facts(target, earlier, same_run)
 
 
-def _explain_comparison(comparison: EntryComparison) -> Explanation:
-    share = likeness(comparison.old, comparison.new)
-    return Explanation(comparison.new, find_causes(comparison), comparison, share)
+def _is_same_process(one: EntryFacts, other: EntryFacts) -> bool:
+    a, b = one.origin, other.origin
+    return a is not None and b is not None and (a.host, a.pid) == (b.host, b.pid)
+
+
+def _explain_facts(
+    target: EntryFacts,
+    earlier: tuple[EntryFacts, ...],
+    same_run: frozenset[str],
+    event: LookupEvent | None = None,
+) -> Explanation:
+    """Return what earlier entries, the newest first, show of a compile; `same_run` are modules of its run."""
+    nearest = find_nearest(target, earlier, same_run)
+    comparison = None if nearest is None else compare(nearest.facts, target)
+    before = None
+    causes = _series_cause(target, earlier, same_run)
+    if not causes:
+        before = next((facts for facts in earlier if _is_rest_of(target, facts)), None)
+        causes = _read_cause(target, before, nearest, earlier)
+    if not causes and nearest is not None and comparison is not None:
+        is_same_run = nearest.facts.entry.module in same_run
+        find = find_branch_causes if nearest.kinship is Kinship.SAME_START else find_causes
+        causes = find(comparison, same_run=is_same_run)
+    if not causes:
+        return Explanation(target, (_first_compile(target, earlier),), event=event)
+    share = 0.0 if nearest is None else nearest.likeness
+    return Explanation(target, causes, comparison, share, event, before)
+
+
+def _read_cause(
+    target: EntryFacts, before: EntryFacts | None, nearest: Neighbour | None, earlier: tuple[EntryFacts, ...]
+) -> tuple[Cause, ...]:
+    """Return a value read that ended the graph before, or that ended one in an earlier version of the program."""
+    if before is not None and before.graph is not None:
+        text = f"{read_text(before.graph.cut)}: it ends the graph in the middle of the step; this graph is the rest"
+        return (make_cause(CauseName.READ, text),)
+    read = "" if nearest is None else _removed_read(target, nearest.facts, earlier)
+    return (
+        (make_cause(CauseName.READ, read, advice="none needed: the step is one graph now"),) if read else ()
+    )
+
+
+def _is_rest_of(target: EntryFacts, before: EntryFacts) -> bool:
+    if target.graph is None or before.graph is None or script_of(target) != script_of(before):
+        return False
+    return continues(target.graph, before.graph)
+
+
+def _removed_read(target: EntryFacts, rest: EntryFacts, earlier: tuple[EntryFacts, ...]) -> str:
+    """Return a sentence on a value read that cut the step before and no longer does, "" for none."""
+    before = next((facts.graph for facts in earlier if _is_rest_of(rest, facts)), None)
+    if before is None or target.graph is None or target.graph.names[:1] != before.names[:1]:
+        return ""
+    cause, _, source = before.cut.rpartition(" at ")
+    return f"the value read at {source} ({cause}) no longer ends a graph in the middle of the step"
+
+
+def _series_cause(
+    target: EntryFacts, earlier: tuple[EntryFacts, ...], same_run: frozenset[str]
+) -> tuple[Cause, ...]:
+    """Return what an entry shows together with those that its run compiled at the same place from the same operators."""
+    alike = [
+        facts.graph
+        for facts in reversed(earlier)
+        if facts.entry.module in same_run
+        and facts.graph is not None
+        and target.graph is not None
+        and cut_of(facts) == cut_of(target)
+        and facts.graph.names == target.graph.names
+        and facts.flags == target.flags
+        and [tensor.dtype for tensor in facts.graph.inputs] == [t.dtype for t in target.graph.inputs]
+    ]
+    if not alike or target.graph is None:
+        return ()
+    cause = find_series_cause((*alike, target.graph))
+    return () if cause is None else (cause,)
+
+
+def _first_compile(target: EntryFacts, earlier: tuple[EntryFacts, ...]) -> Cause:
+    if target.graph is None:
+        text = f"its graph cannot be read, so it cannot be compared: {'; '.join(target.unread)}"
+        return make_cause(CauseName.FIRST, text)
+    script, cut = script_of(target), cut_of(target)
+    if script and cut.cause and any(script_of(facts) == script for facts in earlier):
+        text = f"first compile of the graph that ends at {cut.source} ({cut.cause})"
+    else:
+        text = f"first compile of {script or 'this program'}"
+    unread = sum(facts.graph is None for facts in earlier)
+    if unread:
+        text += f"; {plural(unread, 'earlier entry has a graph', 'earlier entries have graphs')} that cannot be read"
+    return make_cause(CauseName.FIRST, text)
 
 
 def _find_place(root: str, name: str) -> tuple[str, EntryRef]:
@@ -228,7 +320,7 @@ class LiveExplainer:
         self._root = root
         self._neighbourhood: Neighbourhood | None = None
         self._journal: CompileJournal | None = None
-        self._modules: frozenset[str] = frozenset()
+        self._tail = EventTail(root)
 
     def explain(self, entry: str, seconds: float) -> Explanation:
         """Return why an entry was compiled just now, in `seconds`."""
@@ -241,9 +333,10 @@ class LiveExplainer:
             events = tuple(event for event in Events(self._root).read() if event.run != run_name())
             self._journal = CompileJournal(self._root, events, run_name())
         self._neighbourhood.add(place)
-        self._modules |= {place.module}
+        looked_up = {event.module for event in self._tail.new() if event.run == run_name()}
+        self._neighbourhood.same_run |= looked_up | {place.module}
         event = LookupEvent(time.time(), run_name(), LookupEventKind.MISS, seconds, place.module)
-        return _explain_event(event, self._journal, self._neighbourhood, self._modules)
+        return _explain_event(event, self._journal, self._neighbourhood)
 
 
 def _explain_run(
@@ -256,8 +349,7 @@ def _explain_run(
         if event.kind in {LookupEventKind.MISS, LookupEventKind.FAILURE, LookupEventKind.REPLAY}
     ]
     journal = CompileJournal(root, events, run)
-    modules = frozenset(event.module for event in own)
-    neighbourhood = Neighbourhood(root, modules)
+    neighbourhood = Neighbourhood(root, frozenset(event.module for event in own))
     misses: list[Explanation] = []
     operators = 0
     for event in wanted[:MAX_COMPARED]:
@@ -265,9 +357,11 @@ def _explain_run(
             break
         if progress is not None:
             progress(len(misses), len(wanted))
-        misses.append(_explain_event(event, journal, neighbourhood, modules))
+        misses.append(_explain_event(event, journal, neighbourhood))
         facts = misses[-1].facts
         operators += len(facts.graph.operations) if facts is not None and facts.graph is not None else 0
+    reads = tuple(_shared_reads(misses))
+    read = {module for shared in reads for module in shared.modules}
     compiled = [
         CompiledGraph(miss.facts.entry.module, miss.facts.graph)
         for miss in misses
@@ -282,14 +376,21 @@ def _explain_run(
         hits=sum(event.kind is LookupEventKind.HIT for event in own),
         compiled_s=sum(event.seconds for event in own if event.kind is LookupEventKind.MISS),
         misses=tuple(misses),
-        shared=(*_shared_journal_causes(misses), *find_shared_causes(compiled, known)),
+        shared=(
+            *_shared_journal_causes(misses),
+            *reads,
+            # A cut that only some steps have is that of a value read.
+            *(
+                shared
+                for shared in find_shared_causes(compiled, known)
+                if shared.cause.name is not CauseName.CUT or read.isdisjoint(shared.modules)
+            ),
+        ),
         left_out=len(wanted) - len(misses),
     )
 
 
-def _explain_event(
-    event: LookupEvent, journal: CompileJournal, neighbourhood: Neighbourhood, modules: frozenset[str]
-) -> Explanation:
+def _explain_event(event: LookupEvent, journal: CompileJournal, neighbourhood: Neighbourhood) -> Explanation:
     place = neighbourhood.find_module(event.module)
     facts = None if place is None else neighbourhood.facts(place)
     if not neighbourhood.has_other_compiler(event.module):
@@ -301,22 +402,24 @@ def _explain_event(
         text = f"{event.module} is not in the cache now, so its graph cannot be compared: it was not stored, or removed"
         return Explanation(None, (make_cause(CauseName.CACHE, text),), event=event)
     # The graph is stored before the compile that the event records, so that later entries are younger.
-    nearest = neighbourhood.nearest(facts, made_until_unix_s=event.unix_s)
-    if nearest is None:
-        return Explanation(facts, _first_compile(facts, neighbourhood.unread_count()), event=event)
-    comparison = compare(nearest.facts, facts)
-    causes = find_causes(comparison, same_run=nearest.facts.entry.module in modules)
-    return Explanation(facts, causes, comparison, nearest.likeness, event)
+    earlier = neighbourhood.earlier(facts, event.unix_s)
+    return _explain_facts(facts, earlier, neighbourhood.same_run, event)
 
 
-def _first_compile(facts: EntryFacts, unread: int) -> tuple[Cause, ...]:
-    if facts.graph is None:
-        text = f"its graph cannot be read, so it cannot be compared: {'; '.join(facts.unread)}"
-        return (make_cause(CauseName.FIRST, text),)
-    size = plural(len(facts.graph.operations), "operator")
-    text = f"no entry of the cache was like this graph ({size}) at that time"
-    text += f"; {format_unread(unread)}" if unread else ""
-    return (make_cause(CauseName.FIRST, text, certain=not unread),)
+def _shared_reads(misses: list[Explanation]) -> Iterator[SharedCause]:
+    """Yield each value read that cut a step, with the graphs before and after it."""
+    rests: dict[str, list[Explanation]] = {}
+    for miss in misses:
+        if miss.before is not None and miss.before.graph is not None:
+            rests.setdefault(miss.before.graph.cut, []).append(miss)
+    for cut, found in rests.items():
+        modules = {miss.event.module for miss in found if miss.event is not None}
+        modules |= {miss.before.entry.module for miss in found if miss.before is not None}
+        compiled = [
+            miss.event.module for miss in misses if miss.event is not None and miss.event.module in modules
+        ]
+        text = f"{read_text(cut)}: it ends the graph in the middle of the step"
+        yield SharedCause(make_cause(CauseName.READ, text), tuple(compiled))
 
 
 def _shared_journal_causes(misses: list[Explanation]) -> Iterator[SharedCause]:
@@ -330,99 +433,4 @@ def _shared_journal_causes(misses: list[Explanation]) -> Iterator[SharedCause]:
             first = alike[0].causes[0]
             text = f"{len(alike)} of {len(misses)} compiles; of the first: {first.text}"
             modules = dict.fromkeys(miss.event.module for miss in alike if miss.event is not None)
-            yield SharedCause(Cause(name, first.confidence, text, first.advice), tuple(modules))
-
-
-class CompileJournal:
-    """The journal of one cache as it concerns one run.
-
-    Args:
-        root: the cache.
-        events: everything recorded for it, oldest first.
-        run: the run to explain.
-    """
-
-    def __init__(self, root: str, events: tuple[LookupEvent, ...], run: str) -> None:
-        self._root = root
-        self._run = run
-        self._removals = read_removals(root)
-        self._by_module: dict[str, list[LookupEvent]] = {}
-        for event in events:
-            self._by_module.setdefault(event.module, []).append(event)
-        self._elsewhere: dict[str, list[tuple[float, str]]] | None = None
-
-    def find_cause(self, event: LookupEvent, made_unix_s: float | None = None) -> Cause | None:
-        """Return what the journal alone explains of a compile or a replayed failure.
-
-        Args:
-            event: the compile or failure.
-            made_unix_s: when the entry that the cache has now was finished, None if it has none.
-        """
-        if event.kind is LookupEventKind.REPLAY:
-            return make_cause(
-                CauseName.FAILURE,
-                "this graph failed to compile before, and that failure was reported again",
-                certain=True,
-            )
-        before = [e for e in self._by_module.get(event.module, ()) if e.unix_s < event.unix_s]
-        if any(e.kind is LookupEventKind.DAMAGED and e.run == self._run for e in before):
-            text = "the cache had it, but the stored NEFF was damaged; 'neuron-cache verify' checks the other entries"
-            return make_cause(CauseName.REMOVED, text, certain=True)
-        lookups = [e for e in before if e.kind in _LOOKUPS]
-        if lookups:
-            return self._cause_of_loss(event, lookups[-1], made_unix_s)
-        if any(e.kind is LookupEventKind.FAILURE for e in before):
-            text = "an earlier compile of it failed, and it was tried again"
-            return make_cause(CauseName.FAILURE, text, certain=True)
-        other_root = self._other_root(event)
-        if not other_root:
-            return None
-        gone = "" if os.path.isdir(other_root) or "://" in other_root else ", which no longer exists"
-        text = (
-            f"the same graph with the same flags was compiled into another cache before: {other_root}{gone}"
-        )
-        return make_cause(CauseName.CACHE, text, certain=True)
-
-    def _cause_of_loss(self, event: LookupEvent, earlier: LookupEvent, made_unix_s: float | None) -> Cause:
-        """Return why an entry that was there at an earlier lookup was compiled."""
-        if made_unix_s is not None and made_unix_s < event.unix_s - event.seconds - _CLOCK_SKEW_S:
-            text = f"the cache has had it since {format_time(made_unix_s)}, and it was compiled anyway"
-            return make_cause(CauseName.CACHE, text)
-        when = format_time(earlier.unix_s)
-        removed = self._removals.get(event.module)
-        if removed is not None and earlier.unix_s <= removed.unix_s <= event.unix_s:
-            text = f"the cache had it at {when}; neuron-cache removed it at {format_time(removed.unix_s)} ({removed.reason})"
-            return make_cause(CauseName.REMOVED, text, certain=True)
-        if earlier.run == self._run:
-            text = "the same run compiled it twice: the result was not stored, or another rank did not see it"
-            return make_cause(CauseName.CACHE, text)
-        text = f"it was compiled or found at {when}, but the entry or the whole cache was deleted since"
-        return make_cause(CauseName.REMOVED, text)
-
-    def _other_root(self, event: LookupEvent) -> str:
-        """Return this user's cache in which the same entry was last compiled or hit before, "" for none."""
-        if self._elsewhere is None:
-            self._elsewhere = {}
-            for root in _other_roots(self._root):
-                for found in Events(root).read():
-                    if found.kind in _LOOKUPS:
-                        self._elsewhere.setdefault(found.module, []).append((found.unix_s, root))
-        before = [item for item in self._elsewhere.get(event.module, ()) if item[0] < event.unix_s]
-        return max(before)[1] if before else ""
-
-
-def _other_roots(root: str) -> Iterator[str]:
-    """Yield the other caches that this user's counters know."""
-    directory = f"{paths.state_dir()}/compile-cache"
-    try:
-        keys = sorted(os.listdir(directory))
-    except OSError:
-        return
-    for key in keys:
-        try:
-            with open(f"{directory}/{key}/root", encoding="utf-8", errors="replace") as file:
-                other_root = file.readline().rstrip("\n")
-        except OSError:
-            continue
-        if other_root and other_root not in {root, os.path.realpath(root)}:
-            yield other_root
+            yield SharedCause(Cause(name, text, first.advice), tuple(modules))

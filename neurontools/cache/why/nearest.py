@@ -1,75 +1,113 @@
-"""The entry of a cache that is most like another: by operators, then by shapes, among a bounded number of candidates."""
+"""The earlier graph that a compile is compared with: the same graph, else one of the same script and place.
+
+A place is what ended a graph: a cause and a line. Lines move when a script is edited, so graphs of other runs also match
+with the same kind of cut in the same file. A graph of another script counts only if it is nearly the same.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from neurontools.base.text import plural
-from neurontools.cache.graph_facts import TensorType
+from neurontools.cache.entry_io import read_provenance
 from neurontools.cache.graph_reader import MAX_GRAPH_BYTES
+from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.selection import NoSuchEntryError
 from neurontools.cache.walk import walk
 from neurontools.cache.why.compare import EntryFacts, find_graph_file, read_facts
-from neurontools.compiler.graph import GraphError, count_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from neurontools.cache.graph_facts import GraphFacts
+    from neurontools.cache.entry_io import Provenance
     from neurontools.cache.walk import EntryRef
 
 T = TypeVar("T")
 
-_MAX_CANDIDATES = 96
-_MAX_READ = 3
-_MAX_TOTAL_BYTES = 64 << 20
+_MAX_OF_SCRIPT, _MAX_OTHERS = 64, 16
+_MAX_TOTAL_BYTES = MAX_GRAPH_BYTES
 _MIN_LIKENESS = 0.35
-_MIN_CONTAINED = 0.9
-_MIN_OPERATORS = 3
+_NEARLY_THE_SAME = 0.9
+_MIN_OPERATORS = 8
 _SAME_RUN_BONUS = 0.02
+# Programs that run a user's file; the line that ended a graph names the file.
+_RUNNERS = frozenset({"__main__.py", "ipykernel_launcher.py"})
+
+
+class Kinship(IntEnum):
+    """How an earlier graph is related to another one, the closest last."""
+
+    NONE = 0
+    OTHER_SCRIPT = 1
+    SAME_START = 2
+    MOVED_LINES = 3
+    SAME_PLACE = 4
+    SAME_GRAPH = 5
+
+
+class Cut(NamedTuple):
+    """What ended a graph; `file` is without its directory, so that copies of a script count as one."""
+
+    cause: str
+    file: str
+    line: str
+
+    @property
+    def source(self) -> str:
+        """The line as `file:line`."""
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """An entry that is like another. `likeness` is 0..1: the share of operators in common."""
+    """An earlier entry; `likeness` is the share of operators in common, 0..1."""
 
     facts: EntryFacts
     likeness: float
+    kinship: Kinship
 
 
-@dataclass(frozen=True, slots=True)
-class _Sketch:
-    """The names of a graph's operators and their tensors, counted."""
+def cut_of(facts: EntryFacts) -> Cut:
+    """Return what ended an entry's graph; all parts are "" if it is unknown."""
+    cause, _, source = ("" if facts.graph is None else facts.graph.cut).rpartition(" at ")
+    path, _, line = source.rpartition(":")
+    return Cut(cause, os.path.basename(path), line) if cause else Cut("", "", "")
 
-    names: Counter[str] = field(default_factory=Counter)
-    tensors: Counter[str] = field(default_factory=Counter)
+
+def script_of(facts: EntryFacts) -> str:
+    """Return the file name of the script that compiled an entry, "" if it is unknown, as for `python -`."""
+    program = "" if facts.origin is None else facts.origin.program
+    if program.endswith(".py") and program not in _RUNNERS:
+        return program
+    file = cut_of(facts).file
+    return file if file.endswith(".py") else ""
 
 
 class Neighbourhood:
     """The entries of a root, each read once."""
 
     def __init__(self, root: str, same_run: frozenset[str] = frozenset()) -> None:
-        """`same_run`: modules of the run to explain, preferred among entries that are equally near."""
+        """`same_run`: modules that the run to explain looked up."""
         self.root = root
-        self._same_run = same_run
+        self.same_run = same_run
         walked = walk(root)
         self.places = tuple(walked.places)
         self._tree = walked.tree
         self._facts: dict[str, EntryFacts | None] = {}
-        self._files: dict[str, tuple[int, float]] = {}
-        self._sketches: dict[str, _Sketch] = {}
+        self._origins: dict[str, Provenance | None] = {}
+        self._stored: dict[str, tuple[float, int]] = {}
         self._by_module: dict[str, list[EntryRef]] = {}
         for place in self.places:
             self._by_module.setdefault(place.module, []).append(place)
 
     def add(self, place: EntryRef) -> None:
         """Add an entry that was compiled in the run since the root was read."""
-        self._same_run |= {place.module}
-        self._facts.pop(place.path, None)
-        self._files.pop(place.path, None)
+        for known in (self._facts, self._origins, self._stored):
+            known.pop(place.path, None)
         if place not in self._by_module.setdefault(place.module, []):
             self._by_module[place.module].append(place)
             self.places = (*self.places, place)
@@ -85,164 +123,138 @@ class Neighbourhood:
 
     def find_module(self, module: str) -> EntryRef | None:
         """Return the place of an entry by its name, the newest if several compilers have it."""
-        places = self._by_module.get(module, ())
-        return max(places, key=lambda place: self._graph_stat(place.path)[1], default=None)
+        return max(self._by_module.get(module, ()), key=self.stored_unix_s, default=None)
 
     def has_other_compiler(self, module: str) -> bool:
         """Return whether several compilers have an entry of this name."""
         return len(self._by_module.get(module, ())) > 1
 
-    def unread_count(self) -> int:
-        """Return the number of candidates whose graph cannot be read."""
-        return sum(not sketch.names for sketch in self._sketches.values())
-
     def stored_unix_s(self, place: EntryRef) -> float:
         """Return when the graph of an entry was stored."""
-        return self._graph_stat(place.path)[1]
+        return self._graph_stat(place)[0]
 
-    def nearest(
+    def earlier(
         self,
         target: EntryFacts,
         made_until_unix_s: float = math.inf,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Neighbour | None:
-        """Return the entry that is most like another one, None if nothing is near.
+    ) -> tuple[EntryFacts, ...]:
+        """Return entries to compare another one with: those of the same graph, else the newest, the script's own first.
 
         Args:
             target: the entry.
             made_until_unix_s: entries whose graph was stored later are ignored.
             progress: called with the number of graphs read and of all.
         """
-        candidates = [
+        places = [
             place
             for place in self.places
-            if place.path != target.entry.path and self._graph_stat(place.path)[1] <= made_until_unix_s
+            if place.path != target.entry.path and self.stored_unix_s(place) <= made_until_unix_s
         ]
-        scored = []
-        for place in self._select(target, candidates, progress):
-            facts = self.facts(place)
-            if facts is not None:
-                score, share = _score(target, facts)
-                scored.append((score + self._bonus(place), Neighbour(facts, share)))
-        score, neighbour = max(scored, key=lambda pair: pair[0], default=(-1.0, None))
-        return neighbour if score >= 0 else None
-
-    def _bonus(self, place: EntryRef) -> float:
-        return _SAME_RUN_BONUS if place.module in self._same_run else 0.0
-
-    def _select(
-        self, target: EntryFacts, candidates: list[EntryRef], progress: Callable[[int, int], None] | None
-    ) -> list[EntryRef]:
-        """Return the entries to read in full: those of the same graph, else those with the most similar sketch."""
-        if target.graph_hash:
-            prefix = f"MODULE_{target.graph_hash}+"
-            same = [p for p in candidates if p.module.startswith(prefix) or p.module == prefix[:-1]]
-            if same:
-                return same[:_MAX_CANDIDATES]
-        if target.graph is None:
-            return []
-        own = _sketch_graph(target.graph)
-        near = self._nearest_files(target, candidates)
-        ranked = []
-        for number, place in enumerate(near):
+        prefix = f"MODULE_{target.graph_hash}+"
+        same = [place for place in places if place.module.startswith(prefix) or place.module == prefix[:-1]]
+        chosen = same if target.graph_hash and same else list(self._newest(target, places))
+        found = []
+        for number, place in enumerate(chosen):
             if progress is not None:
-                progress(number, len(near))
-            potential = _potential(own, self._sketch(place))
-            if potential > 0:
-                ranked.append((potential + self._bonus(place), place))
-        ranked.sort(key=lambda pair: pair[0], reverse=True)
-        return [place for _, place in ranked[:_MAX_READ]]
+                progress(number, len(chosen))
+            facts = self.facts(place)
+            found += [facts] if facts is not None else []
+        return tuple(found)
 
-    def _nearest_files(self, target: EntryFacts, candidates: list[EntryRef]) -> list[EntryRef]:
-        """Return the candidates nearest in age, and those nearest in size of graph, up to a total of bytes."""
-        size, made = self._graph_stat(target.entry.path)
-        half = _MAX_CANDIDATES // 2
-        by_age = sorted(candidates, key=lambda place: abs(self._graph_stat(place.path)[1] - made))[:half]
-        by_size = sorted(candidates, key=lambda place: abs(self._graph_stat(place.path)[0] - size))[:half]
-        found: list[EntryRef] = []
+    def _newest(self, target: EntryFacts, places: list[EntryRef]) -> Iterator[EntryRef]:
+        """Yield the newest entries, those of the target's program first, up to a number and a size."""
+        own = "" if target.origin is None else target.origin.program
+        newest = sorted(places, key=self.stored_unix_s, reverse=True)
+        is_own = [bool(own) and self._program(place) == own for place in newest]
+        of_script = [place for place, same in zip(newest, is_own, strict=True) if same]
+        others = [place for place, same in zip(newest, is_own, strict=True) if not same]
         total = 0
-        for place in dict.fromkeys([*by_age, *by_size]):
-            total += self._graph_stat(place.path)[0]
-            if total > _MAX_TOTAL_BYTES:
-                break
-            found.append(place)
-        return found
+        for place in (*of_script[:_MAX_OF_SCRIPT], *others[:_MAX_OTHERS]):
+            total += self._graph_stat(place)[1]
+            if total <= _MAX_TOTAL_BYTES:
+                yield place
 
-    def _sketch(self, place: EntryRef) -> _Sketch:
-        """Return a graph's sketch, without parsing all of a canonical graph."""
-        if place.path not in self._sketches:
-            path = find_graph_file(self._tree, place.path)
-            start = self._tree.read_start(path, MAX_GRAPH_BYTES) if path else b""
-            if start.startswith(b"{"):
-                self._sketches[place.path] = _sketch_stored(start)
-            else:
-                facts = self.facts(place)
-                graph = facts.graph if facts is not None else None
-                self._sketches[place.path] = _sketch_graph(graph) if graph is not None else _Sketch()
-        return self._sketches[place.path]
+    def _program(self, place: EntryRef) -> str:
+        if place.path not in self._origins:
+            has_origin = place.layout is CacheLayout.CURRENT
+            self._origins[place.path] = read_provenance(place.path, self._tree) if has_origin else None
+        origin = self._origins[place.path]
+        return "" if origin is None else origin.program
 
-    def _graph_stat(self, path: str) -> tuple[int, float]:
-        """Return the size of an entry's graph file and when it was stored."""
-        if path not in self._files:
+    def _graph_stat(self, place: EntryRef) -> tuple[float, int]:
+        """Return when an entry's graph file was stored, and its size."""
+        if place.path not in self._stored:
             try:
-                found = self._tree.lstat(find_graph_file(self._tree, path) or path)
-                self._files[path] = (found.st_size, found.st_mtime)
+                found = self._tree.lstat(find_graph_file(self._tree, place.path) or place.path)
+                self._stored[place.path] = (found.st_mtime, found.st_size)
             except OSError:
-                self._files[path] = (0, 0.0)
-        return self._files[path]
+                self._stored[place.path] = (0.0, 0)
+        return self._stored[place.path]
 
 
-def format_unread(number: int) -> str:
-    """Return words on entries whose graph cannot be read."""
-    return f"{plural(number, 'entry has a graph', 'entries have graphs')} that cannot be read"
+def find_nearest(
+    target: EntryFacts, candidates: tuple[EntryFacts, ...], same_run: frozenset[str]
+) -> Neighbour | None:
+    """Return the closest relative of an entry, None if there is none.
+
+    Args:
+        target: the entry.
+        candidates: earlier entries, the newest first.
+        same_run: modules of the run that compiled the entry.
+    """
+    # Where the run itself met a cut, its line did not move.
+    met = {cut_of(facts) for facts in candidates if facts.entry.module in same_run}
+    best: Neighbour | None = None
+    best_rank: tuple[float, ...] = (0,)
+    for facts in candidates:
+        kinship = _kinship(target, facts, may_move=cut_of(facts) not in met)
+        alike = _details_in_common(target, facts) + _SAME_RUN_BONUS * (facts.entry.module in same_run)
+        rank = (kinship, -_key_distance(target, facts), alike)
+        if kinship and rank > best_rank:
+            best, best_rank = Neighbour(facts, likeness(target, facts), kinship), rank
+    return best
 
 
 def likeness(old: EntryFacts, new: EntryFacts) -> float:
     """Return the share of operators that two entries have in common, 0..1."""
-    return _score(old, new)[1]
-
-
-def _sketch_graph(graph: GraphFacts) -> _Sketch:
-    tensors = (str(tensor) for operation in graph.operations for tensor in operation.tensors)
-    return _Sketch(Counter(graph.names), Counter(tensors))
-
-
-def _sketch_stored(data: bytes) -> _Sketch:
-    """Return the sketch of a canonical graph from its tables alone."""
-    try:
-        names, tensors = count_stored(data)
-    except GraphError:
-        return _Sketch()
-    return _Sketch(names, Counter({str(TensorType(*tensor)): count for tensor, count in tensors.items()}))
-
-
-def _potential(own: _Sketch, candidate: _Sketch) -> float:
-    """Return how promising a comparison is: similar names, then shapes, or one graph a part of the other."""
-    common = (own.names & candidate.names).total()
-    least = min(own.names.total(), candidate.names.total())
-    if not common:
+    if old.graph_hash and old.graph_hash == new.graph_hash:
+        return 1.0
+    if old.graph is None or new.graph is None or old.graph.form is not new.graph.form:
         return 0.0
-    part = 0.2 * common / least if least >= _MIN_OPERATORS else 0.0
-    return _dice(own.names, candidate.names) + part + 0.5 * _dice(own.tensors, candidate.tensors)
+    return _dice(Counter(old.graph.names), Counter(new.graph.names))
 
 
-def _score(target: EntryFacts, candidate: EntryFacts) -> tuple[float, float]:
-    """Return a score, below 0 for entries that are not near, and the likeness."""
-    earlier = float(candidate.entry.made_unix_s <= target.entry.made_unix_s)
-    distance = _key_distance(target, candidate)
+def _kinship(target: EntryFacts, candidate: EntryFacts, *, may_move: bool) -> Kinship:
     if target.graph_hash and target.graph_hash == candidate.graph_hash:
-        return 10.0 + earlier - distance, 1.0
-    if target.graph is None or candidate.graph is None or target.graph.form is not candidate.graph.form:
-        return -1.0, 0.0
-    names, other_names = Counter(target.graph.names), Counter(candidate.graph.names)
-    alike = _dice(names, other_names)
-    least = min(names.total(), other_names.total())
-    is_part = least >= _MIN_OPERATORS and (names & other_names).total() >= _MIN_CONTAINED * least
-    if alike < _MIN_LIKENESS and not is_part:
-        return -1.0, alike
-    details = Counter(operation.detail for operation in target.graph.operations)
-    candidate_details = Counter(operation.detail for operation in candidate.graph.operations)
-    return alike + 0.5 * _dice(details, candidate_details) + 0.05 * earlier - 0.1 * distance, alike
+        return Kinship.SAME_GRAPH
+    alike = likeness(target, candidate)
+    own, other = cut_of(target), cut_of(candidate)
+    script = script_of(target)
+    if script and script == script_of(candidate):
+        if own == other:
+            return Kinship.SAME_PLACE if alike >= _MIN_LIKENESS else Kinship.NONE
+        if may_move and own[:2] == other[:2] and alike >= _MIN_LIKENESS:
+            return Kinship.MOVED_LINES
+        return Kinship.SAME_START if _start(target) == _start(candidate) != "" else Kinship.NONE
+    if alike < _NEARLY_THE_SAME:
+        return Kinship.NONE
+    is_known = bool(own.cause or other.cause)
+    is_small = target.graph is None or len(target.graph.operations) < _MIN_OPERATORS
+    return Kinship.NONE if is_known and is_small else Kinship.OTHER_SCRIPT
+
+
+def _start(facts: EntryFacts) -> str:
+    """Return the line of a graph's first operator."""
+    operations = () if facts.graph is None else facts.graph.operations
+    return os.path.basename(operations[0].source) if operations else ""
+
+
+def _details_in_common(target: EntryFacts, candidate: EntryFacts) -> float:
+    if target.graph is None or candidate.graph is None:
+        return 0.0
+    one, other = (Counter(op.detail for op in graph.operations) for graph in (target.graph, candidate.graph))
+    return likeness(target, candidate) + 0.5 * _dice(one, other)
 
 
 def _key_distance(target: EntryFacts, candidate: EntryFacts) -> float:

@@ -13,7 +13,6 @@ from neurontools.base.units import format_time
 from neurontools.cache.events import LookupEventKind
 from neurontools.cache.why.causes import CauseName, format_values
 from neurontools.cache.why.diff_text import diff_lines, format_operation
-from neurontools.cache.why.nearest import format_unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from neurontools.cache.why.diff import DiffStep, GraphDiff
     from neurontools.cache.why.explain import Explanation, RunExplanation
 
-SCHEMA = 1
+SCHEMA = 2
 DEFAULT_LINES = 40
 _MAX_JSON_STEPS = 200
 _MIN_WIDTH = 40
@@ -80,7 +79,7 @@ def format_explanation(explanation: Explanation, style: ReportStyle) -> str:
     comparison, facts = explanation.comparison, explanation.facts
     if comparison is None and facts is not None:
         lines = [*style.wrap(_describe(facts), 0, "entry"), ""]
-        lines += style.wrap(format_alone(explanation, facts), 0)
+        lines += _format_causes(explanation.causes, style, 0)
         return "\n".join((*lines, *_format_unread_parts(facts.unread, style))).rstrip()
     assert comparison is not None
     lines = style.wrap(_describe(comparison.new), 0, "entry")
@@ -98,22 +97,6 @@ def format_explanation(explanation: Explanation, style: ReportStyle) -> str:
     lines += _format_graphs(comparison, style)
     lines += _format_unread_parts(comparison.unread, style)
     return "\n".join(lines).rstrip()
-
-
-def format_alone(explanation: Explanation, facts: EntryFacts) -> str:
-    """Return why an entry has no near one."""
-    if not explanation.others:
-        return "nothing to compare it with: it is the only entry of this cache"
-    others = plural(explanation.others, "other entry", "other entries")
-    if facts.graph is None:
-        return (
-            f"not known: its graph cannot be read, so it cannot be compared with the {others} of this cache"
-        )
-    unread = f"; {format_unread(explanation.unread)}" if explanation.unread else ""
-    none = (
-        "the only other entry of this cache is not" if explanation.others == 1 else f"none of the {others} is"
-    )
-    return f"nothing to compare it with: {none} like it{unread}"
 
 
 def format_run(report: RunExplanation, style: ReportStyle) -> str:
@@ -172,7 +155,7 @@ def _format_miss(number: int, miss: Explanation, style: ReportStyle, shared: Cau
         return
     if comparison is not None:
         text = f"{comparison.old.entry.module} ({miss.likeness:.0%} alike)"
-        yield from style.wrap(text, 3, "nearest")
+        yield from style.wrap(text, 3, "against")
     yield from _format_causes(miss.causes, style, 3)
     if comparison is None:
         return
@@ -207,8 +190,11 @@ def _explained_by_shared(report: RunExplanation) -> dict[str, Cause]:
 
 def _format_causes(causes: Iterable[Cause], style: ReportStyle, indent: int) -> Iterator[str]:
     for cause in causes:
-        yield " " * indent + style.paint(f"{cause.name} ({cause.confidence})", _BOLD)
-        yield from style.wrap(cause.text, indent + 2)
+        is_whole = cause.text.startswith(cause.name)
+        yield from (
+            style.paint(line, _BOLD) for line in style.wrap(cause.text if is_whole else cause.name, indent)
+        )
+        yield from style.wrap(cause.text, indent + 2) if not is_whole else ()
         if any(value not in cause.text for value in cause.values):
             yield from style.wrap(format_values(cause.values), indent + 2, "values:")
         yield from style.wrap(cause.advice, indent + 2, "do:")

@@ -38,10 +38,9 @@ def data_types(program: ProfiledProgram) -> Iterator[Finding]:
         return
     cast = program.trial(flags=_CAST_FLAGS)
     whole = program.trial(lambda: apply_change(program.graph, Change(dtype="bf16")))
-    trains = any("_backward" in node.op or "_fused_" in node.op for node in nodes)
     # Weights in bfloat16 lose small updates, so for training they are only the second choice.
     first, words, how = cast, _CAST, "products in bfloat16, weights and the rest in float32"
-    if not trains and whole.ns > cast.ns:
+    if not program.trains and whole.ns > cast.ns:
         first, words, how = whole, _WHOLE, "all tensors in bfloat16"
     if first.gain is None or not first.is_worth:
         yield Silent(DTYPE, f"float32 products, but in bfloat16: {first.words}")

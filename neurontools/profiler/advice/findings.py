@@ -56,12 +56,14 @@ class Gain:
         step_ns: time of a step now, by the same clock.
         clock: where both come from.
         is_bound: whether the gain is what the change brings at most.
+        samples: of a step, where the change alters the batch, so that only times of a sample can be compared; else 0.
     """
 
     ns: int
     step_ns: int
     clock: Clock = Clock.MODELLED
     is_bound: bool = False
+    samples: float = 0
 
     @property
     def share(self) -> float:

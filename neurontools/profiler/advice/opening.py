@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from neurontools.machine.instances.catalogue import find_instance_type
 from neurontools.profiler.advice.host_work import host_work
 from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
-from neurontools.profiler.analysis.programs import read_neff
+from neurontools.profiler.analysis.programs import executions_per_step, read_neff
 from neurontools.profiler.analysis.ranks import compare_ranks
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
-    from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
 
 _RARE = 0.1
@@ -53,7 +50,7 @@ def open_subject(trace: Trace) -> ProfiledRun:
     instance = find_instance_type(trace.processes[0].instance_type)
     device = instance.device if instance else None
     often, rare = list[ProfiledProgram](), list[ProfiledProgram]()
-    for neff_hash, per_step in _per_step(trace, steps).items():
+    for neff_hash, per_step in executions_per_step(trace, steps).items():
         if trace.programs.get(neff_hash) is not None:
             program = ProfiledProgram(read_neff(trace, neff_hash), names[neff_hash], per_step, device)
             (often if per_step >= _RARE else rare).append(program)
@@ -70,22 +67,3 @@ def open_subject(trace: Trace) -> ProfiledRun:
         compare_ranks(trace) if len(processes) > 1 else None,
         host_work(trace),
     )
-
-
-def _per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
-    """Return by hash of its NEFF how often a core executes each program in a typical step."""
-    counts: Counter[str] = Counter()
-    for run in trace.runs:
-        if run.process != steps.process:
-            continue
-        place = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
-        end_ns = int(steps.start_ns[-1] + steps.duration_ns[-1])
-        inside = (place >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(place, 0)]
-        here: Counter[str] = Counter()
-        for number in np.unique(run.model).tolist():
-            here[trace.models[number].neff_hash] += int((run.model[inside] == number).sum())
-        counts |= here  # the most of all cores of the process
-    executed = {
-        trace.models[number].neff_hash for run in trace.runs for number in np.unique(run.model).tolist()
-    }
-    return {neff_hash: counts[neff_hash] / int(steps.steady.sum()) for neff_hash in sorted(executed)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from neurontools.base.text import plural
 from neurontools.profiler.advice.attention import attention
-from neurontools.profiler.advice.data_types import data_types
+from neurontools.profiler.advice.data_types import DTYPE, data_types
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Silent
 from neurontools.profiler.advice.foreign import foreign_findings, foreign_steps
 from neurontools.profiler.advice.host import graph_cuts, host_bound
@@ -85,7 +85,9 @@ def advise(subject: ProfiledRun) -> Report:
         for program in subject.programs
         if program.total_ns * program.per_step >= _SMALLEST_SHARE * subject.step_ns
     ]
+    trains = any(program.trains for program in subject.programs)
     for program in programs:
+        program.trains = trains
         name = program.name if len(programs) > 1 else ""
         for rule in PROGRAM_RULES:
             if rule is not batch or len(programs) == 1:
@@ -107,15 +109,20 @@ def _of_a_step(finding: Finding, program: ProfiledProgram, subject: ProfiledRun,
     """Return what a rule says of an execution of a program as what it means for a step."""
     if isinstance(finding, Silent):
         return replace(finding, program=name)
-    ns = round(finding.gain.ns * program.per_step)
-    return replace(finding, gain=replace(finding.gain, ns=ns, step_ns=subject.step_ns), program=name)
+    gain, per_step = finding.gain, program.per_step
+    gain = replace(
+        gain, ns=round(gain.ns * per_step), step_ns=subject.step_ns, samples=gain.samples * per_step
+    )
+    return replace(finding, gain=gain, program=name)
 
 
 def _merged(advice: Sequence[Advice]) -> list[Advice]:
     """Return one advice for each change, with the gain of all graphs that it concerns."""
     groups: dict[tuple[str, str, str], list[Advice]] = {}
     for each in advice:
-        groups.setdefault((each.rule, each.title, each.change), []).append(each)
+        # Two remedies of one cause are one advice; other rules name the lines of each graph.
+        change = "" if each.rule == DTYPE else each.change
+        groups.setdefault((each.rule, each.title, change), []).append(each)
     return [group[0] if len(group) == 1 else _of_graphs(group) for group in groups.values()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_percent
@@ -134,7 +135,7 @@ def batch(program: ProfiledProgram) -> Iterator[Finding]:
         f"Use a batch of {new} instead of {now}",
         f"where the batch is set (batch_size of the data loader), write {new} instead of {now}; the learning rate may"
         " need to follow, or accumulate fewer gradients",
-        best.gain,
+        replace(best.gain, samples=now),
         f"engine model, this graph with a batch of {new}, for the same samples: {best.words}",
         (
             Evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from neurontools.base.units import format_binary_size, format_percent
@@ -45,7 +46,7 @@ def spills(program: ProfiledProgram) -> Iterator[Finding]:
         f"Run {best} batches of {now // best} instead of one of {now}, so that values stay in SBUF",
         f"set the batch to {now // best} and run {best} in turn; in training, add up their gradients before"
         " optimizer.step()",
-        gain,
+        replace(gain, samples=now),
         f"engine model, {best} executions of this graph with a batch of {now // best}: {trials[best].words}",
         (seen, *program.lines([row.operator for row in moved])),
     )

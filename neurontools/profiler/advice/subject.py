@@ -15,9 +15,10 @@ from neurontools.compiler.options import device_of
 from neurontools.compiler.resizing import ChangeError, resize
 from neurontools.compiler.what_if import model_graph
 from neurontools.profiler.advice.findings import WORTH, Evidence, Gain
+from neurontools.profiler.analysis.operators import layer_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
@@ -60,6 +61,8 @@ class ProfiledProgram:
         name: the network's name.
         per_step: executions a step.
         device: what it ran on; None for what it was compiled for.
+
+    `trains` is whether the program's steps have a backward pass or an optimizer, in this graph or in another one.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ProfiledProgram:
         self.graph = neff.graph
         self.device = device or device_of(neff.flags)
         self.lnc = neff.header.lnc
+        self.trains = any("_backward" in node.op or "_fused_" in node.op for node in neff.graph.nodes)
 
     @property
     def total_ns(self) -> int:
@@ -156,7 +160,9 @@ class ProfiledProgram:
             names = ", ".join(dict.fromkeys(split_name(node.op)[1] for node in nodes))
             layers = {node.layer.removesuffix(BACKWARD) for node in nodes} - {""}
             share = self.share(group)
-            found.append(Evidence(text or names, source, len(group), share, _pattern(layers), len(layers)))
+            found.append(
+                Evidence(text or names, source, len(group), share, layer_pattern(layers), len(layers))
+            )
         return tuple(
             sorted(found, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
         )
@@ -169,18 +175,6 @@ class ProfiledProgram:
             for node in self.graph.nodes
             if "_backward" in node.op and not node.layer.endswith(BACKWARD)
         )
-
-
-def _pattern(layers: Collection[str]) -> str:
-    """Return one path for several modules: `GPT.blocks.*.attn`; empty if they have no such path."""
-    paths = [layer.split(".") for layer in layers]
-    if not paths or len(set(map(len, paths))) > 1:
-        return ""
-    found = [
-        parts[0] if len(set(parts)) == 1 else "*" if all(part.isdecimal() for part in parts) else ""
-        for parts in zip(*paths, strict=True)
-    ]
-    return ".".join(found) if all(found) else ""
 
 
 @dataclass(frozen=True, slots=True)

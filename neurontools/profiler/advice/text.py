@@ -56,8 +56,11 @@ def one_line(advice: Advice) -> str:
 
 
 def gain_text(advice: Advice) -> str:
-    """Return the gain: `-3.100 ms of 18.40 ms a step (modelled)`."""
+    """Return the gain: `-3.100 ms of 18.40 ms a step (modelled)`, `4.600 ms -> 3.825 ms a sample (modelled)`."""
     gain = advice.gain
+    if gain.samples:
+        before, after = (format_ns(ns / gain.samples) for ns in (gain.step_ns, gain.step_ns - gain.ns))
+        return f"{before} -> {after} a sample ({gain.clock})"
     bound = "at most " if gain.is_bound else ""
     return f"{bound}-{format_ns(gain.ns)} of {format_ns(gain.step_ns)} a step ({gain.clock})"
 

@@ -9,6 +9,7 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_ns, format_percent
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
 from neurontools.profiler.advice.host_work import WARM_UP
+from neurontools.profiler.analysis.ranks import NOISE_NS
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def stragglers(subject: ProfiledRun) -> Iterator[Finding]:
     ranks = sorted(subject.ranks.ranks, key=lambda rank: -rank.work_ns)
     lost_ns, step_ns = subject.ranks.lost_ns, max(rank.step_ns for rank in ranks)
     gain = Gain(lost_ns, step_ns, Clock.MEASURED, is_bound=True)
-    if gain.share < WORTH:
+    if gain.share < WORTH or lost_ns <= NOISE_NS:
         yield Silent(
             STRAGGLERS,
             f"the slowest worker of a step takes {format_ns(lost_ns)} longer than others (measured)",

@@ -16,11 +16,11 @@ _CLEAR = 0.5
 
 
 _STEP_TEXTS = {
-    "idle_ns": "the host bounds it: Python, data loading, waiting",
-    "execute_ns": "executions bound it",
-    "compile_ns": "compiling bounds it: graphs change",
-    "load_ns": "loading of models bounds it",
-    "transfer_ns": "copies to and from the device bound it",
+    "idle_ns": "limited by: the host (Python, data loading, waiting)",
+    "execute_ns": "limited by: device execution",
+    "compile_ns": "limited by: compiling (graphs change)",
+    "load_ns": "limited by: loading of models",
+    "transfer_ns": "limited by: copies to and from the device",
 }
 
 
@@ -63,11 +63,11 @@ def device_bound(trace: Trace) -> DeviceBound | None:
         return None
     first = engines[0]
     names = {
-        "Tensor": "matrix products bound it",
-        "DMA": "data movement bounds it",
-        "CC-cores": "collectives bound it",
+        "Tensor": "limited by: matrix products",
+        "DMA": "limited by: data movement",
+        "CC-cores": "limited by: collectives",
     }
-    text = names.get(first.engine, f"the {first.engine} engine bounds it")
+    text = names.get(first.engine, f"limited by: the {first.engine} engine")
     if first.share < _CLEAR:
         text = "no engine works half of the time: operators wait for each other"
     return DeviceBound(device_ns, tuple(engines), text)

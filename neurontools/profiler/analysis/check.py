@@ -1,7 +1,8 @@
 """Limits on a profile, for continuous integration: `step_time>120ms`, `total_time>+5%`, each passed or failed.
 
 Metrics are those of the summary, in the unit that their name documents; with several NeuronCores the core nearest
-to the limit counts. `step_time` is the median step, measured; `step_device_time` the modelled time of one.
+to the limit counts. `step_time` is the median step, measured; `step_device_time` the modelled time of one, and
+`sample_device_time` that of one of its samples.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from neurontools.base.text import did_you_mean, plural, printable
 from neurontools.base.units import parse_duration_ns, parse_size
 from neurontools.errors import UsageError
+from neurontools.profiler.analysis.batches import compare_inputs, step_inputs
 from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.metrics import ProfileMetric
 from neurontools.profiler.analysis.steps import column_of, find_steps
@@ -27,10 +29,11 @@ from neurontools.profiler.analysis.summary_text import metric_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.profiler.analysis.compare import ProfileComparison, TimeChange
+    from neurontools.profiler.analysis.compare import ProfileComparison
     from neurontools.profiler.trace.trace import Trace
 
-STEP_TIME, STEP_DEVICE_TIME = "step_time", "step_device_time"
+STEP_TIME, STEP_DEVICE_TIME, SAMPLE_DEVICE_TIME = "step_time", "step_device_time", "sample_device_time"
+_OF_STEPS = (STEP_TIME, STEP_DEVICE_TIME, SAMPLE_DEVICE_TIME)
 _EXPRESSION = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?(e[0-9]{1,2})?")
 _EXAMPLE = "write for example 'step_time>120ms', 'mfu_estimated_percent<30' or 'total_time>+5%'"
@@ -104,8 +107,10 @@ def parse_limit(text: str) -> Limit:
     return Limit(text, metric, comparison, bound, is_relative)
 
 
-def tolerance_limits(text: str, trace: Trace) -> tuple[Limit, ...]:
-    """Return the limits of `--tolerance 5%` for a profile: measured time of a step, and modelled time if it is ours.
+def tolerance_limits(text: str, trace: Trace, baseline: Trace) -> tuple[Limit, ...]:
+    """Return the limits of `--tolerance 5%`: measured time of a step, and modelled time if it is ours.
+
+    Where the batch changed it is the modelled time of a sample.
 
     Raises:
         UsageError: it is not a percentage.
@@ -113,7 +118,9 @@ def tolerance_limits(text: str, trace: Trace) -> tuple[Limit, ...]:
     number = text.strip().removesuffix("%").strip()
     if not _NUMBER.fullmatch(number):
         raise UsageError(f"--tolerance {text} is not a percentage", "write for example 5%")
-    names = (STEP_TIME,) if trace.measured_by else (STEP_DEVICE_TIME, STEP_TIME)
+    names: tuple[str, ...] = (STEP_TIME,) if trace.measured_by else (STEP_DEVICE_TIME, STEP_TIME)
+    if compare_inputs(step_inputs(baseline), step_inputs(trace)).changes_samples:
+        names = (SAMPLE_DEVICE_TIME,)
     return tuple(parse_limit(f"{name}>+{number}%") for name in names)
 
 
@@ -133,6 +140,11 @@ def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) 
     if baseline is not None:
         steps = (_step_count(baseline), _step_count(trace))
         before = _Baseline(_metrics(baseline), compare(baseline, trace), steps)
+        inputs = before.comparison.inputs
+        _add_sample_time(before.metrics, inputs.before.samples)
+        _add_sample_time(own, inputs.after.samples)
+    elif any(limit.metric == SAMPLE_DEVICE_TIME for limit in limits):
+        _add_sample_time(own, step_inputs(trace).samples)
     return tuple(_result(limit, own, before) for limit in limits)
 
 
@@ -219,13 +231,19 @@ def _metrics(trace: Trace) -> _Metrics:
     return found
 
 
+def _add_sample_time(metrics: _Metrics, samples: float | None) -> None:
+    if samples and STEP_DEVICE_TIME in metrics:
+        seconds = metrics[STEP_DEVICE_TIME][0].value / samples
+        metrics[SAMPLE_DEVICE_TIME] = [ProfileMetric(SAMPLE_DEVICE_TIME, seconds, "s")]
+
+
 def _step_count(trace: Trace) -> int:
     return sum(len(steps) for steps in find_steps(trace))
 
 
 def _adds_up(metric: ProfileMetric) -> bool:
     """Return whether a metric of a longer run is larger."""
-    of_one = metric.name in {STEP_TIME, STEP_DEVICE_TIME, "dma_queue_count"} or "_average_" in metric.name
+    of_one = metric.name in {*_OF_STEPS, "dma_queue_count"} or "_average_" in metric.name
     return metric.unit in {"s", "#", "B", "flops"} and not of_one
 
 
@@ -238,13 +256,14 @@ def _nearest(metrics: _Metrics, limit: Limit) -> ProfileMetric | None:
 def _result(limit: Limit, own: _Metrics, baseline: _Baseline | None) -> LimitResult:
     found = _nearest(own, limit)
     if found is None:
-        if own and limit.metric not in (STEP_TIME, STEP_DEVICE_TIME):
-            known = sorted({*own, STEP_TIME, STEP_DEVICE_TIME})
+        if own and limit.metric not in _OF_STEPS:
+            known = sorted({*own, *_OF_STEPS})
             remedy = did_you_mean(
                 limit.metric, known, otherwise="neuron-profile summary --json lists the metrics"
             )
             raise UsageError(f"--fail-if {limit.text!r}: unknown metric {limit.metric}", remedy)
-        return _inconclusive(limit, f"the profile has no {limit.metric}")
+        unknown = "" if limit.metric != SAMPLE_DEVICE_TIME else ": the batch is not known"
+        return _inconclusive(limit, f"the profile has no {limit.metric}{unknown}")
     if not limit.is_relative:
         bound = _bound(limit, found.unit)
         failed = _COMPARE[limit.comparison](found.value, bound)
@@ -254,17 +273,19 @@ def _result(limit: Limit, own: _Metrics, baseline: _Baseline | None) -> LimitRes
         raise UsageError(f"--fail-if {limit.text!r} needs a baseline", "give --baseline DIR")
     if baseline.comparison.reasons:
         return _inconclusive(limit, f"not comparable: {'; '.join(baseline.comparison.reasons)}", found.value)
+    if limit.metric == SAMPLE_DEVICE_TIME and (reason := baseline.comparison.inputs.reason):
+        return _inconclusive(limit, f"samples are not comparable: {reason}", found.value)
     before = _nearest(baseline.metrics, limit)
     if before is None:
         return _inconclusive(limit, f"the baseline has no {limit.metric}", found.value)
     if _adds_up(found) and baseline.steps[0] != baseline.steps[1]:
         counts = f"the baseline has {plural(baseline.steps[0], 'step')}, the profile {baseline.steps[1]}"
         return _inconclusive(limit, f"{counts}: {limit.metric} adds up over steps", found.value)
-    return _relative(limit, found, before, baseline.comparison.step)
+    return _relative(limit, found, before, baseline.comparison)
 
 
 def _relative(
-    limit: Limit, found: ProfileMetric, before: ProfileMetric, step: TimeChange | None
+    limit: Limit, found: ProfileMetric, before: ProfileMetric, comparison: ProfileComparison
 ) -> LimitResult:
     if not before.value:
         if found.value:
@@ -275,6 +296,12 @@ def _relative(
     bound = float(limit.bound[1:-1]) * (-1 if limit.bound[0] == "-" else 1)
     failed = _COMPARE[limit.comparison](change, bound)
     text = f"{limit.metric} {metric_text(before)} -> {metric_text(found)} ({change:+.2f} %)"
+    step, sample = comparison.step, comparison.sample
+    if comparison.inputs.texts:
+        text += f"; {'; '.join(comparison.inputs.texts)}"
+        is_other = limit.metric != SAMPLE_DEVICE_TIME and comparison.is_per_sample
+        if is_other and sample is not None and sample.ratio is not None:
+            text += f": {100 * (sample.ratio - 1):+.2f} % a sample (modelled)"
     outcome = LimitOutcome.FAILED if failed else LimitOutcome.PASSED
     if limit.metric == STEP_TIME and failed and step is not None:
         if step.verdict is StepVerdict.INCONCLUSIVE:

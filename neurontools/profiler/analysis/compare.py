@@ -1,5 +1,7 @@
 """Two profiles held against each other: what is new, gone, slower or faster, and whether that is more than chance.
 
+Where the batch changed, times of a sample are compared: those of a step show how much more a step does.
+
 Only typical steps count, without first executions. Modelled time has no noise: a change of over 1 % is a change. Steps
 are measured, so a rank test (Mann-Whitney, two-sided, normal approximation with tie correction) says whether their times
 differ by more than chance.
@@ -8,25 +10,27 @@ differ by more than chance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.operators import UNKNOWN, By, group_totals
+from neurontools.profiler.analysis.batches import compare_inputs, step_inputs
+from neurontools.profiler.analysis.operators import UNKNOWN, By, group_totals, layer_pattern
 from neurontools.profiler.analysis.steps import column_of, find_steps, of_steady_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from neurontools.profiler.analysis.batches import InputChange
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
 
 COMPARED = (By.ENGINE, By.LAYER, By.OPERATOR)
 _NOTICED = 0.01
-_P_VALUE = 0.01
+P_VALUE = 0.01
 _FEWEST_STEPS = 5
 _COMMON = 0.5
 
@@ -55,12 +59,13 @@ class GroupChange:
     """One operator, layer or engine in a typical step of both profiles; times are modelled.
 
     Args:
-        name: which one.
+        name: which one; equal layers are one, such as `GPT.blocks.*.attention`.
         kind: what became of it.
-        before_ns: time in a step before, 0 if it is new.
-        after_ns: time in a step after, 0 if it is gone.
+        before_ns: time in a step before, or of a sample where the batch changed; 0 if it is new.
+        after_ns: the same after, 0 if it is gone.
         before_count: events in a step before.
         after_count: events in a step after.
+        members: the names of all layers that it stands for.
     """
 
     name: str
@@ -69,6 +74,7 @@ class GroupChange:
     after_ns: float
     before_count: float
     after_count: float
+    members: tuple[str, ...] = ()
 
     @property
     def difference_ns(self) -> float:
@@ -107,12 +113,15 @@ class ProfileComparison:
     """Everything about two profiles.
 
     Args:
-        verdict: of the modelled time if both have it, else of the measured steps.
+        verdict: of a sample where the batch changed, else of the modelled time of a step if both have it, else of the
+            measured steps.
         reasons: why the profiles cannot be compared; empty if they can.
         notes: what else differs.
         device: modelled time of the device in a step; None without device records.
         step: measured time of a step; None without steps.
         groups: changes by engine, layer and operator, the largest difference first.
+        inputs: how the inputs of steps differ.
+        sample: modelled time of a sample; None where its number in a step is not known.
     """
 
     verdict: StepVerdict
@@ -121,6 +130,13 @@ class ProfileComparison:
     device: TimeChange | None
     step: TimeChange | None
     groups: dict[By, tuple[GroupChange, ...]]
+    inputs: InputChange
+    sample: TimeChange | None
+
+    @property
+    def is_per_sample(self) -> bool:
+        """Whether verdict and changes are those of a sample."""
+        return self.sample is not None and self.inputs.changes_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,25 +152,54 @@ class _Side:
     def steps(self) -> int:
         return len(self.step_ns)
 
-    def per_step(self, by: By) -> dict[str, tuple[float, float]]:
-        """Return time and number of events in a step, by group."""
+    def per_step(self, by: By, samples: float, names: Mapping[str, str]) -> dict[str, tuple[float, float]]:
+        """Return time of a step, or of one of its samples, and number of events in a step, by group.
+
+        `names` are those of groups that count as one.
+        """
         steps = max(1, self.steps)
-        return {
-            each.name: (each.total_ns / steps, each.count / steps) for each in group_totals(self.steady, by)
-        }
+        found: dict[str, tuple[float, float]] = {}
+        for each in group_totals(self.steady, by):
+            name = names.get(each.name, each.name)
+            ns, count = found.get(name, (0.0, 0.0))
+            found[name] = ns + each.total_ns / steps / samples, count + each.count / steps
+        return found
 
 
 def compare(before: Trace, after: Trace) -> ProfileComparison:
     """Return how the second profile differs from the first."""
     one, other = _side(before), _side(after)
-    groups = {by: _changes(one.per_step(by), other.per_step(by)) for by in COMPARED}
+    inputs = compare_inputs(step_inputs(before), step_inputs(after))
+    samples = inputs.samples if inputs.samples and inputs.changes_samples else (1.0, 1.0)
+    names = _equal_layers(one, other)
+    groups = {
+        by: _changes(one.per_step(by, samples[0], names), other.per_step(by, samples[1], names), names)
+        for by in COMPARED
+    }
     reasons = _reasons(one, other, groups[By.OPERATOR])
     device = _device_change(one, other)
     step = _step_change(one.step_ns, other.step_ns) if one.steps and other.steps else None
-    decisive = device or step
+    sample = None if device is None or inputs.samples is None else _sample_change(device, inputs.samples)
+    decisive = (sample if inputs.changes_samples else None) or device or step
     verdict = StepVerdict.INCONCLUSIVE if reasons or decisive is None else decisive.verdict
-    notes = (*_notes(before, after), *_layer_notes(groups[By.LAYER]))
-    return ProfileComparison(verdict, tuple(reasons), notes, device, step, groups)
+    notes = (*inputs.texts, *_notes(before, after), *_layer_notes(groups[By.LAYER]))
+    return ProfileComparison(verdict, tuple(reasons), notes, device, step, groups, inputs, sample)
+
+
+def _sample_change(step: TimeChange, samples: tuple[float, float]) -> TimeChange:
+    """Return how the time of a sample changed."""
+    before, after = step.before_ns / samples[0], step.after_ns / samples[1]
+    return replace(step, before_ns=before, after_ns=after, verdict=_verdict(before, after))
+
+
+def _equal_layers(*sides: _Side) -> dict[str, str]:
+    """Return the pattern of each layer that has equals, such as `GPT.blocks.*.attention`."""
+    names = {each.name for side in sides for each in group_totals(side.steady, By.LAYER)}
+    patterns: dict[str, list[str]] = {}
+    for name in sorted(names):
+        parts = name.split(".")
+        patterns.setdefault(".".join("*" if part.isdecimal() else part for part in parts), []).append(name)
+    return {name: layer_pattern(group) for group in patterns.values() if len(group) > 1 for name in group}
 
 
 def _step_change(before: Int64s, after: Int64s) -> TimeChange:
@@ -163,7 +208,7 @@ def _step_change(before: Int64s, after: Int64s) -> TimeChange:
     p_value = mann_whitney(before, after)
     if min(len(before), len(after)) < _FEWEST_STEPS:
         verdict = StepVerdict.INCONCLUSIVE
-    elif p_value >= _P_VALUE:
+    elif p_value >= P_VALUE:
         verdict = StepVerdict.SAME
     else:
         verdict = _verdict(one, other)
@@ -212,8 +257,11 @@ def _device_change(one: _Side, other: _Side) -> TimeChange | None:
 
 
 def _changes(
-    before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]
+    before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]], names: Mapping[str, str]
 ) -> tuple[GroupChange, ...]:
+    members: dict[str, list[str]] = {}
+    for member, name in names.items():
+        members.setdefault(name, []).append(member)
     found = []
     for name in before | after:
         (old_ns, old_count), (new_ns, new_count) = before.get(name, (0.0, 0.0)), after.get(name, (0.0, 0.0))
@@ -223,7 +271,9 @@ def _changes(
             kind = ChangeKind.GONE
         else:
             kind = ChangeKind(_verdict(old_ns, new_ns).value)
-        found.append(GroupChange(name, kind, old_ns, new_ns, old_count, new_count))
+        found.append(
+            GroupChange(name, kind, old_ns, new_ns, old_count, new_count, tuple(members.get(name, (name,))))
+        )
     found.sort(key=lambda change: (-abs(change.difference_ns), change.name))
     return tuple(found)
 

@@ -17,7 +17,7 @@ from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
 from neurontools.profiler.trace.nesting import nest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
@@ -101,6 +101,18 @@ class OperatorTotal:
     share: float
     flops: int
     bytes_moved: int
+
+
+def layer_pattern(layers: Collection[str]) -> str:
+    """Return one path for several modules: `GPT.blocks.*.attn`; empty if they have no such path."""
+    paths = [layer.split(".") for layer in layers]
+    if not paths or len(set(map(len, paths))) > 1:
+        return ""
+    found = [
+        parts[0] if len(set(parts)) == 1 else "*" if all(part.isdecimal() for part in parts) else ""
+        for parts in zip(*paths, strict=True)
+    ]
+    return ".".join(found) if all(found) else ""
 
 
 def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupTotal, ...]:

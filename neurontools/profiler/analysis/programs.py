@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
+    from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
 
 
@@ -31,6 +33,25 @@ def busiest_program(trace: Trace) -> str:
             spent[name] = spent.get(name, 0) + int(runs.device_ns[runs.model == model].sum())
     readable = {name: ns for name, ns in spent.items() if trace.programs.get(name) is not None}
     return max(readable, key=lambda name: readable[name], default="")
+
+
+def executions_per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
+    """Return by hash of its NEFF how often a core executes each program in a typical step."""
+    counts: Counter[str] = Counter()
+    for run in trace.runs:
+        if run.process != steps.process:
+            continue
+        place = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
+        end_ns = int(steps.start_ns[-1] + steps.duration_ns[-1])
+        inside = (place >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(place, 0)]
+        here: Counter[str] = Counter()
+        for number in np.unique(run.model).tolist():
+            here[trace.models[number].neff_hash] += int((run.model[inside] == number).sum())
+        counts |= here  # the most of all cores of the process
+    executed = {
+        trace.models[number].neff_hash for run in trace.runs for number in np.unique(run.model).tolist()
+    }
+    return {neff_hash: counts[neff_hash] / int(steps.steady.sum()) for neff_hash in sorted(executed)}
 
 
 def neff_path(trace: Trace, neff_hash: str) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
 
 _SLOWER = 1.05
+NOISE_NS = 1_000_000
 _OFTEN = 0.5
 
 
@@ -36,7 +37,8 @@ class RankTotal:
         wait_ns: the part in which it waits for others.
         work_ns: the rest.
         slowest_share: part of the steps (0 to 1) in which it works longest.
-        is_straggler: it works longest in more than half of the steps, and over 5 % longer than the median worker.
+        is_straggler: it works longest in more than half of the steps, and over 5 % and 1 ms longer than the median
+            worker. Less is what the scheduler of a busy computer costs any worker.
     """
 
     rank: int
@@ -177,5 +179,7 @@ def _total(
         wait_ns=int(np.median(wait)),
         work_ns=int(median),
         slowest_share=share,
-        is_straggler=share > _OFTEN and median > _SLOWER * float(np.median(middle)),
+        is_straggler=share > _OFTEN
+        and median > _SLOWER * float(np.median(middle))
+        and median - float(np.median(middle)) > NOISE_NS,
     )

@@ -398,7 +398,7 @@ def _edges(trace: Trace, process: int, runs: _Runs) -> tuple[Int64s, int, str]:
         return (
             np.append(begin, ends),
             max(1, int(marked.execution[0])),
-            "ends of steps that the program marked",
+            "steps marked by the program",
         )
     rows = (row for row in trace.rows if row.process == process and row.track.measured)
     begin = min(min((row.events.start_ns for row in rows), default=0), int(runs.start[0]))

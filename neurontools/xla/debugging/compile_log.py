@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import dis
 import os
 import shlex
 import sys
@@ -31,6 +32,8 @@ _with_stacks = False
 
 COPY = "copy to the CPU"
 PRINT = "print of a tensor"
+ITEM = ".item()"
+TRUTH = "bool"
 
 _GENERATED = "<neurontools "
 COMPILED = "<eval_with_key>"  # graphs of torch.compile
@@ -106,13 +109,19 @@ def event_source() -> str:
 
 
 def refined(cause: str) -> str:
-    """Return what ended a recording, with the name of torch's function if that says more than "copy to the CPU"."""
-    frame: FrameType | None = sys._getframe(1) if cause == COPY else None
+    """Return what ended a recording, more precisely where the program's frames say more: `print`, or a condition."""
+    frame: FrameType | None = sys._getframe(1) if cause in {COPY, ITEM} else None
     while frame is not None and frame.f_code.co_filename.startswith(NOT_USERS):
         if frame.f_code.co_filename == _PRINTING:
             return PRINT
         frame = frame.f_back
-    return cause
+    return TRUTH if frame is not None and cause == ITEM and _tests_truth(frame) else cause
+
+
+def _tests_truth(frame: FrameType) -> bool:
+    """Return whether a frame is at an `if`, `while`, `not`, `and` or `or`."""
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return "JUMP" in name or name in {"TO_BOOL", "UNARY_NOT"}
 
 
 def python_frames() -> list[Frame]:

@@ -33,5 +33,5 @@ def test_compiles_into_a_bucket_are_explained(
     paths = [miss["entry"]["path"] for miss in report["misses"]]
     assert all(path.startswith(f"{bucket}/") for path in paths)
     pair = run("why", *paths, "--json", "--cache-dir", bucket).json
-    assert pair["causes"][0]["name"] == "last partial batch"
+    assert pair["causes"][0]["name"] == "input shape changed"
     assert (pair["nearest"]["path"], pair["entry"]["path"]) == tuple(paths)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import events, layouts
+from neurontools.cache.entry_io import Provenance
 from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.walk import EntryRef
 from neurontools.cache.why import nearest
-from neurontools.cache.why.causes import CauseName, CompiledGraph, Confidence, find_causes, find_shared_causes
+from neurontools.cache.why.causes import CauseName, CompiledGraph, find_causes, find_shared_causes
 from neurontools.cache.why.compare import EntryFacts, Subject, compare
-from neurontools.cache.why.explain import CompileJournal, RunExplanation
+from neurontools.cache.why.explain import RunExplanation
+from neurontools.cache.why.journal import CompileJournal
 from neurontools.cache.why.report import ReportStyle, format_run
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node, Slot
@@ -73,35 +75,47 @@ def test_equal_entries_have_no_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "name", "confidence"),
+    ("old", "new", "name"),
     [
-        (step("relu", "exp", rows=8), step("relu", "exp", rows=12), CauseName.SHAPE, Confidence.CERTAIN),
-        (step("relu", "exp", rows=8), step("relu", "exp", rows=3), CauseName.LAST_BATCH, Confidence.LIKELY),
-        (step("relu", "add=1"), step("relu", "add=2"), CauseName.SCALAR, Confidence.CERTAIN),
-        (step("relu", "exp"), step("relu", "exp", dtype="bfloat16"), CauseName.DTYPE, Confidence.CERTAIN),
-        (step("relu", "exp", "tanh", "sum"), step("relu", "exp"), CauseName.CUT, Confidence.LIKELY),
-        (step("relu", "exp"), step("relu", "exp", "tanh", "sum"), CauseName.CUT, Confidence.LIKELY),
-        (
-            step("relu", "exp", "tanh"),
-            step("relu", "native_dropout", "exp", "tanh"),
-            CauseName.MODE,
-            Confidence.LIKELY,
-        ),
-        (step("mm", "relu", "mul"), step("mm", "gelu", "mul"), CauseName.CODE, Confidence.LIKELY),
+        (step("relu", "exp", rows=8), step("relu", "exp", rows=12), CauseName.SHAPE),
+        (step("relu", "exp", rows=8), step("relu", "exp", rows=3), CauseName.SHAPE),
+        (step("relu", "add=1"), step("relu", "add=2"), CauseName.SCALAR),
+        (step("relu", "exp"), step("relu", "exp", dtype="bfloat16"), CauseName.DTYPE),
+        (step("relu", "exp", "tanh"), step("relu", "native_dropout", "exp", "tanh"), CauseName.MODE),
+        (step("mm", "relu", "mul"), step("mm", "gelu", "mul"), CauseName.CODE),
+        (step("mm", "relu"), step("mm", "gelu", dtype="bfloat16"), CauseName.CODE),
+        (step("mm", "relu", rows=8), step("mm", "gelu", rows=3), CauseName.CODE),
     ],
     ids=lambda value: str(value) if isinstance(value, CauseName) else "",
 )
-def test_a_cause_is_derived_from_two_graphs(
-    old: Graph, new: Graph, name: CauseName, confidence: Confidence
-) -> None:
-    causes = told(old, new)
-    assert [(cause.name, cause.confidence) for cause in causes] == [(name, confidence)]
+def test_a_cause_is_derived_from_two_graphs(old: Graph, new: Graph, name: CauseName) -> None:
+    assert [cause.name for cause in told(old, new)] == [name]
+
+
+@pytest.mark.parametrize("shorter", ["old", "new"])
+def test_a_cut_moves_only_within_a_run(shorter: str) -> None:
+    """In another run the script may have been edited, so that other lines end the graph."""
+    short = replace(step("relu", "exp"), cut="mark_step at train.py:9")
+    long = replace(step("relu", "exp", "tanh", "sum"), cut="mark_step at train.py:12")
+    pair = (short, long) if shorter == "old" else (long, short)
+    comparison = compare(*map(facts, pair))
+    assert [cause.name for cause in find_causes(comparison, same_run=True)] == [CauseName.CUT]
+    assert [cause.name for cause in find_causes(comparison)] == [CauseName.CODE]
+
+
+@pytest.mark.parametrize("cut", [".item()", "bool", "print of a tensor", "copy to the CPU", "aten::nonzero"])
+def test_a_value_read_that_cuts_what_was_one_graph_is_reported_with_its_line(cut: str) -> None:
+    long = replace(step("relu", "exp", "tanh", "sum"), cut="mark_step at train.py:12")
+    short = replace(step("relu", "exp", "tanh", "max"), cut=f"{cut} at train.py:7")
+    (cause,) = told(long, short)
+    assert cause.name is CauseName.READ
+    assert cause.text.startswith(f"a value is read at train.py:7 ({cut})")
 
 
 def test_a_tensor_that_is_still_held_is_reported_with_its_operator() -> None:
     plain = step("relu", "exp")
     (cause,) = told(plain, replace(plain, outputs=(1, 2)))
-    assert (cause.name, cause.confidence) == (CauseName.CODE, Confidence.CERTAIN)
+    assert cause.name is CauseName.CODE
     assert "aten.relu.default at train.py:1" in cause.text
 
 
@@ -109,7 +123,7 @@ def test_a_library_that_was_built_anew_is_reported() -> None:
     one, _ = custom_graph(b"\x7fELF one")
     other, _ = custom_graph(b"\x7fELF other")
     (cause,) = told(one, other)
-    assert (cause.name, cause.confidence) == (CauseName.CODE, Confidence.CERTAIN)
+    assert cause.name is CauseName.CODE
     assert "custom-operator libraries" in cause.text
 
 
@@ -125,7 +139,7 @@ def test_a_constant_in_the_place_of_an_input_is_reported() -> None:
         return replace(graph_of(node, inputs=(0,)), lifted=1)
 
     (cause,) = told(multiply(Lifted(0)), multiply(1))
-    assert (cause.name, cause.confidence) == (CauseName.SCALAR, Confidence.CERTAIN)
+    assert cause.name is CauseName.SCALAR
     assert cause.text.startswith("only constants differ: another number -> 1 in aten.mul.Scalar")
     assert cause.values == ("another number", "1")
     assert cause.advice.startswith("0, 1, -1 and integers")
@@ -155,7 +169,7 @@ def test_buffers_behind_equal_tensors_are_reported() -> None:
 def test_flags_are_reported(old: tuple[str, ...], new: tuple[str, ...], text: str) -> None:
     comparison = compare(facts(mlp(), flags=old), facts(mlp(), flags=new))
     (cause,) = find_causes(comparison)
-    assert (cause.name, cause.confidence, cause.text) == (CauseName.FLAGS, Confidence.CERTAIN, text)
+    assert (cause.name, cause.text) == (CauseName.FLAGS, text)
 
 
 def test_series_need_three_sizes_and_say_where_to_pad() -> None:
@@ -230,7 +244,7 @@ def test_an_upgraded_compiler_is_reported_across_directories(
     new = tree.entry(graph="7", compiler=REAL, files={layouts.GRAPH: content})
     report = ask(capsys, str(new))
     assert report["nearest"]["path"] == str(old)
-    assert (report["causes"][0]["name"], report["causes"][0]["confidence"]) == ("compiler changed", "certain")
+    assert report["causes"][0]["name"] == "compiler changed"
 
 
 def test_entries_of_two_caches_are_compared_by_path(
@@ -291,14 +305,15 @@ def test_a_cut_at_the_same_line_did_not_move() -> None:
     )
 
 
-def test_a_backward_pass_that_only_one_graph_has_is_no_other_cut() -> None:
+def test_a_backward_pass_that_only_one_graph_has_is_named() -> None:
     forward, added = ("relu", "exp", "tanh", "sin"), ("tanh_backward", "exp")
-    for old, new in (
-        (step(*forward), step(*forward, *added)),
-        (step(*forward, *added), step(*forward)),
+    for old, new, word in (
+        (step(*forward), step(*forward, *added), "new"),
+        (step(*forward, *added), step(*forward), "gone"),
     ):
-        assert [cause.name for cause in told(old, new)] == [CauseName.MODE]
-    assert [cause.name for cause in told(step(*forward), step(*forward, "cos"))] == [CauseName.CUT]
+        (cause,) = told(old, new)
+        assert cause.name is CauseName.CODE
+        assert cause.text.endswith(f"the backward pass is {word}")
 
 
 def test_another_layer_in_the_model_is_another_computation() -> None:
@@ -346,12 +361,6 @@ def test_likeness_is_the_share_of_operators_in_common() -> None:
     assert nearest.likeness(facts(old), facts(old, flags=())) == 1.0
 
 
-def test_a_graph_without_a_common_operator_is_not_read_however_alike_its_tensors_are() -> None:
-    own, other = (nearest._sketch_graph(facts_of_graph(graph)) for graph in (step("relu"), step("tan")))
-    assert own.tensors == other.tensors
-    assert nearest._potential(own, other) == 0.0
-
-
 @pytest.mark.parametrize(("source", "name"), [("", ""), ("train.py:9", " at train.py:9")])
 def test_a_changed_input_is_named_by_its_first_use(source: str, name: str) -> None:
     def graph(rows: int) -> Graph:
@@ -375,7 +384,7 @@ def test_a_flag_of_training_that_turns_is_another_mode() -> None:
 
     (cause,) = told(graph("native_dropout", True), graph("native_dropout", False))
     assert cause.name is CauseName.MODE
-    assert "only one has aten.native_dropout.default" in cause.text
+    assert "only one graph has aten.native_dropout.default" in cause.text
     (other,) = told(graph("native_dropout", 0.5), graph("native_dropout", 0.25))
     assert other.name is CauseName.SCALAR
     (other,) = told(graph("cumsum", True), graph("cumsum", False))
@@ -467,21 +476,38 @@ def test_a_compile_after_a_failed_one_is_another_try(home: Path) -> None:
 def test_a_smaller_batch_of_another_run_is_not_a_last_batch(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    look_up("a", step("relu", "exp", rows=8))
-    look_up("b", step("relu", "exp", rows=4))
+    look_up("a", stepped(8))
+    look_up("b", stepped(4))
     assert causes_of_run(capsys, "--last") == [["input shape changed"]]
-    look_up("c", step("relu", "exp", rows=8), step("relu", "exp", rows=3))
+    look_up("c", stepped(8), stepped(3))
     assert causes_of_run(capsys, "--last") == [["last partial batch"]]
+
+
+def test_a_second_smaller_batch_is_a_changing_shape(
+    look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    look_up("a", *map(stepped, (24, 23, 22, 21)))
+    assert causes_of_run(capsys, "--last") == [
+        ["first compile"],
+        ["last partial batch"],
+        ["input shape changed"],
+        ["input shape changed"],
+    ]
+
+
+def stepped(rows: int) -> Graph:
+    """A step of a script that `pytest` runs."""
+    return replace(step("relu", "exp", rows=rows), cut="mark_step at train.py:9")
 
 
 def test_the_first_of_a_series_keeps_its_own_cause(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    look_up("a", step("relu", "exp", rows=8))
-    look_up("b", *(step("relu", "exp", rows=rows) for rows in (12, 4)))
+    look_up("a", stepped(8))
+    look_up("b", *map(stepped, (12, 4)))
     assert main(["why", "--last"]) == 0
     shown = capsys.readouterr().out
-    assert "input shape changed (certain)\n     sizes 8 -> 12" in shown
+    assert "input shape changed\n     sizes 8 -> 12" in shown
     assert "as above   last partial batch: 12 -> 4" in shown
 
 
@@ -551,25 +577,19 @@ def test_what_others_wrote_cannot_steer_the_terminal(tree: Tree, capsys: pytest.
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def test_a_stored_graph_is_sketched_without_a_read_of_all_of_it(
+def test_entries_of_the_graph_are_read_whatever_their_layout_names_them(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tree.entry()
-    (path / layouts.GRAPH).write_bytes(mlp().to_bytes())
-    near = nearest.Neighbourhood(str(tree.root))
-    monkeypatch.setattr(near, "facts", lambda _: pytest.fail("was read"))
-    (place,) = near.places
-    assert near._sketch(place) == nearest._sketch_graph(facts_of_graph(mlp()))
-
-
-def test_entries_of_the_graph_are_read_whatever_their_layout_names_them(tree: Tree) -> None:
     target = replace(facts(mlp()), graph_hash="77")
-    places = [
-        EntryRef(f"/c/{name}", CacheLayout.CURRENT, "2", name)
+    near = nearest.Neighbourhood(str(tree.root))
+    near.places = tuple(
+        EntryRef(str(tree.root / name), CacheLayout.CURRENT, "2", name)
         for name in ("MODULE_77", "MODULE_77+1", "MODULE_7", "MODULE_771+1", "MODULE_77x")
-    ]
-    chosen = nearest.Neighbourhood(str(tree.root))._select(target, places, None)
-    assert [place.module for place in chosen] == ["MODULE_77", "MODULE_77+1"]
+    )
+    read: list[str] = []
+    monkeypatch.setattr(near, "facts", lambda place: read.append(place.module))
+    assert near.earlier(target) == ()
+    assert read == ["MODULE_77", "MODULE_77+1"]
 
 
 @pytest.mark.parametrize("left_out", [0, 3])
@@ -605,15 +625,57 @@ def test_a_number_that_varies_over_a_run_is_certain() -> None:
         CompiledGraph(f"MODULE_{value}", facts_of_graph(step("relu", f"mul={value}"))) for value in (2, 3, 4)
     ]
     (shared,) = find_shared_causes(graphs)
-    assert (shared.cause.name, shared.cause.confidence) == (CauseName.SCALAR, Confidence.CERTAIN)
+    assert shared.cause.name is CauseName.SCALAR
     assert shared.cause.values == ("2.0", "3.0", "4.0")
 
 
-def test_an_entry_made_earlier_with_the_same_graph_and_flags_is_the_nearest() -> None:
-    target = facts(step("relu"))
-    later = facts(step("relu"), entry=an_entry(made_unix_s=target.entry.made_unix_s + 1))
-    flags = facts(step("relu"), flags=("--target=trn1", "-O1"))
-    scores = [nearest._score(target, one)[0] for one in (target, later, flags)]
-    assert scores[0] == 11.0
-    assert scores[1] == 10.0
-    assert 10.0 < scores[2] < 11.0
+def entry_of(graph: Graph, cut: str, script: str, module: str = "MODULE_1") -> EntryFacts:
+    """An entry of a graph that a script compiled up to a cut."""
+    origin = Provenance(0.1, 1.0, "host", 7, "1000", script)
+    return facts(replace(graph, cut=cut), origin=origin, entry=an_entry(module=module))
+
+
+LONG = ("mm", "relu", "exp", "tanh", "sin", "cos", "mul", "sum")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "same_run", "kinship"),
+    [
+        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:9", "t.py"), False, nearest.Kinship.SAME_PLACE),
+        (entry_of(step(*LONG, rows=4), "mark_step at /b/t.py:9", "t.py"), True, nearest.Kinship.SAME_PLACE),
+        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"), False, nearest.Kinship.MOVED_LINES),
+        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"), True, nearest.Kinship.SAME_START),
+        (entry_of(step(*LONG[:3]), ".item() at /a/t.py:8", "t.py"), True, nearest.Kinship.SAME_START),
+        (entry_of(step("a", "b"), "mark_step at /a/t.py:9", "t.py"), False, nearest.Kinship.NONE),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at /a/u.py:9", "u.py"),
+            False,
+            nearest.Kinship.OTHER_SCRIPT,
+        ),
+        (entry_of(step(*LONG[:4]), "mark_step at /a/u.py:9", "u.py"), False, nearest.Kinship.NONE),
+        (entry_of(step(*LONG, rows=4), "mark_step at <stdin>:9", "-"), False, nearest.Kinship.OTHER_SCRIPT),
+    ],
+)
+def test_a_graph_is_compared_with_those_of_its_place(
+    candidate: EntryFacts, same_run: bool, kinship: nearest.Kinship
+) -> None:
+    target = entry_of(step(*LONG), "mark_step at /a/t.py:9", "t.py")
+    known = frozenset({candidate.entry.module}) if same_run else frozenset[str]()
+    found = nearest.find_nearest(target, (candidate,), known)
+    assert (found.kinship if found else nearest.Kinship.NONE) is kinship
+
+
+def test_of_several_earlier_entries_the_newest_with_the_same_flags_is_the_nearest() -> None:
+    cut = "mark_step at /a/t.py:9"
+    target = entry_of(step(*LONG), cut, "t.py")
+    newest, other = (entry_of(step(*LONG, rows=rows), cut, "t.py", f"MODULE_{rows}") for rows in (4, 3))
+    flags = replace(entry_of(step(*LONG, rows=5), cut, "t.py"), flags=())
+    found = nearest.find_nearest(target, (flags, newest, other), frozenset())
+    assert found is not None
+    assert found.facts is newest
+
+
+@pytest.mark.parametrize("program", ["__main__.py", "ipykernel_launcher.py", "-c", ""])
+def test_a_program_that_runs_files_of_users_is_not_their_name(program: str) -> None:
+    assert nearest.script_of(entry_of(step("exp"), "mark_step at /a/t.py:9", program)) == "t.py"
+    assert nearest.script_of(entry_of(step("exp"), "mark_step at <stdin>:9", program)) == ""

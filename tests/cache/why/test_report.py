@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from neurontools.cache.events import LookupEvent, LookupEventKind
-from neurontools.cache.why.causes import find_causes
+from neurontools.cache.why.causes import CauseName, find_causes, make_cause
 from neurontools.cache.why.compare import compare
 from neurontools.cache.why.explain import Explanation, RunExplanation
 from neurontools.cache.why.report import ReportStyle, explanation_json, format_explanation, format_run
@@ -21,12 +21,12 @@ entry      MODULE_2+e30acd3a (done, 2023-11-14 22:13:20)
 against    MODULE_1+e30acd3a (done, 2023-11-14 22:13:20)
 alike      75% of the operators
 
-flags changed (likely)
+flags changed
   -O1 was added
   do:        set the same NEURON_CC_FLAGS, in the same order, for all runs that share a cache; leave
              out paths that differ between runs or hosts
 
-computation changed (likely)
+computation changed
   2 of 4 operators are the same; the graphs part at train.py:2
   do:        a different computation needs its own compile; the differences show what changed
 
@@ -57,12 +57,12 @@ cache      /c
 
 1. MODULE_1+e30acd3a  22:13:20  1.000 s
 2. MODULE_2+e30acd3a  22:13:21  2.000 s
-   nearest    MODULE_1+e30acd3a (75% alike)
-   flags changed (likely)
+   against    MODULE_1+e30acd3a (75% alike)
+   flags changed
      -O1 was added
      do:        set the same NEURON_CC_FLAGS, in the same order, for all runs that share a cache;
                 leave out paths that differ between runs or hosts
-   computation changed (likely)
+   computation changed
      2 of 4 operators are the same; the graphs part at train.py:2
      do:        a different computation needs its own compile; the differences show what changed
    flags      -O1 was added
@@ -89,11 +89,11 @@ def test_a_pair_is_shown_with_causes_differences_and_graphs() -> None:
     assert plain == PAIR.replace("step at ", "step at /w/").replace("print at ", "print at /w/")
 
 
-def test_an_entry_without_a_neighbour_says_how_many_there_were() -> None:
-    shown = format_explanation(Explanation(NEW, others=3, unread=2), ReportStyle(width=200))
-    assert shown == (
+def test_a_cause_whose_text_starts_with_its_name_has_no_other_title() -> None:
+    first = make_cause(CauseName.FIRST, "first compile of train.py", advice="none needed")
+    assert format_explanation(Explanation(NEW, (first,)), ReportStyle()) == (
         "entry      MODULE_2+e30acd3a (done, 2023-11-14 22:13:20)\n\n"
-        "nothing to compare it with: none of the 3 other entries is like it; 2 entries have graphs that cannot be read"
+        "first compile of train.py\n  do:        none needed"
     )
 
 

@@ -115,7 +115,7 @@ def check_shape(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
     report = why("--run", "neurontools:shape")
     assert len(report["misses"]) == 4
     (cause,) = report["causes"]
-    assert (cause["name"], cause["confidence"]) == ("input shape changed", "certain")
+    assert cause["name"] == "input shape changed"
     assert cause["values"] == ["8", "9", "10", "11"]
     assert "pad to 11" in cause["advice"]
     assert names(report["misses"][0]["causes"]) == ["first compile"]
@@ -142,7 +142,7 @@ def check_cut(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
     report = why("--run", "neurontools:cut")
     assert len(report["misses"]) == 3
     (cause,) = report["causes"]
-    assert (cause["name"], cause["confidence"]) == ("mark_step moved", "certain")
+    assert cause["name"] == "mark_step moved"
     assert len(cause["modules"]) == 3
     early = line_of("            xm.mark_step()")
     assert early in cause["text"]
@@ -153,7 +153,7 @@ def check_cut(why: Why, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", *pair]) == 0
     assert "cut by -" in capsys.readouterr().out
     item = why("--run", "neurontools:item")
-    assert "mark_step moved" in names(item["causes"])
+    assert names(item["causes"]) == ["value read"]
     assert line_of("print(loss.item())") in item["causes"][0]["text"]
 
 
@@ -169,7 +169,7 @@ def check_scalar(why: Why) -> None:
 def check_others(why: Why) -> None:
     for run, name, words in (
         ("autocast", "data type changed", "float32 -> bfloat16"),
-        ("eval", "training or evaluation", "bernoulli"),
+        ("eval", "dropout or batch norm differs", "bernoulli"),
         ("adam", "first step of the optimizer", line_of("optimizer.step()")),
         ("kept", "computation changed", line_of("held = ")),
     ):

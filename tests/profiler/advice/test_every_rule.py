@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ import pytest
 from benchmarks.engine_model.transformers import encoder
 from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import Report, advise
+from neurontools.profiler.advice.text import one_line
+from neurontools.profiler.analysis.check import LimitOutcome, check, parse_limit, tolerance_limits
+from neurontools.profiler.analysis.compare import StepVerdict, compare
+from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.trace.load import load
 from neurontools.runtime.host_activity import HostEvent
 from tests.profiler.advice.programs import gpt, neff_bytes, perceptron
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from conftest import Maker
 
     from neurontools.compiler.graph import Graph
+    from neurontools.profiler.trace.trace import Trace
 
 US = 1_000
 MS = 1_000_000
@@ -170,3 +176,68 @@ def test_compiled_functions_of_a_step_are_to_be_one_and_not_to_read_less(home: P
     assert ".item()" not in advice.change
     (cut,) = advice.evidence
     assert cut.source == "/home/ada/train.py:7"
+
+
+def test_one_cause_in_two_graphs_is_one_advice_with_one_remedy(home: Path, maker: Maker) -> None:
+    """Inference alone would move to bfloat16 by `model.to`, training by a flag of the compiler."""
+    programs = (neff(gpt(dtype="float32")), neff(perceptron(2048, 512, dtype="float32")))
+    report = report_of(replace(small, programs=lambda: programs), maker, home / "p")
+    (advice,) = (each for each in report.advice if each.rule == "dtype")
+    assert "NEURON_CC_FLAGS" in advice.change
+    assert advice.program.endswith("and 1 other")
+
+
+def test_a_batch_that_changed_is_judged_by_the_sample(home: Path, maker: Maker) -> None:
+    """What `advise` says of a larger batch is what `diff`, `check` and the page Compare say of it."""
+    before, after = (
+        write(
+            maker, home / f"batch {size}", replace(small, programs=lambda size=size: (neff(gpt(batch=size)),))
+        )  # type: ignore[misc]
+        for size in (4, 8)
+    )
+    (advice,) = (each for each in advise(open_subject(before)).advice if each.rule == "batch")
+    assert advice.gain.samples == 4
+    assert re.search(r", \S+ us -> \S+ us a sample \(modelled\)$", one_line(advice))
+    found = compare(before, after)
+    assert found.notes == ("batch 4 -> 8",)
+    assert found.is_per_sample
+    assert found.device is not None
+    assert found.sample is not None
+    assert (found.device.verdict, found.sample.verdict) == (StepVerdict.SLOWER, StepVerdict.FASTER)
+    assert found.verdict is StepVerdict.FASTER
+    assert found.sample.before_ns == pytest.approx(found.device.before_ns / 4)
+    names = [change.name for change in found.groups[By.ENGINE]]
+    totals = {change.name: change.before_ns for change in found.groups[By.ENGINE]}
+    busy = {each.name: each.total_ns for each in group_totals(before, By.ENGINE)}
+    assert [totals[name] for name in names] == [pytest.approx(busy[name] / STEPS / 4) for name in names]
+    results = check(
+        after,
+        [parse_limit(f"{name}>+5%") for name in ("step_device_time", "sample_device_time")],
+        before,
+    )
+    assert [result.outcome for result in results] == [LimitOutcome.FAILED, LimitOutcome.PASSED]
+    assert re.search(r"; batch 4 -> 8: -\S+ % a sample \(modelled\)$", results[0].text)
+    assert [limit.metric for limit in tolerance_limits("5%", after, before)] == ["sample_device_time"]
+    assert tolerance_limits("5%", after, after)[0].metric == "step_device_time"
+
+
+def test_other_shapes_have_no_time_of_a_sample(home: Path, maker: Maker) -> None:
+    before, after = (
+        write(
+            maker,
+            home / f"length {size}",
+            replace(small, programs=lambda size=size: (neff(gpt(length=size)),)),
+        )  # type: ignore[misc]
+        for size in (256, 128)
+    )
+    found = compare(before, after)
+    assert found.notes[0] == "input int64[4,256] -> int64[4,128]"
+    assert (found.is_per_sample, found.sample, found.verdict) == (False, None, StepVerdict.FASTER)
+    (result,) = check(after, [parse_limit("sample_device_time>+5%")], before)
+    assert result.outcome is LimitOutcome.INCONCLUSIVE
+    assert result.text.startswith("samples are not comparable: input int64[4,256] -> int64[4,128]")
+
+
+def write(maker: Maker, directory: Path, run: Run) -> Trace:
+    run.write(maker, directory)
+    return load(str(directory))

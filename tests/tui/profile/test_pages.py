@@ -50,7 +50,7 @@ async def test_the_overview_says_where_a_step_goes_and_what_bounds_it(trace: Tra
     assert "median of 4 steady steps" in text
     assert "execute" in text
     assert " average " in text
-    assert "matrix products bound it" in text
+    assert "limited by: matrix products" in text
     assert "56.0%" in text
     assert "Advice" in text
     assert "mm" in text
