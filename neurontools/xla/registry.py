@@ -18,10 +18,11 @@ from neurontools.xla.autocast import autocast_kernels
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
+from neurontools.xla.geometry import META
 from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.synchronized_norm import synchronized_norm_kernels
-from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, set_view, storage_kernels
+from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from neurontools.xla.engine import DeviceEngine, Kernel
 
 _KEY = "PrivateUse1"
+_RESIZE = torch.ops.aten._resize_output_.default
 # These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
 _WHOLE = {
     "ones", "zeros", "full", "arange", "linspace", "logspace", "eye", "rand", "randn", "randint", "randperm",
@@ -227,10 +229,11 @@ def _zeros_on_host(value: Any) -> Any:
 
 
 def _put(output: torch.Tensor, result: torch.Tensor) -> None:
-    if output.shape == result.shape:
-        output.copy_(result)
-    else:
-        set_view(output, result.to(output.dtype))
+    if output.shape != result.shape:
+        _RESIZE.redispatch(META, output, result.shape, output.device)  # warns, and resizes with the device's kernel
+        if output.stride() != result.stride():
+            output.as_strided_(result.shape, result.stride())
+    output.copy_(result)
 
 
 def _functional(overload: Any, wanted: dict[str, Any]) -> Any:
