@@ -8,6 +8,7 @@ torch would take the address of their memory, or share it, but they hold no byte
 
 from __future__ import annotations
 
+import copy
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def install() -> None:
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refusing(
         torch.to_dlpack, "exported by DLPack", "export tensor.cpu()"
     )
+    torch.Tensor.__copy__ = _copy
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, _refusing(reductions.reduce_tensor))
 
@@ -74,6 +76,18 @@ def _resizing(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
         return storage
 
     return resize_any
+
+
+def _copy(tensor: torch.Tensor) -> Any:
+    """Return a tensor that shares its storage with another, for `copy.copy`: torch would pickle the contents."""
+    kind = type(tensor)
+    if tensor.device.type != device_name() or kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__ or tensor.is_nested:
+        return copy._reconstruct(tensor, None, *tensor.__reduce_ex__(4))
+    with torch.no_grad():
+        shared = tensor.as_strided(tensor.size(), tensor.stride()).detach()
+    shared.requires_grad_(tensor.requires_grad)
+    shared = shared if kind is torch.Tensor else shared.as_subclass(kind)
+    return torch._utils._set_obj_state(shared, torch._utils._get_obj_state(tensor))
 
 
 def _reading_on_host(read: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from neurontools.xla.device_guard import register_views, resize_storage
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.geometry import META, restride
+from neurontools.xla.geometry import META, restride, storage_of
 from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
 from neurontools.xla.storages import extend_contents
@@ -207,7 +207,7 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         if has_pending_bits(self) or has_pending_bits(src):
             return _copy_resolved(self, src)
         if self.device == src.device:
-            return copy_on_device(self, src)
+            return self if _is_same_element(self, src) else copy_on_device(self, src)
         source, target = engine.store_of(src), engine.store_of(self)
         if target is not None:
             host = src if source is None else _download(source, src, lambda host: host)
@@ -250,6 +250,15 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         "_to_copy": _to_copy,
         "_local_scalar_dense": _local_scalar_dense,
     }
+
+
+def _is_same_element(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are one element in memory: of `x[None] = x`, torch's kernel would say that they overlap."""
+    return (
+        one.numel() == other.numel() == 1
+        and storage_of(one) == storage_of(other)
+        and (one.dtype, one.storage_offset()) == (other.dtype, other.storage_offset())
+    )
 
 
 def _copied(host: torch.Tensor, dtype: Any, memory_format: Any) -> torch.Tensor:
