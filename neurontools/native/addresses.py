@@ -49,7 +49,7 @@ def _on_device(answer: Callable[[Any], Any], method: Callable[[Any], Any]) -> Ca
 
 
 def _address(storage: torch.UntypedStorage) -> int:
-    if not storage.nbytes():
+    if not _size(storage):
         return 0
     found: int | None = getattr(storage, "_neuron_address", None)
     if found is None:
@@ -64,7 +64,7 @@ def _address_of_tensor(tensor: torch.Tensor) -> int:
 
 def _size(storage: torch.UntypedStorage) -> int:
     buffer = getattr(storage, "_neuron_buffer", None)  # a DTensor has none: its parts do
-    return 0 if buffer is None else int(buffer.nbytes)
+    return 0 if buffer is None else storage.nbytes() if is_registered() else int(buffer.nbytes)
 
 
 def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -86,4 +86,4 @@ def _copying(copy: Callable[..., Any]) -> Callable[..., Any]:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+    return whole.set_(storage, 0, (_size(storage),), (1,))

@@ -67,7 +67,9 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
     make = _factory(fields, operator.returns_parameter, overload_keywords, operator.pending_bits)
     overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, stores)
     slowly = functools.partial(fallback.record_slowly, stores)
-    kernel: Kernel = make(operator, defaults, slowly, stores.store, DeviceBuffer, storage_sizer(), overload_kernel)
+    kernel: Kernel = make(
+        operator, defaults, slowly, stores.store, DeviceBuffer, storage_sizer(), overload_kernel
+    )
     return kernel
 
 

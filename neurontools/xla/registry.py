@@ -21,7 +21,7 @@ from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import META, geometry_of, storage_of
-from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
+from neurontools.xla.layers import attention, gru_cell, install_jagged_attention, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.synchronized_norm import synchronized_norm_kernels
 from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
@@ -45,6 +45,14 @@ _WHOLE = {
 _ABOUT_OUTPUTS = re.compile(r"type|cast|only support|memory location")
 _accepted: set[tuple[Any, ...]] = set()  # overloads with the geometries of their tensors
 _OF_FACTORIES = {"dtype", "layout", "device", "pin_memory"}
+
+_MAKES_NESTED = (
+    "_nested_tensor_from_tensor_list",
+    "_nested_view_from_buffer",
+    "_nested_view_from_buffer_copy",
+    "_nested_tensor_from_mask",
+    "_nested_from_padded",
+)
 
 _COMPOSITES: dict[str, Kernel] = {
     "scaled_dot_product_attention": attention,
@@ -74,11 +82,18 @@ class Registry:
         """Register every kernel but those that can wait for the first call."""
         specials = storage_kernels(self._engine) | copy_kernels(self._engine) | layer_kernels(self._engine)
         specials |= synchronized_norm_kernels()
+        install_jagged_attention()
         for name, kernel in specials.items():
             self._register(self._aten, name, kernel)
         for qualified in torch._C._dispatch_get_all_op_names():
             name = qualified.removeprefix("aten::")
-            if name == qualified or name in specials or _can_wait(qualified) or not _wanted(qualified, name):
+            if (
+                name == qualified
+                or name in specials
+                or name in _MAKES_NESTED
+                or _can_wait(qualified)
+                or not _wanted(qualified, name)
+            ):
                 continue
             overload = find_overload(qualified)
             if overload is not None:
@@ -90,6 +105,10 @@ class Registry:
         keep_from_compiler(self._first_sight)
         self._everything.fallback(self._first_sight, _KEY)
         self._everything.fallback(_refuse_quantized, "QuantizedPrivateUse1")
+        # Without a kernel, torch ends the process where autograd asks such a tensor for its size.
+        self._everything.fallback(_refuse_nested, "NestedTensorPrivateUse1")
+        for name in _MAKES_NESTED:
+            self._register(self._aten, name, _refuse_nested)
         for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
             self._everything.fallback(_refuse_sparse, key)
         self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -141,6 +160,13 @@ def _refuse_quantized(overload: Any, *args: Any, **kwargs: Any) -> Any:
     raise DeviceError(
         f"the {device_name()} device does not support quantized tensors",
         "keep them on the CPU, or call dequantize() before",
+    )
+
+
+def _refuse_nested(*args: Any, **kwargs: Any) -> Any:
+    raise DeviceError(
+        f"the {device_name()} device does not support nested tensors of layout torch.strided",
+        "make them with layout=torch.jagged",
     )
 
 
@@ -266,7 +292,9 @@ def _put(output: torch.Tensor, result: torch.Tensor, operands: Any) -> None:
             raise RuntimeError(
                 f"output with shape {list(output.shape)} doesn't match the broadcast shape {list(result.shape)}"
             )
-        _RESIZE.redispatch(META, output, result.shape, output.device)  # warns, and resizes with the device's kernel
+        _RESIZE.redispatch(
+            META, output, result.shape, output.device
+        )  # warns, and resizes with the device's kernel
         if output.stride() != result.stride():
             output.as_strided_(result.shape, result.stride())
     output.copy_(result)

@@ -46,8 +46,8 @@ def install() -> None:
 
 def extend_contents(storage: torch.UntypedStorage) -> None:
     """Extend the contents of a storage to its size: the tensors that share it keep theirs, and what is new is not set."""
-    buffer, nbytes = storage._neuron_buffer, storage.nbytes()
-    if nbytes <= buffer.nbytes:
+    buffer, nbytes = getattr(storage, "_neuron_buffer", None), storage.nbytes()
+    if buffer is None or nbytes <= buffer.nbytes:  # a DTensor has none: its parts do
         return
     dtype = layout_geometry(buffer.layout_id)[0]
     if nbytes % dtype.itemsize or buffer.nbytes % dtype.itemsize:
@@ -71,8 +71,7 @@ def _resizing(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
         if storage.device.type != device_name():
             return resize(storage, size)
         resize_storage(storage, size)
-        if hasattr(storage, "_neuron_buffer"):  # a DTensor has none: its parts do
-            extend_contents(storage)
+        extend_contents(storage)
         return storage
 
     return resize_any
@@ -81,7 +80,11 @@ def _resizing(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
 def _copy(tensor: torch.Tensor) -> Any:
     """Return a tensor that shares its storage with another, for `copy.copy`: torch would pickle the contents."""
     kind = type(tensor)
-    if tensor.device.type != device_name() or kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__ or tensor.is_nested:
+    if (
+        tensor.device.type != device_name()
+        or kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__
+        or tensor.is_nested
+    ):
         return copy._reconstruct(tensor, None, *tensor.__reduce_ex__(4))
     with torch.no_grad():
         shared = tensor.as_strided(tensor.size(), tensor.stride()).detach()

@@ -175,7 +175,9 @@ class HandleMaker:
         description.dtype = _DataType(*_code(dtype), 1)
         capsule = self._new_capsule(ctypes.addressof(description), b"dltensor", None)
         tensor: torch.Tensor = torch._C._from_dlpack(capsule)
-        resize_storage(tensor.untyped_storage(), 0)  # as those of the first device: who makes the buffer knows the size
+        resize_storage(
+            tensor.untyped_storage(), 0
+        )  # as those of the first device: who makes the buffer knows the size
         return tensor
 
 

@@ -90,5 +90,7 @@ def test_an_output_of_another_type_is_converted_or_refused_as_on_the_cpu(call):
 
 
 def test_an_operator_in_place_cannot_give_its_operand_another_shape():
-    with pytest.raises(RuntimeError, match=r"output with shape \[2\] doesn't match the broadcast shape \[2, 2\]"):
+    with pytest.raises(
+        RuntimeError, match=r"output with shape \[2\] doesn't match the broadcast shape \[2, 2\]"
+    ):
         torch.zeros(2, device="xla").addr_(torch.ones(2, device="xla"), torch.ones(2, device="xla"))

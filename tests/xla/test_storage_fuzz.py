@@ -30,7 +30,9 @@ def zero_from(tensor: torch.Tensor, nbytes: int) -> None:
     storage = tensor.untyped_storage()
     first, size = nbytes // tensor.itemsize, storage.nbytes() // tensor.itemsize
     if size > first:
-        torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, first, (size - first,), (1,)).zero_()
+        torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            storage, first, (size - first,), (1,)
+        ).zero_()
 
 
 def set_window(target: torch.Tensor, source: torch.Tensor, offset: int, shape: tuple[int, ...]) -> None:
@@ -77,7 +79,11 @@ steps = st.lists(
 
 
 def run(program: list[Any], device: str) -> list[Any]:
-    pool = [torch.arange(6.0).view(2, 3).to(device), torch.arange(4.0).to(device), torch.empty(0, device=device)]
+    pool = [
+        torch.arange(6.0).view(2, 3).to(device),
+        torch.arange(4.0).to(device),
+        torch.empty(0, device=device),
+    ]
     seen: list[Any] = []
     for operation, first, second, number, shape in program:
         a, b = pool[first % len(pool)], pool[second % len(pool)]
