@@ -124,9 +124,13 @@ def install_jagged_attention() -> None:
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
-        jagged = [x.is_nested and x._ragged_idx == _LENGTH and x.dim() == _DIMENSIONS for x in (query, key, value)]
+        jagged = [
+            x.is_nested and x._ragged_idx == _LENGTH and x.dim() == _DIMENSIONS for x in (query, key, value)
+        ]
         if query.device.type != device_name() or attn_mask is not None or is_causal or not all(jagged):
-            other: torch.Tensor = compute(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            other: torch.Tensor = compute(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
             return other
         parts = [
             F.scaled_dot_product_attention(q[None], k[None], v[None], None, dropout_p, scale=scale, enable_gqa=enable_gqa)

@@ -113,3 +113,13 @@ def test_a_copy_to_the_host_has_the_type_and_the_order_that_are_asked_for(
     assert last.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(last, x.double())
     assert on_device.to("cpu").is_contiguous()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_the_strided_layout_are_refused(machine: InMemoryAccelerator) -> None:
+    parts = [torch.ones(2, 4).to("xla"), torch.ones(3, 4).to("xla")]
+    for options in ({}, {"requires_grad": True}):
+        with pytest.raises(DeviceError, match="does not support nested tensors"):
+            torch.nested.nested_tensor(parts, device="xla", **options)
+        with pytest.raises(DeviceError, match="does not support nested tensors"):
+            torch.nested.nested_tensor([torch.ones(2, 4)], **options).to("xla")

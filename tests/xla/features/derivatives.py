@@ -78,8 +78,8 @@ def derivatives_of_decompositions(dev: str) -> Any:
 
 @feature
 def zeros_without_memory(dev: str) -> Any:
-    zeros = torch._efficientzerotensor(3, device=dev)  # noqa: SLF001
-    on_host = torch._efficientzerotensor(3)  # noqa: SLF001
+    zeros = torch._efficientzerotensor(3, device=dev)
+    on_host = torch._efficientzerotensor(3)
     return [
         torch.ones(3, device=dev).copy_(zeros),
         torch.ones(3, device=dev).copy_(on_host),
