@@ -1,6 +1,6 @@
-"""Storages of the device for programs that look at them: address, number of bytes, copy.
+"""Storages of the device for programs that look at them: address and copy; their size too without the guard in C++.
 
-They hold no bytes, so torch says 0 of all addresses and numbers, and refuses copies. Programs compare addresses to find
+They hold no bytes, so torch says 0 of all addresses, and refuses copies. Programs compare addresses to find
 tensors that share memory, as safetensors does, and copy storages when they copy optimizers.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.native.selection import NEURON
+from neurontools.xla.device_guard import is_registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +31,12 @@ def install() -> None:
     storage = torch.UntypedStorage
     for kind, name, answer in (
         (storage, "data_ptr", _address),
-        (storage, "nbytes", _size),
         (storage, "clone", _clone),
         (torch.Tensor, "data_ptr", _address_of_tensor),
     ):
         setattr(kind, name, _on_device(answer, getattr(kind, name)))
+    if not is_registered():
+        storage.nbytes = _on_device(_size, storage.nbytes)
     storage.copy_ = _copying(storage.copy_)
 
 
@@ -61,11 +63,8 @@ def _address_of_tensor(tensor: torch.Tensor) -> int:
 
 
 def _size(storage: torch.UntypedStorage) -> int:
-    noted: int | None = getattr(storage, "_neuron_size", None)  # by `resize_`
-    if noted is not None:
-        return noted
     buffer = getattr(storage, "_neuron_buffer", None)  # a DTensor has none: its parts do
-    return 0 if buffer is None else int(buffer.nbytes)
+    return 0 if buffer is None else storage.nbytes() if is_registered() else int(buffer.nbytes)
 
 
 def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -87,4 +86,4 @@ def _copying(copy: Callable[..., Any]) -> Callable[..., Any]:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+    return whole.set_(storage, 0, (_size(storage),), (1,))

@@ -1,7 +1,8 @@
 """Moves modules to the device as to any other: their parameters stay the same objects.
 
 torch replaces the parameters of a module that moves to a PrivateUse1 device, and with them what optimizers and tied
-layers refer to. It can swap their contents instead, unless an autograd graph holds one of them.
+layers refer to. The guard in C++ gives them their new contents instead. Without it they are swapped, unless an autograd
+graph holds one of them.
 """
 
 # ruff: noqa: SLF001
@@ -10,6 +11,7 @@ layers refer to. It can swap their contents instead, unless an autograd graph ho
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +21,10 @@ from torch.nn.parameter import is_lazy
 from neurontools.errors import NeuronToolsError
 from neurontools.native.selection import NEURON
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.device_guard import GUARD_REMEDY, take_contents
+from neurontools.xla.device_guard import GUARD_REMEDY, is_registered, take_contents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Convert = Callable[[torch.Tensor], torch.Tensor]
 
@@ -63,6 +65,9 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
         if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
             return apply(module, convert, *args, **kwargs)
         _move_lazy(module, convert)
+        if is_registered():
+            with _assigning_data():
+                return apply(module, convert, *args, **kwargs)
         tied = _tied_places(module)
         future.set_swap_module_params_on_conversion(True)
         try:
@@ -82,6 +87,17 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
         return module
 
     return convert_module
+
+
+@contextmanager
+def _assigning_data() -> Iterator[None]:
+    """Let modules assign `data` of another device, as from the CPU to a GPU: a parameter keeps its attributes and hooks."""
+    are_compatible = torch._has_compatible_shallow_copy_type
+    torch._has_compatible_shallow_copy_type = lambda *_: True
+    try:
+        yield
+    finally:
+        torch._has_compatible_shallow_copy_type = are_compatible
 
 
 def _convert_script_module(module: Any, convert: Convert, converted: dict[int, torch.Tensor]) -> Any:

@@ -118,7 +118,7 @@ def _on_host(tensor: torch.Tensor, copies: dict[int, tuple[Any, torch.Tensor]]) 
     storage, plain = tensor.untyped_storage(), tensor.detach()
     found = copies.get(storage._cdata)
     if found is None or found[1].dtype != tensor.dtype:
-        count = storage._neuron_buffer.nbytes // tensor.element_size()
+        count = storage.nbytes() // tensor.element_size()
         is_whole = tensor.is_contiguous() and tensor.numel() == count
         found = storage, (plain if is_whole else plain.as_strided((count,), (1,), 0)).cpu()
         found[1].untyped_storage()._neuron_location = str(tensor.device)

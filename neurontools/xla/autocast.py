@@ -83,7 +83,7 @@ def autocast_kernels() -> dict[str, Callable[..., Any]]:
     """Return the autocast kernels by operator name without the namespace."""
     conventions = _OF_CUDA if device_name() == NEURON else _OF_THE_CPU
     casts: list[tuple[tuple[str, ...], Cast]] = [
-        (conventions.lowered, lambda call: _cast(call, torch.get_autocast_dtype(device_name()))),
+        (conventions.lowered, _lower),
         (conventions.float32, lambda call: _cast(call, torch.float32)),
         (conventions.widest, _cast_to_widest),
         (conventions.in_float32, _result_in_float32),
@@ -108,6 +108,45 @@ def _kernel(overload: Any, cast: Cast) -> Callable[..., Any]:
 
 def _cast(call: tuple[Any, Any], dtype: torch.dtype) -> Any:
     return tree_map(lambda value: value.to(dtype) if _is_cast(value) else value, call)
+
+
+def _lower(call: tuple[Any, Any]) -> Any:
+    dtype = torch.get_autocast_dtype(device_name())
+    return tree_map(lambda value: _lowered_once(value, dtype) if _is_cast(value) else value, call)
+
+
+# Leaves by their ids with their casts, as torch keeps for its own devices: a weight that is used several times is cast
+# once, and its gradient is the sum in the lower precision.
+_lowered_leaves: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+def _lowered_once(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if not (
+        value.requires_grad
+        and value.is_leaf
+        and value.dtype == torch.float32
+        and torch.is_autocast_cache_enabled()
+        and torch.is_grad_enabled()
+        and not value._is_view()
+    ):
+        return value.to(dtype)
+    leaf, lowered = _lowered_leaves.get(id(value), (None, None))
+    if leaf is not value:
+        lowered = value.to(dtype)
+        _lowered_leaves[id(value)] = value, lowered
+    return lowered
+
+
+def keep_lowered_leaves() -> None:
+    """Forget the casts of leaves when torch forgets its own: at the end of the outermost region."""
+    clear = torch.clear_autocast_cache
+
+    @functools.wraps(clear)
+    def clear_both() -> None:
+        _lowered_leaves.clear()
+        clear()
+
+    torch.clear_autocast_cache = clear_both
 
 
 def _cast_to_widest(call: tuple[Any, Any]) -> Any:

@@ -1,8 +1,8 @@
 """Device buffers and the plain torch tensors that stand for them.
 
-A device tensor is a tensor of PrivateUse1 whose storage holds no bytes. The buffer is attached to the storage's Python
-object, which lives exactly as long as the storage: views, detached tensors and saved tensors share one buffer, and it
-ends with the last of them.
+A device tensor is a tensor of PrivateUse1 whose storage has a size but holds no bytes. The buffer is attached to the
+storage's Python object, which lives exactly as long as the storage: views, detached tensors and saved tensors share one
+buffer, and it ends with the last of them.
 """
 
 # ruff: noqa: SLF001
@@ -10,8 +10,10 @@ ends with the last of them.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Protocol
 
+from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.engine import TensorStore
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ class DeviceBuffer:
 
     charged = False
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nobody has written or read it: its contents are not set."""
+        return self.host is None and self.epoch is NEVER
+
     def mark_charged(self) -> None:
         """Say that its device memory is accounted for: its end releases that."""
         self.__class__ = ChargedBuffer
@@ -94,4 +101,9 @@ def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:
 
 def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
     """Attach a buffer to the storage of a new device tensor."""
-    handle.untyped_storage()._neuron_buffer = buffer
+    storage = handle.untyped_storage()
+    storage._neuron_buffer = buffer
+    _sizer()(storage, buffer.nbytes)
+
+
+_sizer = functools.cache(storage_sizer)

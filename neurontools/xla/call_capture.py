@@ -32,7 +32,6 @@ _RARE_TYPES = frozenset(
     if isinstance(value, torch.dtype) and name.startswith(("complex", "float8"))
 )
 _IGNORED = frozenset({Kind.IGNORED, Kind.DEVICE})
-_OMITTED = _IGNORED | {Kind.GENERATOR}
 
 
 class Call:
@@ -188,7 +187,7 @@ def _last_positional(operator: Operator, values: tuple[Any, ...]) -> int:
 
 
 def _omitted(parameter: Parameter, value: Any) -> bool:
-    if parameter.kind in _OMITTED:
+    if parameter.kind in _IGNORED:
         return True
     if not parameter.has_default:
         return False

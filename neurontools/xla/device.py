@@ -17,6 +17,7 @@ import torch
 
 from neurontools.errors import NeuronToolsError
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.autocast import keep_lowered_leaves
 from neurontools.xla.device_guard import is_registered, register_guard
 from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.rng import Generator
@@ -103,6 +104,7 @@ def install(module: ModuleType) -> None:
     torch.accelerator.empty_host_cache = lambda: None  # torch follows a null pointer
     torch.serialization.register_package(_BEFORE_TORCHS_OWN, lambda _: None, _restore)
     _default_to_bfloat16()
+    keep_lowered_leaves()
     if device_name() == XLA:
         torch.Tensor.is_xla = property(lambda tensor: tensor.device.type == XLA)
     # A device's backward pass would otherwise hop to a thread per device: three times the cost on small models.

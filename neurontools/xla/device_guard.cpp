@@ -159,6 +159,16 @@ EXPORT bool take_contents(c10::TensorImpl* target, c10::TensorImpl* source) {
   return true;
 }
 
+// Torch refuses storages that have a size but no bytes, and those of DLPack, which other devices than the first have: they
+// come without an allocator.
+EXPORT void resize_storage(c10::StorageImpl* storage, size_t size) {
+  if (!storage->resizable()) {
+    storage->set_allocator(c10::GetAllocator(kType));
+    storage->set_resizable(true);
+  }
+  storage->set_nbytes(size);
+}
+
 EXPORT void add_and_scale(
     float* const* tensors, const int64_t* counts, int64_t tensor_count, const float* const* vectors, int64_t vector_count,
     float scale) {

@@ -136,6 +136,19 @@ def take_contents(target: torch.Tensor, source: torch.Tensor) -> bool:
     return False
 
 
+def storage_sizer() -> Callable[[torch.UntypedStorage, int], Any]:
+    """Return the function that tells torch the size of a new storage; without the guard in C++, torch takes it as empty."""
+    import torch
+
+    return torch._C.StorageBase.resize_ if _registered else lambda *_: None  # noqa: SLF001
+
+
+def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
+    """Tell torch another size of a storage of the device; its contents are not looked at."""
+    for library, _ in _registered:
+        library.resize_storage(ctypes.c_void_p(storage._cdata), ctypes.c_size_t(nbytes))  # noqa: SLF001
+
+
 def set_device_count(count: int) -> None:
     """Tell the guard the number of devices, before there are tensors on them; it never shrinks."""
     for library, _ in _registered:

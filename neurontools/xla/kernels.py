@@ -16,6 +16,7 @@ import torch
 
 from neurontools.xla import fallback
 from neurontools.xla.buffers import DeviceBuffer
+from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import Kind, Operator, find_overload, is_constant, operator_of
 
@@ -66,7 +67,9 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
     make = _factory(fields, operator.returns_parameter, overload_keywords, operator.pending_bits)
     overload_kernel = None if scalar_overload is None else kernel_for(scalar_overload, stores)
     slowly = functools.partial(fallback.record_slowly, stores)
-    kernel: Kernel = make(operator, defaults, slowly, stores.store, DeviceBuffer, overload_kernel)
+    kernel: Kernel = make(
+        operator, defaults, slowly, stores.store, DeviceBuffer, storage_sizer(), overload_kernel
+    )
     return kernel
 
 
@@ -117,7 +120,7 @@ class _Writer:
 
     def lines(self) -> list[str]:
         head = [
-            "def make(_operator, defaults, _slowly, _recorder_for, _Buffer, _scalar_overload):",
+            "def make(_operator, defaults, _slowly, _recorder_for, _Buffer, _set_size, _scalar_overload):",
             *(f"    d{i} = defaults[{i}]" for i, field in enumerate(self._fields) if field.has_default),
             "    _index = _operator.index",
             f"    def kernel({self._declaration()}):",
@@ -250,6 +253,8 @@ class _Writer:
             "_slots = _recorder.slots",
             "_buffer = _Buffer(_recorder, _epoch, len(_slots), _fast_result[2], _fast_result[3])",
             "_slots.append(_buffer)",
-            "_handle.untyped_storage()._neuron_buffer = _buffer",
+            "_storage = _handle.untyped_storage()",
+            "_storage._neuron_buffer = _buffer",
+            "_set_size(_storage, _fast_result[2])",
             "return _handle",
         ]

@@ -14,7 +14,7 @@ from torch._C._dynamo.guards import TensorGuards
 
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
-from neurontools.xla.buffers import NEVER, DeviceBuffer
+from neurontools.xla.buffers import NEVER, DeviceBuffer, attach
 from neurontools.xla.debugging import metrics
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import Geometry, layout_bytes, layout_geometry
@@ -215,7 +215,7 @@ class KnownCall:
         handles: dict[int, torch.Tensor] = {}
         for slot, (dtype, shape, _, _) in self._handles.items():
             handle = handles[slot] = make(shape, dtype)
-            handle.untyped_storage()._neuron_buffer = buffers[slot]
+            attach(handle, buffers[slot])
         results: list[Any] = [
             handles[result.slot]
             if isinstance(result, ComputedResult)

@@ -8,16 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.nested._internal import ops
+from torch.nested._internal.nested_tensor import nested_view_from_values_offsets
 from torch.utils._python_dispatch import _disable_current_modes
 
 from neurontools.xla import fallback
+from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
     from neurontools.xla.engine import DeviceEngine, Kernel
 
 _FLASH = 1
+_LENGTH, _DIMENSIONS = 2, 4  # of a jagged query: batch, heads, length, which differs by sequence, depth
 _choices: dict[Any, int] = {}
 
 
@@ -109,6 +114,32 @@ def attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
     return unfused
+
+
+def install_jagged_attention() -> None:
+    """Let torch compute attention of jagged tensors of the device sequence by sequence: its own way is by C++ tensors."""
+    compute = ops.jagged_scaled_dot_product_attention
+
+    def by_sequence(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        jagged = [
+            x.is_nested and x._ragged_idx == _LENGTH and x.dim() == _DIMENSIONS for x in (query, key, value)
+        ]
+        if query.device.type != device_name() or attn_mask is not None or is_causal or not all(jagged):
+            other: torch.Tensor = compute(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
+            return other
+        parts = [
+            F.scaled_dot_product_attention(q[None], k[None], v[None], None, dropout_p, scale=scale, enable_gqa=enable_gqa)
+            for q, k, v in zip(query.unbind(), key.unbind(), value.unbind(), strict=True)
+        ]  # fmt: skip
+        values = torch.cat(parts, _LENGTH)[0].transpose(0, 1)
+        return nested_view_from_values_offsets(values, query.offsets()).transpose(1, _LENGTH)
+
+    ops.jagged_scaled_dot_product_attention = by_sequence
 
 
 def _choice(

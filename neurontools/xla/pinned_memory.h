@@ -1,7 +1,9 @@
-// What torch asks of a device without a tensor on it: whether it is there, and memory for pin_memory=True. Copies to the
-// simulated device gain nothing from pinned memory, so it is ordinary memory whose tensors call themselves pinned.
+// What torch asks of a device without a tensor on it: whether it is there, memory for pin_memory=True, another size of a
+// storage. Copies to the simulated device gain nothing from pinned memory, so it is ordinary memory whose tensors call
+// themselves pinned.
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/alloc_cpu.h>
 
 #include <functional>
@@ -58,6 +60,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     static auto* const only = new Allocator;
     return only;
   }
+  // Only the number: a storage of the device holds no bytes.
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override { storage.set_nbytes(size); }
 };
 
 }  // namespace pinned

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,10 +20,11 @@ from neurontools.xla.autocast import autocast_kernels
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.layers import attention, gru_cell, layer_kernels, lstm_cell
+from neurontools.xla.geometry import META, geometry_of, storage_of
+from neurontools.xla.layers import attention, gru_cell, install_jagged_attention, layer_kernels, lstm_cell
 from neurontools.xla.operators import Operator, find_overload, operator_of
 from neurontools.xla.synchronized_norm import synchronized_norm_kernels
-from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, set_view, storage_kernels
+from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from neurontools.xla.engine import DeviceEngine, Kernel
 
 _KEY = "PrivateUse1"
+_RESIZE = torch.ops.aten._resize_output_.default
 # These have decompositions in torch that devices without kernels would take; recorded whole they make shorter graphs.
 _WHOLE = {
     "ones", "zeros", "full", "arange", "linspace", "logspace", "eye", "rand", "randn", "randint", "randperm",
@@ -38,9 +42,17 @@ _WHOLE = {
     "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index_put", "native_group_norm", "rsub", "binary_cross_entropy_with_logits",
 }  # fmt: skip
 
-_ABOUT_TYPES = re.compile(r"type|cast|only support")
-_accepted: set[tuple[Any, ...]] = set()  # overloads with the types of their tensors
+_ABOUT_OUTPUTS = re.compile(r"type|cast|only support|memory location")
+_accepted: set[tuple[Any, ...]] = set()  # overloads with the geometries of their tensors
 _OF_FACTORIES = {"dtype", "layout", "device", "pin_memory"}
+
+_MAKES_NESTED = (
+    "_nested_tensor_from_tensor_list",
+    "_nested_view_from_buffer",
+    "_nested_view_from_buffer_copy",
+    "_nested_tensor_from_mask",
+    "_nested_from_padded",
+)
 
 _COMPOSITES: dict[str, Kernel] = {
     "scaled_dot_product_attention": attention,
@@ -70,11 +82,18 @@ class Registry:
         """Register every kernel but those that can wait for the first call."""
         specials = storage_kernels(self._engine) | copy_kernels(self._engine) | layer_kernels(self._engine)
         specials |= synchronized_norm_kernels()
+        install_jagged_attention()
         for name, kernel in specials.items():
             self._register(self._aten, name, kernel)
         for qualified in torch._C._dispatch_get_all_op_names():
             name = qualified.removeprefix("aten::")
-            if name == qualified or name in specials or _can_wait(qualified) or not _wanted(qualified, name):
+            if (
+                name == qualified
+                or name in specials
+                or name in _MAKES_NESTED
+                or _can_wait(qualified)
+                or not _wanted(qualified, name)
+            ):
                 continue
             overload = find_overload(qualified)
             if overload is not None:
@@ -86,6 +105,10 @@ class Registry:
         keep_from_compiler(self._first_sight)
         self._everything.fallback(self._first_sight, _KEY)
         self._everything.fallback(_refuse_quantized, "QuantizedPrivateUse1")
+        # Without a kernel, torch ends the process where autograd asks such a tensor for its size.
+        self._everything.fallback(_refuse_nested, "NestedTensorPrivateUse1")
+        for name in _MAKES_NESTED:
+            self._register(self._aten, name, _refuse_nested)
         for key in ("SparsePrivateUse1", "SparseCsrPrivateUse1"):
             self._everything.fallback(_refuse_sparse, key)
         self._everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -140,6 +163,13 @@ def _refuse_quantized(overload: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
+def _refuse_nested(*args: Any, **kwargs: Any) -> Any:
+    raise DeviceError(
+        f"the {device_name()} device does not support nested tensors of layout torch.strided",
+        "make them with layout=torch.jagged",
+    )
+
+
 def _refuse_sparse(overload: Any, *args: Any, **kwargs: Any) -> Any:
     raise DeviceError(
         f"the {device_name()} device does not support sparse tensors",
@@ -184,19 +214,35 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
             kwargs["dtype"] = outputs[0].dtype
         if "device" in extra:
             kwargs["device"] = outputs[0].device
+        named = dict(zip(names, outputs, strict=True))
+        if _overlaps(outputs, (*args, *kwargs.values())):
+            _check(overload, args, kwargs, named)
         results = compute(*args, **kwargs)
         results = results if isinstance(results, (list, tuple)) else (results,)
         if any(output.dtype != result.dtype for output, result in zip(outputs, results, strict=True)):
-            _check_types(overload, args, kwargs, dict(zip(names, outputs, strict=True)))
+            _check(overload, args, kwargs, named)
         for output, result in zip(outputs, results, strict=True):
-            _put(output, result)
+            _put(output, result, args)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return kernel
 
 
-def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
-    """Let torch refuse outputs of types that it does not convert the results to: by a call on the CPU.
+def _overlaps(outputs: list[torch.Tensor], inputs: Any) -> bool:
+    """Return whether an output shares its storage with another tensor of the call, or elements with itself."""
+    storages = [storage_of(output) for output in outputs]
+    others = (storage_of(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+    return (
+        len(set(storages)) < len(storages)
+        or not set(storages).isdisjoint(others)
+        or any(0 in output.stride() for output in outputs)
+    )
+
+
+def _check(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
+    """Let torch refuse outputs of types that it does not convert the results to, and memory that it would read and write.
+
+    It does so in a call on the CPU with zeros of the same types, shapes and places in memory.
 
     Raises:
         RuntimeError: torch refuses them.
@@ -207,30 +253,51 @@ def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch
         for value, kind in zip(args, known.values(), strict=False)
     ]  # torch hands numbers to overloads for tensors
     named = {name: value for name, value in {**kwargs, **outputs}.items() if name in known}
-    types = tuple(leaf.dtype for leaf in tree_leaves((args, named)) if isinstance(leaf, torch.Tensor))
-    if (overload, types) in _accepted:
+    tensors = [leaf for leaf in tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
+    places = list(dict.fromkeys(map(storage_of, tensors)))
+    key = (overload, *((geometry_of(tensor), places.index(storage_of(tensor))) for tensor in tensors))
+    if key in _accepted:
         return
-    host_args, host_kwargs = tree_map(_zeros_on_host, (args, named))
+    host_args, host_kwargs = tree_map(functools.partial(_zeros_on_host, {}, {}), (args, named))
     try:
-        with host_execution(), torch.random.fork_rng(devices=()):
+        with host_execution(), torch.random.fork_rng(devices=()), warnings.catch_warnings(action="ignore"):
             overload(*host_args, **host_kwargs)
     except (RuntimeError, TypeError) as error:
-        if _ABOUT_TYPES.search(str(error)):
+        if _ABOUT_OUTPUTS.search(str(error)):
             raise
-    _accepted.add((overload, types))
+    _accepted.add(key)
 
 
-def _zeros_on_host(value: Any) -> Any:
+def _zeros_on_host(
+    storages: dict[int, torch.UntypedStorage], copies: dict[int, torch.Tensor], value: Any
+) -> Any:
+    """Return a CPU tensor of zeros for a tensor: the same one for the same tensor, in the same memory for views of one."""
     if isinstance(value, torch.device):
         return torch.device("cpu")
-    return torch.zeros(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    if id(value) not in copies:
+        storage = storages.get(storage_of(value))
+        if storage is None:
+            nbytes = value.untyped_storage().nbytes()
+            storage = storages[storage_of(value)] = torch.zeros(nbytes, dtype=torch.uint8).untyped_storage()
+        dtype, *view = geometry_of(value)
+        copies[id(value)] = torch.empty(0, dtype=dtype).set_(storage, view[2], view[0], view[1])
+    return copies[id(value)]
 
 
-def _put(output: torch.Tensor, result: torch.Tensor) -> None:
-    if output.shape == result.shape:
-        output.copy_(result)
-    else:
-        set_view(output, result.to(output.dtype))
+def _put(output: torch.Tensor, result: torch.Tensor, operands: Any) -> None:
+    if output.shape != result.shape:
+        if any(output is operand for operand in operands):  # an operator in place
+            raise RuntimeError(
+                f"output with shape {list(output.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            )
+        _RESIZE.redispatch(
+            META, output, result.shape, output.device
+        )  # warns, and resizes with the device's kernel
+        if output.stride() != result.stride():
+            output.as_strided_(result.shape, result.stride())
+    output.copy_(result)
 
 
 def _functional(overload: Any, wanted: dict[str, Any]) -> Any:

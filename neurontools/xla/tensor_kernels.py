@@ -18,13 +18,14 @@ from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY, ITEM
-from neurontools.xla.device_guard import register_views
+from neurontools.xla.device_guard import register_views, resize_storage
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.geometry import META, restride
+from neurontools.xla.geometry import META, restride, storage_of
 from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
+from neurontools.xla.storages import extend_contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
 _METADATA = (
+    "set_",
     "set_.source_Tensor",
     "set_.source_Storage_storage_offset",
     "set_.source_Storage",
@@ -61,27 +63,17 @@ def set_view(self: torch.Tensor, *source: Any) -> torch.Tensor:
     """Make a device tensor a view of a tensor's or a storage's contents; the arguments are those of aten::set_.
 
     Raises:
-        RuntimeError: the storage is too small.
+        RuntimeError: the storage is on another device.
     """
+    if not source:
+        source = (torch.empty(0, dtype=self.dtype, device=self.device),)
     if isinstance(source[0], torch.Tensor):
-        if self.device.index:  # torch's kernel refuses storages of DLPack
-            self.data = source[0]
-        else:
-            _SET_TENSOR.redispatch(META, self, source[0])
+        _SET_TENSOR.redispatch(META, self, source[0])
         return self
     # torch leaves out the strides of a tensor without dimensions.
     storage, offset, size, stride = (*source, ())[:4] if len(source) > 1 else _whole(self, source[0])
-    if not self.device.index:
-        _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
-        return self
-    try:
-        _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
-    except RuntimeError:
-        # It has set everything before it refuses, as the storage could be too small.
-        if self.untyped_storage()._cdata != storage._cdata or tuple(self.size()) != tuple(size):
-            raise
-        if self.numel() and (1 + _last_element(self)) * self.itemsize > storage.nbytes():
-            raise
+    _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
+    extend_contents(storage)
     return self
 
 
@@ -89,10 +81,10 @@ def _whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> tuple[Any, ..
     return storage, 0, [storage.nbytes() // tensor.itemsize], [1]
 
 
-def _last_element(tensor: torch.Tensor) -> int:
-    steps = zip(tensor.size(), tensor.stride(), strict=True)
-    last: int = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
-    return last
+def _strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
+    if memory_format in {None, torch.contiguous_format}:
+        return contiguous_strides(shape)
+    return tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
 
 
 def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
@@ -106,9 +98,7 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
         memory_format: Any = None,
     ) -> torch.Tensor:  # fmt: skip
         shape = tuple(size)
-        strides = contiguous_strides(shape)
-        if memory_format not in {None, torch.contiguous_format}:
-            strides = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+        strides = _strides(shape, memory_format)
         return stores.store(device).empty(shape, strides, dtype or torch.get_default_dtype())
 
     def empty_strided(
@@ -116,14 +106,17 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     ) -> torch.Tensor:  # fmt: skip
         return stores.store(device).empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
 
+    # torch has tensors of zeros that no operator has to compute; here they are zeros like any others.
+    def zeros(
+        size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    ) -> torch.Tensor:
+        return torch.zeros(size, dtype=dtype, device=device)
+
     def resize_(self: torch.Tensor, size: Any, memory_format: Any = None) -> torch.Tensor:
-        if tuple(size) != tuple(self.size()):
-            replacement = torch.empty(size, dtype=self.dtype, device=self.device)
-            kept = min(self.numel(), replacement.numel())
-            if kept:
-                replacement.view(-1)[:kept].copy_(self.reshape(-1)[:kept])
-            set_view(self, replacement)
-        return self
+        if tuple(size) == tuple(self.size()) and memory_format is None:
+            return self
+        strides = _strides(tuple(size), memory_format)
+        return set_view(self, self.untyped_storage(), self.storage_offset(), size, strides)
 
     def as_strided_(self: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
         offset = self.storage_offset() if storage_offset is None else storage_offset
@@ -134,6 +127,7 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
         "as_strided_": as_strided_,
         "empty.memory_format": empty,
         "empty_strided": empty_strided,
+        "_efficientzerotensor": zeros,
         "resize_": resize_,
     }
 
@@ -181,6 +175,9 @@ class HandleMaker:
         description.dtype = _DataType(*_code(dtype), 1)
         capsule = self._new_capsule(ctypes.addressof(description), b"dltensor", None)
         tensor: torch.Tensor = torch._C._from_dlpack(capsule)
+        resize_storage(
+            tensor.untyped_storage(), 0
+        )  # as those of the first device: who makes the buffer knows the size
         return tensor
 
 
@@ -212,7 +209,7 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         if has_pending_bits(self) or has_pending_bits(src):
             return _copy_resolved(self, src)
         if self.device == src.device:
-            return copy_on_device(self, src)
+            return self if _is_same_element(self, src) else copy_on_device(self, src)
         source, target = engine.store_of(src), engine.store_of(self)
         if target is not None:
             host = src if source is None else _download(source, src, lambda host: host)
@@ -255,6 +252,15 @@ def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
         "_to_copy": _to_copy,
         "_local_scalar_dense": _local_scalar_dense,
     }
+
+
+def _is_same_element(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are one element in memory: of `x[None] = x`, torch's kernel would say that they overlap."""
+    return (
+        one.numel() == other.numel() == 1
+        and storage_of(one) == storage_of(other)
+        and (one.dtype, one.storage_offset()) == (other.dtype, other.storage_offset())
+    )
 
 
 def _copied(host: torch.Tensor, dtype: Any, memory_format: Any) -> torch.Tensor:

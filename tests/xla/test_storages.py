@@ -58,13 +58,14 @@ def test_what_is_saved_from_the_device_loads_everywhere(machine: InMemoryAcceler
         assert loaded.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_storage_keeps_its_contents_and_cannot_grow(machine: InMemoryAccelerator) -> None:
+def test_a_storage_keeps_its_contents_when_it_shrinks_and_grows(machine: InMemoryAccelerator) -> None:
     x = torch.arange(4.0).to("xla")
     x.untyped_storage().resize_(0)
     x.untyped_storage().resize_(16)
     assert x.tolist() == [0, 1, 2, 3]
-    with pytest.raises(DeviceError, match="a storage on xla:0 cannot grow"):
-        x.untyped_storage().resize_(17)
+    x.untyped_storage().resize_(17)
+    assert x.tolist() == [0, 1, 2, 3]
+    assert x.untyped_storage().nbytes() == 17
 
 
 def test_device_tensors_are_not_shared_with_processes(machine: InMemoryAccelerator) -> None:
@@ -112,3 +113,13 @@ def test_a_copy_to_the_host_has_the_type_and_the_order_that_are_asked_for(
     assert last.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(last, x.double())
     assert on_device.to("cpu").is_contiguous()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_of_the_strided_layout_are_refused(machine: InMemoryAccelerator) -> None:
+    parts = [torch.ones(2, 4).to("xla"), torch.ones(3, 4).to("xla")]
+    for options in ({}, {"requires_grad": True}):
+        with pytest.raises(DeviceError, match="does not support nested tensors"):
+            torch.nested.nested_tensor(parts, device="xla", **options)
+        with pytest.raises(DeviceError, match="does not support nested tensors"):
+            torch.nested.nested_tensor([torch.ones(2, 4)], **options).to("xla")

@@ -335,3 +335,14 @@ def autocast(dev: str) -> Any:
         loss = F.mse_loss(y.float(), torch.ones(5, 3, device=dev))
     loss.backward()
     return [y, loss, layer.weight.grad]
+
+
+@feature
+def jagged_attention(dev: str) -> Any:
+    parts = [torch.arange(8.0).view(2, 4).to(dev) / 8, torch.arange(12.0).view(3, 4).to(dev) / 12]
+    rows = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+    heads = rows.unflatten(-1, [2, 2]).transpose(1, 2)
+    result = F.scaled_dot_product_attention(heads, heads, heads).values()
+    whole = F.scaled_dot_product_attention(*[rows.detach().unsqueeze(1)] * 3).values()
+    result.sum().backward()
+    return result, whole, rows.grad.values()

@@ -456,3 +456,54 @@ def conjugate_views(dev: str) -> Any:
     negative[0].copy_(torch.ones(3))
     found.append(torch.vdot(conjugate[0], x[1]))
     return [*found, target, x]
+
+
+@feature
+def random_numbers_of_no_generator(dev: str) -> Any:
+    half = torch.full((5,), 0.5, device=dev)
+    none: dict[str, Any] = {"generator": None}
+    return [
+        torch.randn(2, device=dev, **none),
+        torch.rand((2, 3), device=dev, **none),
+        torch.randint(0, 5, (4,), device=dev, **none),
+        torch.randint(5, (4,), device=dev, **none),
+        torch.randperm(9, device=dev, **none),
+        torch.ops.aten.rand_like.generator(half, **none),
+        torch.normal(half, half, **none),
+        torch.normal(0.0, 1.0, (3,), device=dev, **none),
+        torch.bernoulli(half, **none),
+        torch.multinomial(half, 2, **none),
+        half.clone().uniform_(**none),
+        half.clone().exponential_(**none),
+        torch.randn(3, out=torch.empty(0, device=dev), **none),
+        torch.randn(3, device=dev),
+    ]
+
+
+def _gradient_under_autocast(dev: str, **options: Any) -> Any:
+    layer = torch.nn.Linear(6, 6)
+    rows = torch.linspace(-1, 1, 24).view(4, 6).to(dev)
+    with torch.no_grad():
+        layer.weight.copy_(torch.linspace(-1, 1, 36).view(6, 6).sin())
+        layer.bias.fill_(0.3)
+    layer.to(dev)
+    with torch.autocast(dev, torch.bfloat16, **options):
+        with torch.no_grad():
+            layer(rows)
+        with torch.autocast(dev, torch.bfloat16, **options):
+            inner = layer(layer(rows))
+        with torch.autocast(dev, enabled=False):
+            outside = layer(rows)
+        result = layer(inner)
+    (result.float().sum() + outside.sum()).backward()
+    return layer.weight.grad, layer.bias.grad
+
+
+@feature
+def weights_cast_once_by_autocast(dev: str) -> Any:
+    return _gradient_under_autocast(dev)
+
+
+@feature
+def weights_cast_at_each_use_by_autocast(dev: str) -> Any:
+    return _gradient_under_autocast(dev, cache_enabled=False)
