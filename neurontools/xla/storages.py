@@ -85,7 +85,7 @@ def _copy(tensor: torch.Tensor) -> Any:
         or kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__
         or tensor.is_nested
     ):
-        return copy._reconstruct(tensor, None, *tensor.__reduce_ex__(4))
+        return copy._reconstruct(tensor, None, *tensor.__reduce_ex__(4))  # type: ignore[attr-defined]
     with torch.no_grad():
         shared = tensor.as_strided(tensor.size(), tensor.stride()).detach()
     shared.requires_grad_(tensor.requires_grad)

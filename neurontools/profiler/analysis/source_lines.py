@@ -80,8 +80,7 @@ def _read(path: str) -> tuple[list[str], str]:
         if os.path.getsize(path) > _MOST_BYTES:
             return [], "it is too long"
         with io.TextIOWrapper(open_input(path), encoding="utf-8", errors="replace") as file:
-            return [line.rstrip("
-") for line in file], ""  # a form feed ends no line of Python
+            return [line.rstrip("\n") for line in file], ""  # a form feed ends no line of Python
     except OSError as error:
         return [], error.strerror or "it cannot be opened"
     except ValueError:

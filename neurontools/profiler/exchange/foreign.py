@@ -273,9 +273,9 @@ class _Builder:
         """What any of the events of each track is."""
         bounds = self._events.bounds
         filled = np.flatnonzero(np.diff(bounds))
-        found = np.zeros(len(self._events.tracks), dtype=np.uint8)
-        found[filled] = np.bitwise_or.reduceat(self._natures[self._events.name], bounds[filled])
-        return found
+        natures: NDArray[np.uint8] = np.zeros(len(self._events.tracks), dtype=np.uint8)
+        natures[filled] = np.bitwise_or.reduceat(self._natures[self._events.name], bounds[filled])
+        return natures
 
     @cached_property
     def _hosts(self) -> set[Id]:
