@@ -13,6 +13,7 @@ from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.execution import generate, host_execution
+from neurontools.xla.fallback import has_pending_bits
 from neurontools.xla.geometry import intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view
@@ -94,7 +95,9 @@ class NeffExecutable:
 
     def _host(self, view: View, tensor: torch.Tensor) -> torch.Tensor:
         dtype, shape, strides, offset = geometry_from(view)
-        if view.slot not in self._written and offset == 0 and tensor.stride() == strides:
+        # The executable addresses a tensor from the start of its storage.
+        in_place = tensor.storage_offset() == offset == 0 and tensor.stride() == strides
+        if in_place and view.slot not in self._written and not has_pending_bits(tensor):
             return tensor.detach()
         flat = torch.zeros(self._graph.slots[view.slot].nbytes // dtype.itemsize, dtype=dtype)
         host = flat.as_strided(shape, strides, offset)
