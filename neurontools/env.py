@@ -26,6 +26,7 @@ CUSTOMOP_ANY_INSTANCE = "NEURONTOOLS_CUSTOMOP_ANY_INSTANCE"
 NATIVE_ANY_INSTANCE = "NEURONTOOLS_NATIVE_ANY_INSTANCE"
 DEVICE = "NEURONTOOLS_DEVICE"
 RUN = "NEURONTOOLS_RUN"
+WORKERS_CORES = "NEURONTOOLS_WORKERS_CORES"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
 CACHE_MAX_SIZE = "NEURONTOOLS_CACHE_MAX_SIZE"
@@ -41,7 +42,10 @@ PROFILE_STEPS = "NEURONTOOLS_PROFILE_STEPS"
 PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
 FOR_CHILDREN = frozenset(
-    {DEVICE, RUN, CACHE_RUN, EXPLAIN, EXTRACTION_LOG, PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS}
+    {
+        *(DEVICE, RUN, WORKERS_CORES, CACHE_RUN, EXPLAIN, EXTRACTION_LOG),
+        *(PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS),
+    }
 )
 """Variables of a single program, which our programs set for those they start; not settings."""
 
@@ -125,6 +129,7 @@ DOCUMENTED = (
         "0",
         "1, or neuron-run --stacks: profiles hold the program's call stack of what the host did",
     ),
+    (WORKERS_CORES, "", "set in workers, which have a core each: NEURON_RT_VISIBLE_CORES of all of them"),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

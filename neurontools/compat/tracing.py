@@ -10,8 +10,9 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,18 +56,19 @@ def trace(
             value; such results are not returned.
         compiler_workdir: directory that gets the NEFF, `graph.neff`.
         compiler_args: flags of the compiler.
-        partitioner_config: not supported, as all operators run on the device.
+        partitioner_config: a `PartitionerConfig`; without effect, as all operators run on the device.
         inline_weights_to_neff: whether weights belong to the NEFF; otherwise `replace_weights` can change them.
         cpu_backend: whether the model is only compiled, for the `--target` among the flags, and not loaded.
 
     Raises:
-        TracedModelError: positional extra arguments, or a partitioner, were given.
+        TracedModelError: positional extra arguments, or an invalid partitioner, were given.
         CompileError: the shape of a tensor depends on values, or the compiler refuses the graph or a flag.
     """
-    if _ or partitioner_config is not None:
+    if _ or not isinstance(partitioner_config, PartitionerConfig | None):
         raise TracedModelError(
-            "torch_neuronx.trace takes keyword arguments after example_inputs, and no partitioner_config",
-            "all supported operators run on the device; see torch_neuronx.analyze",
+            "torch_neuronx.trace takes keyword arguments after example_inputs, and a PartitionerConfig or None as "
+            "partitioner_config",
+            "name the arguments",
         )
     flags = shlex.split(compiler_args) if isinstance(compiler_args, str) else list(compiler_args or ())
     if cpu_backend and not any(flag.startswith("--target") for flag in flags):
@@ -89,6 +91,29 @@ def trace(
     if not cpu_backend:
         traced_model.start_loading(module)
     return module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionerConfig:
+    """Which part of a model runs on the CPU, on real machines: operators without support. Here no operator does.
+
+    Source: AWS Neuron documentation, "PyTorch NeuronX Tracing API for Inference".
+
+    Args:
+        trace_kwargs: arguments of `trace` for each part.
+        model_support_percentage_threshold: the smallest part of supported operators, from 0 to 1.
+        min_subgraph_size: fewest operators of a part; -1 for no limit.
+        max_subgraph_count: most parts; -1 for no limit.
+        ops_to_partition: names of further operators for the CPU.
+        analyze_parameters: arguments of `analyze`.
+    """
+
+    trace_kwargs: Mapping[str, Any] | None = None
+    model_support_percentage_threshold: float = 0.5
+    min_subgraph_size: int = -1
+    max_subgraph_count: int = -1
+    ops_to_partition: Collection[str] | None = None
+    analyze_parameters: Mapping[str, Any] | None = None
 
 
 class NeuronModule(torch.nn.Module):  # type: ignore[misc]

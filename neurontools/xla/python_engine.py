@@ -22,6 +22,7 @@ from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
+from neurontools.xla.program import build_graph
 from neurontools.xla.recorder import Recorder
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
@@ -30,6 +31,7 @@ from neurontools.xla.trie import new_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.engine import Function, Fusion, Kernel, TensorStore
     from neurontools.xla.operators import Operator
@@ -174,6 +176,15 @@ class PythonEngine:
     def recording(self, index: int) -> object:
         """Return what identifies the recording of a device, None while nothing is recorded."""
         return self.recorder(index).epoch if self.pending(index) else None
+
+    def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
+        """Return what is recorded for tensors, see `DeviceEngine.recorded_graph`."""
+        recorder = self.recorder(tensors[0].device.index)
+        with recorder.lock:
+            made = set(recorder.node.visible())
+            slots = [b.slot if b.epoch is recorder.epoch else -1 for b in map(buffer_of, tensors)]
+            held = [tensor for tensor, slot in zip(tensors, slots, strict=True) if slot not in made]
+            return build_graph(recorder.node.trace(), tuple(sorted(made.intersection(slots)))), held
 
     def record_function(
         self,

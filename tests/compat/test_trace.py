@@ -245,7 +245,7 @@ def test_inputs_that_do_not_fit_are_refused(traced, inputs, message):
         (lambda x: x.to(torch.complex128), {}, "Complex data types"),
         (lambda x: x, {"compiler_args": "--optlevel=9"}, "optlevel"),
         (lambda x: x, {"cpu_backend": True}, "cpu_backend needs a --target"),
-        (lambda x: x, {"partitioner_config": object()}, "no partitioner_config"),
+        (lambda x: x, {"partitioner_config": object()}, "a PartitionerConfig or None"),
         (lambda x: x, {"input_output_aliases": {IMAGE: 0}}, "does not use"),
     ],
 )
