@@ -16,6 +16,7 @@ from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import CurrentDevice
+from neurontools.xla.fork_locks import ForkLocks
 from neurontools.xla.function_recording import record_function
 from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.graph_limits import OneGraph
@@ -65,6 +66,7 @@ class PythonEngine:
         keep_from_compiler(ChargedBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)
+        ForkLocks(lambda: tuple(self._recorders.values()))
 
     @property
     def accelerator(self) -> Accelerator:

@@ -341,7 +341,10 @@ def test_profiles_of_torch_have_rows_of_the_device(seen):
 def test_the_other_name_says_which_one_the_process_has(seen):
     reason = "the device of this process is called 'neuron', so it cannot be 'xla' too"
     assert seen["other_names"] == {
-        "errors": [f"ImportError: {reason}: use one of the two names per process", f"DeviceError: {reason}"],
+        "errors": [
+            f"ImportError: {reason}: use one of the two names per process; NEURONTOOLS_DEVICE=xla chooses 'xla'",
+            f"DeviceError: {reason}",
+        ],
         "memory": True,
     }
 
@@ -364,7 +367,8 @@ def test_the_sample_trains_in_bfloat16(seen):
 def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):
     run = tool("neuron-run", "--", torch_python, "-c", "import torch_xla, torch\ntorch.ones(2).to('neuron')")
     reason = "the device of this process is called 'xla', so it cannot be 'neuron' too"
-    assert run.stderr.endswith(f"\n{reason}: use one of the two names per process\n")
+    remedy = "use one of the two names per process; NEURONTOOLS_DEVICE=neuron chooses 'neuron'"
+    assert run.stderr.endswith(f"\n{reason}: {remedy}\n")
 
 
 def test_tritons_error_without_a_gpu_gets_the_reason(tool):
@@ -475,6 +479,7 @@ def test_a_missing_device_is_explained(monkeypatch, chosen, reason, error):
     monkeypatch.setenv("NEURONTOOLS_RUN", "1")
     monkeypatch.setattr("neurontools.native.selection.chosen_device", lambda *arguments: chosen)
     monkeypatch.setattr(api, "is_active", lambda: False)
+    monkeypatch.setattr(api, "activate", lambda: None)
     autoload.autoload()
     error.__notes__ = []
     sys.excepthook(type(error), error, None)
