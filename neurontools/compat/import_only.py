@@ -52,7 +52,7 @@ class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = ImportOnlyModule(spec.name)
         if spec.name == "neuronxcc":
-            module.__version__ = COMPILER_VERSION
+            vars(module)["__version__"] = COMPILER_VERSION
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _UNKNOWN = ("at start of device string: neuron", "module 'torch' has no attribute 'neuron'")
-_NO_TORCH_XLA = "PyTorch is not linked with support for xla devices"
+_NO_TORCH_XLA = ("PyTorch is not linked with support for xla devices", "from the 'XLA' backend")
 IMPORT_FIRST = f"hint: import torch_xla first, or set {env.DEVICE}=xla"
 NO_DEVICE = (
     f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
@@ -65,7 +65,7 @@ def _explain_missing_device(reason: str) -> None:
 
         if any(text in str(error) for text in _UNKNOWN) and not api.is_active():
             error.add_note(reason)
-        elif _NO_TORCH_XLA in str(error) and not api.is_active():
+        elif any(text in str(error) for text in _NO_TORCH_XLA) and not api.is_active():
             error.add_note(IMPORT_FIRST)
         shown(kind, error, traceback)
 
