@@ -66,6 +66,11 @@ def _run(arguments: argparse.Namespace) -> int:
         parse_steps(arguments.steps, "--steps")
     if not command:
         raise UsageError("no program given (neuron-run -- python train.py)", "see 'neuron-run --help'")
+    flag = launch.hiding_flag(command)
+    if flag:
+        console.warn(
+            f"python {flag} hides torch_xla, torch_neuronx and the device neuron from the program: leave {flag} out"
+        )
     launch.run(
         launch.RunOptions(
             command=tuple(command),

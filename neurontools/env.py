@@ -27,6 +27,7 @@ NATIVE_ANY_INSTANCE = "NEURONTOOLS_NATIVE_ANY_INSTANCE"
 DEVICE = "NEURONTOOLS_DEVICE"
 RUN = "NEURONTOOLS_RUN"
 JOB_SECRET = "NEURONTOOLS_JOB_SECRET"  # noqa: S105  a name
+WORKERS_CORES = "NEURONTOOLS_WORKERS_CORES"
 SYSFS_ROOT = "NEURONTOOLS_SYSFS_ROOT"
 CACHE_LOCK_TIMEOUT = "NEURONTOOLS_CACHE_LOCK_TIMEOUT"
 CACHE_MAX_SIZE = "NEURONTOOLS_CACHE_MAX_SIZE"
@@ -43,15 +44,8 @@ PROFILE_STACKS = "NEURONTOOLS_PROFILE_STACKS"
 
 FOR_CHILDREN = frozenset(
     {
-        DEVICE,
-        RUN,
-        JOB_SECRET,
-        CACHE_RUN,
-        EXPLAIN,
-        EXTRACTION_LOG,
-        PROFILE_SESSION,
-        PROFILE_STACKS,
-        PROFILE_STEPS,
+        *(DEVICE, RUN, WORKERS_CORES, JOB_SECRET, CACHE_RUN, EXPLAIN, EXTRACTION_LOG),
+        *(PROFILE_SESSION, PROFILE_STACKS, PROFILE_STEPS),
     }
 )
 """Variables of a single program; our programs set most of them for those they start. Not settings."""
@@ -141,6 +135,7 @@ DOCUMENTED = (
         "0",
         "1, or neuron-run --stacks: profiles hold the program's call stack of what the host did",
     ),
+    (WORKERS_CORES, "", "set in workers, which have a core each: NEURON_RT_VISIBLE_CORES of all of them"),
     (CACHE_RUN, "", "set by neuron_parallel_compile: the run its compiles belong to"),
     (
         EXTRACTION_LOG,

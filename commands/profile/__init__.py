@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from neurontools import __version__
 from neurontools.commands import console
@@ -37,8 +39,9 @@ of the program; diff and check: 3 inconclusive
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
+    started_as = os.path.basename(sys.argv[0])
     parser = argparse.ArgumentParser(
-        prog="neuron-profile",
+        prog=started_as if started_as == "neuron-explorer" else "neuron-profile",
         description="Capture and view profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
     )

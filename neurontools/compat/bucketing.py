@@ -23,33 +23,41 @@ class BucketModelConfig:
     Args:
         bucket_kernel: returns a TorchScript function: from the list of inputs to the inputs of the bucket's model, padded
             to its shapes, and a tensor with the number of the bucket.
+        bucket_kernel_constant_args: further arguments of that function: tensors, numbers, texts.
         shared_state_buffer: not supported.
-        shared_state_buffer_preprocessor: not supported.
+        shared_state_buffer_preprocessor: for the shared state alone.
         func_kwargs: keyword arguments for the function that makes the model: one dict, or one for each bucket.
+        store_example_inputs: kept for libraries, which keep examples with the models.
 
     Raises:
-        TracedModelError: there are positional extra arguments, or a state shared by the buckets.
+        TracedModelError: there is a state shared by the buckets.
     """
 
     def __init__(
         self,
         bucket_kernel: Kernel,
-        *extra: Any,
+        bucket_kernel_constant_args: Sequence[Any] = (),
         shared_state_buffer: Sequence[torch.Tensor] | None = None,
         shared_state_buffer_preprocessor: Kernel | None = None,
         func_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        store_example_inputs: bool = False,
     ) -> None:
-        if extra:
-            raise TracedModelError("BucketModelConfig takes keyword arguments after bucket_kernel")
         if shared_state_buffer is not None:
             raise TracedModelError(
                 "shared_state_buffer is not simulated: each bucket keeps its own state",
                 "make the state an input and a result of the models",
             )
         self.bucket_kernel = bucket_kernel
+        self.bucket_kernel_constant_args = tuple(bucket_kernel_constant_args)
         self.shared_state_buffer = shared_state_buffer
         self.shared_state_buffer_preprocessor = shared_state_buffer_preprocessor
         self.func_kwargs = func_kwargs
+        self.store_example_inputs = store_example_inputs
+
+    def get_func_kwargs_for_bucket_rank(self, bucket_rank: int) -> dict[str, Any]:
+        """Return the keyword arguments of the function for one bucket."""
+        given = self.func_kwargs or {}
+        return dict(given if isinstance(given, Mapping) else given[bucket_rank])
 
     def arguments(self, buckets: int) -> list[dict[str, Any]]:
         """Return the keyword arguments of the function for each bucket.
@@ -58,23 +66,25 @@ class BucketModelConfig:
             TracedModelError: there are more or fewer of them.
         """
         given = self.func_kwargs or {}
-        if isinstance(given, Mapping):
-            return [dict(given) for _ in range(buckets)]
-        if len(given) != buckets:
+        if not isinstance(given, Mapping) and len(given) != buckets:
             raise TracedModelError(
                 f"func_kwargs has {len(given)} entries for {buckets} buckets", "give one dict for each bucket"
             )
-        return [dict(one) for one in given]
+        return [self.get_func_kwargs_for_bucket_rank(number) for number in range(buckets)]
 
 
 class _Buckets(torch.nn.Module):  # type: ignore[misc]
     """The traced models, and the function that chooses one."""
 
-    def __init__(self, models: Sequence[torch.jit.ScriptModule], choose: Any) -> None:
+    def __init__(
+        self, models: Sequence[torch.jit.ScriptModule], choose: Any, constants: Sequence[Any]
+    ) -> None:
         super().__init__()
         for number, model in enumerate(models):
             self.add_module(f"bucket_{number}", model)
         self.choose = choose
+        for number, constant in enumerate(constants):
+            setattr(self, f"constant_{number}", constant)
 
 
 def bucket_model_trace(
@@ -124,10 +134,12 @@ def bucket_model_trace(
         raise TracedModelError(
             "bucket_kernel returns no TorchScript function", "return torch.jit.script(function)"
         )
-    return _joined(models, choose)
+    return _joined(models, choose, bucket_config.bucket_kernel_constant_args)
 
 
-def _joined(models: Sequence[torch.jit.ScriptModule], choose: Any) -> torch.jit.ScriptModule:
+def _joined(
+    models: Sequence[torch.jit.ScriptModule], choose: Any, constants: Sequence[Any]
+) -> torch.jit.ScriptModule:
     borders = [_border(model) for model in models]
     inputs, result = borders[0]
     if any(border != borders[0] for border in borders) or any(kind != "Tensor" for kind in inputs):
@@ -138,9 +150,10 @@ def _joined(models: Sequence[torch.jit.ScriptModule], choose: Any) -> torch.jit.
         )
     names = [f"input_{number}" for number in range(len(inputs))]
     passed = ", ".join(f"chosen[{number}]" for number in range(len(inputs)))
+    further = "".join(f", self.constant_{number}" for number in range(len(constants)))
     lines = [
         f"def forward({', '.join(['self', *(f'{name}: Tensor' for name in names)])}) -> {result}:",
-        f"    chosen, bucket = self.choose([{', '.join(names)}])",
+        f"    chosen, bucket = self.choose([{', '.join(names)}]{further})",
         "    number = int(bucket)",
         *(
             line
@@ -150,7 +163,7 @@ def _joined(models: Sequence[torch.jit.ScriptModule], choose: Any) -> torch.jit.
         f"    assert number == {len(models) - 1}, 'the bucket kernel chose a bucket that does not exist'",
         f"    return self.bucket_{len(models) - 1}({passed})",
     ]
-    outer = torch.jit.script(_Buckets(models, choose))
+    outer = torch.jit.script(_Buckets(models, choose, constants))
     outer.define("\n".join(lines) + "\n")
     return outer
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from neurontools.compat.unsupported import IMPORT_ONLY
+from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError
 
 _DECORATORS = frozenset({"baremetal", "benchmark", "jit", "nki_jit", "profile"})
@@ -49,7 +50,10 @@ def stand_in(module: str, name: str) -> StandIn | None:
 
 class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return ImportOnlyModule(spec.name)
+        module = ImportOnlyModule(spec.name)
+        if spec.name == "neuronxcc":
+            vars(module)["__version__"] = COMPILER_VERSION
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         pass
@@ -67,8 +71,10 @@ class ImportOnlyModule(ModuleType):
         return StandIn(f"{self.__name__}.{name}", nearest_name(self.__name__) or "", is_configuration)
 
 
-class StandIn:
+class StandIn(str):  # noqa: SLOT000 # attributes of their own
     """A name that can be imported, decorate a function, and stand in an annotation. A call raises `NotSimulatedError`.
+
+    Members of enumerations are such names too: options of libraries, which compare, copy, pickle and write them.
 
     Args:
         name: what the error says.
@@ -76,16 +82,24 @@ class StandIn:
         is_configuration: whether a call makes options of a kernel, which no kernel reads.
     """
 
-    def __init__(self, name: str, nearest: str, is_configuration: bool = False) -> None:
-        self._name = name
-        self._nearest = nearest
-        self._is_configuration = is_configuration
+    _nearest: str
+    _is_configuration: bool
+
+    def __new__(cls, name: str, nearest: str = "", is_configuration: bool = False) -> Self:
+        """Return the stand-in for a name."""
+        made = super().__new__(cls, name)
+        made._nearest, made._is_configuration = nearest, is_configuration
+        return made
+
+    @property
+    def _name(self) -> str:
+        return str.__str__(self)
 
     def __repr__(self) -> str:
         return f"<{self._name}, import only>"
 
     def __getattr__(self, name: str) -> StandIn:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(f"{self._name} has no attribute {name!r}", name=name)
         return StandIn(f"{self._name}.{name}", self._nearest)
 
@@ -127,4 +141,4 @@ class StandIn:
 
 
 def _name_of(decorated: FunctionType | StandIn) -> str:
-    return decorated.__qualname__ if isinstance(decorated, FunctionType) else str(vars(decorated)["_name"])
+    return decorated.__qualname__ if isinstance(decorated, FunctionType) else str(decorated)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 
@@ -11,7 +12,7 @@ from neurontools.errors import NeuronToolsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class CommandNotExecutableError(NeuronToolsError):
@@ -146,6 +147,30 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
         raise CommandNotExecutableError(
             f"cannot run {program}: {error.strerror}", "check its format and its first line"
         ) from error
+
+
+def hiding_flag(command: Sequence[str]) -> str:
+    """Return the flag of a Python command that hides the simulated packages, "" if there is none.
+
+    -E and -I ignore PYTHONPATH, by which Python finds the packages, and -S leaves out the module that shows them.
+    """
+    if not os.path.basename(command[0]).startswith("python"):
+        return ""
+    for position, word in enumerate(command[1:], 1):
+        takes_value = command[position - 1] in {"-W", "-X"}
+        if takes_value:
+            continue
+        if not word.startswith("-") or word == "-":
+            return ""
+        flags = re.match(r"-([A-Za-z]*)", word)
+        for letter in flags[1] if flags else "":
+            if letter in "EIS":
+                return f"-{letter}"
+            if letter in "cmWX":  # the rest is its value
+                break
+        if re.match(r"-[A-Za-z]*[cm]", word):
+            return ""
+    return ""
 
 
 def find_program(name: str, path: str) -> str:

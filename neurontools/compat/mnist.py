@@ -52,7 +52,10 @@ class MNIST(torch.utils.data.Dataset):  # type: ignore[misc]
         stem = "train" if train else "t10k"
         if _existing(os.path.join(folder, f"{stem}-images-idx3-ubyte")) is None:
             folder = os.path.join(paths.fixtures_dir(), "digits")
-            _notify(f"MNIST is not in {self.root}: using the 1,797 real digits that neurontools installs")
+            _notify(
+                f"MNIST is not in {self.root}: using the 1,797 real digits that neurontools installs, too few for the "
+                "accuracy of tutorials that train on 60,000"
+            )
         self.data = read_idx(os.path.join(folder, f"{stem}-images-idx3-ubyte"))
         self.targets = read_idx(os.path.join(folder, f"{stem}-labels-idx1-ubyte")).long()
 

@@ -120,7 +120,6 @@ class TracedModel:
         self._turn = itertools.count()
         self._loading: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._state: dict[tuple[int, int], torch.Tensor] = {}
 
     def place(self, cores: Sequence[int]) -> None:
         """Load it on cores; it leaves those that are not among them."""
@@ -160,7 +159,10 @@ class TracedModel:
     def execute(
         self, weights: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Execute it on its next core, or on that of `on_core`, and return its results."""
+        """Execute it on its next core, or on that of `on_core`, and return its results.
+
+        Weights that hold state get its next value.
+        """
         self.wait()
         with self._lock:
             core = getattr(_chosen, "core", None)
@@ -172,18 +174,12 @@ class TracedModel:
                 core = self._cores[next(self._turn) % len(self._cores)]
             loaded = self._loaded[core]
         signature = self.signature
-        tensors = [
-            arguments[source] if source >= 0 else self._weight(core, -1 - source, weights)
-            for source in signature.sources
-        ]
+        tensors = [arguments[source] if source >= 0 else weights[-1 - source] for source in signature.sources]
         results = self._compiled.execute(loaded, tensors)
         for weight, result in signature.aliases:
-            self._state[core, weight] = results[result]
+            weights[weight].copy_(results[result])
         aliased = {result for _, result in signature.aliases}
         return [result for position, result in enumerate(results) if position not in aliased]
-
-    def _weight(self, core: int, position: int, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-        return self._state.get((core, position), weights[position])
 
 
 _models: dict[int, tuple[StorageWeakRef, TracedModel]] = {}
@@ -196,7 +192,8 @@ _recording = threading.local()
 
 def model_of(module: Any, name: str = "the traced model") -> TracedModel:
     """Return the loaded model of a module with `neff`, `signature` and `settings`; `name` is for messages."""
-    weights = [value for key, value in module.named_buffers() if key.startswith("weight_")]
+    held = (*module.named_parameters(), *module.named_buffers())
+    weights = [value for key, value in held if key.startswith("weight_")]
     return _find(module.neff, module.signature, module.settings, weights, name)
 
 
@@ -296,12 +293,8 @@ def _forward(
 
 
 def _check_arguments(signature: Signature, inputs: Sequence[torch.Tensor]) -> None:
-    if len(inputs) != len(signature.arguments):
-        raise TracedModelError(
-            f"the traced model takes {len(signature.arguments)} tensors, not {len(inputs)}",
-            "call it with the inputs it was traced with",
-        )
-    for position, ((dtype, shape), tensor) in enumerate(zip(signature.arguments, inputs, strict=True)):
+    for position, tensor in _used(signature, inputs):
+        dtype, shape = signature.arguments[position]
         given = dtype_name(tensor.dtype)
         if tensor.device.type != "cpu":
             raise TracedModelError(
@@ -314,22 +307,36 @@ def _check_arguments(signature: Signature, inputs: Sequence[torch.Tensor]) -> No
             )
 
 
+def _used(signature: Signature, inputs: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
+    """Return the inputs that the graph reads, with their positions: programs give others any shape."""
+    if len(inputs) != len(signature.arguments):
+        raise TracedModelError(
+            f"the traced model takes {len(signature.arguments)} tensors, not {len(inputs)}",
+            "call it with the inputs it was traced with",
+        )
+    return [(position, inputs[position]) for position in sorted(set(signature.sources)) if position >= 0]
+
+
 def _execute_in_chunks(
     model: TracedModel, weights: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     size = traced_batch(model.signature)
-    batches = {tensor.shape[0] if tensor.dim() else 0 for tensor in inputs}
+    used = _used(model.signature, inputs)
+    batches = {tensor.shape[0] if tensor.dim() else 0 for _, tensor in used}
     if len(batches) != 1:
         raise ValueError(f"inputs have different batch sizes: {sorted(batches)}")
     (batch,) = batches
-    for position, ((_, shape), tensor) in enumerate(zip(model.signature.arguments, inputs, strict=False)):
+    for position, tensor in used:
+        shape = model.signature.arguments[position][1]
         if tuple(tensor.shape[1:]) != shape[1:]:
             raise ValueError(
                 f"input {position} has shape {list(tensor.shape)}, but only dimension 0 of {list(shape)} may change"
             )
     collected: list[list[torch.Tensor]] = []
-    for start in range(0, batch, size):
-        chunk = [_padded(tensor[start : start + size], size) for tensor in inputs]
+    for start in range(0, max(batch, 1), size):
+        chunk = list(inputs)
+        for position, tensor in used:
+            chunk[position] = _padded(tensor[start : start + size], size)
         _check_arguments(model.signature, chunk)
         collected.append(model.execute(weights, chunk))
     results = [torch.cat(parts) for parts in zip(*collected, strict=True)]
@@ -342,8 +349,9 @@ def traced_batch(signature: Signature) -> int:
     Raises:
         ValueError: its inputs or results differ in dimension 0, so it cannot take other batches.
     """
-    sizes = {shape[:1] for _, shape in signature.arguments}
-    sizes |= {view.shape[:1] for view in signature.results}
+    aliased = {result for _, result in signature.aliases}
+    sizes = {signature.arguments[source][1][:1] for source in signature.sources if source >= 0}
+    sizes |= {view.shape[:1] for position, view in enumerate(signature.results) if position not in aliased}
     if len(sizes) != 1 or sizes == {()}:
         raise ValueError("dynamic batching needs inputs and results of the same size in dimension 0")
     return int(sizes.pop()[0])

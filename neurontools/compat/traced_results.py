@@ -30,7 +30,8 @@ class Leaf(NamedTuple):
 def take_apart(result: Any) -> tuple[list[torch.Tensor], Any]:
     """Return the tensors of a result, and its structure with a `Leaf` for each of them.
 
-    Mappings and dataclasses become dicts, without fields that are None; named tuples become tuples.
+    Mappings become dicts, named tuples become tuples. Dataclasses lose fields that are None and become dicts; within a
+    tuple they become tuples: transformers' models that return tuples return outputs of submodels in them.
 
     Raises:
         TracedModelError: it holds something that a traced model cannot return, or no tensor.
@@ -42,18 +43,20 @@ def take_apart(result: Any) -> tuple[list[torch.Tensor], Any]:
     return tensors, structure
 
 
-def _take_apart(value: Any, tensors: list[torch.Tensor]) -> Any:
+def _take_apart(value: Any, tensors: list[torch.Tensor], *, in_tuple: bool = False) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return Leaf(len(tensors) - 1)
-    if isinstance(value, Mapping):
-        return _take_fields(value, tensors)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return _take_fields({name: item for name, item in fields.items() if item is not None}, tensors)
-    if isinstance(value, tuple | list):
-        parts = [_take_apart(item, tensors) for item in value]
-        return parts if isinstance(value, list) else tuple(parts)
+        present = {name: item for name, item in fields.items() if item is not None}
+        return _take_apart(tuple(present.values()) if in_tuple else present, tensors)
+    if isinstance(value, Mapping):
+        return _take_fields(value, tensors)
+    if isinstance(value, tuple):
+        return tuple(_take_apart(item, tensors, in_tuple=True) for item in value)
+    if isinstance(value, list):
+        return [_take_apart(item, tensors) for item in value]
     if isinstance(value, _CONSTANTS):
         return value
     raise TracedModelError(

@@ -10,10 +10,11 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -27,6 +28,9 @@ from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_checks import unlisted_operators
 from neurontools.xla.neff_executable import compile_exported
+
+if TYPE_CHECKING:
+    from neurontools.compiler.graph import View
 
 Function = Callable[..., Any]
 _log = logging.getLogger("neurontools.xla")
@@ -52,24 +56,29 @@ def trace(
             value; such results are not returned.
         compiler_workdir: directory that gets the NEFF, `graph.neff`.
         compiler_args: flags of the compiler.
-        partitioner_config: not supported, as all operators run on the device.
+        partitioner_config: a `PartitionerConfig`; without effect, as all operators run on the device.
         inline_weights_to_neff: whether weights belong to the NEFF; otherwise `replace_weights` can change them.
         cpu_backend: whether the model is only compiled, for the `--target` among the flags, and not loaded.
 
     Raises:
-        TracedModelError: positional extra arguments, or a partitioner, were given.
+        TracedModelError: positional extra arguments, or an invalid partitioner, were given.
         CompileError: the shape of a tensor depends on values, or the compiler refuses the graph or a flag.
     """
-    if _ or partitioner_config is not None:
+    if _ or not isinstance(partitioner_config, PartitionerConfig | None):
         raise TracedModelError(
-            "torch_neuronx.trace takes keyword arguments after example_inputs, and no partitioner_config",
-            "all supported operators run on the device; see torch_neuronx.analyze",
+            "torch_neuronx.trace takes keyword arguments after example_inputs, and a PartitionerConfig or None as "
+            "partitioner_config",
+            "name the arguments",
         )
     flags = shlex.split(compiler_args) if isinstance(compiler_args, str) else list(compiler_args or ())
     if cpu_backend and not any(flag.startswith("--target") for flag in flags):
         raise TracedModelError("cpu_backend needs a --target", "compiler_args='--target trn1'")
     recording = _Recording(func, example_inputs)
-    exported = export_graph(recording.run, recording.arguments, list(recording.weights.values()))
+    try:
+        exported = recording.export()
+    except _ValueNeeded:
+        recording.read_on_cpu()
+        exported = recording.export()
     neff = compile_exported(exported.graph, flags)
     for operator in unlisted_operators(exported.graph):
         _log.warning(
@@ -84,41 +93,67 @@ def trace(
     return module
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionerConfig:
+    """Which part of a model runs on the CPU, on real machines: operators without support. Here no operator does.
+
+    Source: AWS Neuron documentation, "PyTorch NeuronX Tracing API for Inference".
+
+    Args:
+        trace_kwargs: arguments of `trace` for each part.
+        model_support_percentage_threshold: the smallest part of supported operators, from 0 to 1.
+        min_subgraph_size: fewest operators of a part; -1 for no limit.
+        max_subgraph_count: most parts; -1 for no limit.
+        ops_to_partition: names of further operators for the CPU.
+        analyze_parameters: arguments of `analyze`.
+    """
+
+    trace_kwargs: Mapping[str, Any] | None = None
+    model_support_percentage_threshold: float = 0.5
+    min_subgraph_size: int = -1
+    max_subgraph_count: int = -1
+    ops_to_partition: Collection[str] | None = None
+    analyze_parameters: Mapping[str, Any] | None = None
+
+
 class NeuronModule(torch.nn.Module):  # type: ignore[misc]
     """What TorchScript stores of a traced model.
 
     Args:
         neff: bytes of the NEFF.
         signature: its border.
-        weights: contents of its weights.
+        weights: contents of its weights. Those that hold state become parameters, in the order of the aliases: programs
+            read and write the state there.
         separated: whether the weights are not part of the NEFF.
-        rebuild: makes the function's result from the graph's results.
+
+    `rebuild` makes the function's result from the graph's results.
     """
 
+    rebuild: Callable[[list[torch.Tensor]], Any]
+
     def __init__(
-        self,
-        neff: bytes,
-        signature: Signature,
-        weights: Sequence[torch.Tensor],
-        separated: bool,
-        rebuild: Callable[[list[torch.Tensor]], Any],
+        self, neff: bytes, signature: Signature, weights: Sequence[torch.Tensor], separated: bool
     ) -> None:
         super().__init__()
         self.register_buffer("neff", torch.frombuffer(bytearray(neff), dtype=torch.uint8))
         stored = torch.frombuffer(bytearray(signature.to_bytes()), dtype=torch.uint8)
         self.register_buffer("signature", stored)
         self.register_buffer("settings", torch.tensor([0, 0, 0, int(separated)]))
+        state = [position for position, _ in signature.aliases]
+        for position in state:
+            held = torch.nn.Parameter(weights[position], requires_grad=False)
+            self.register_parameter(f"weight_{position}", held)
         for position, weight in enumerate(weights):
-            self.register_buffer(f"weight_{position}", weight)
+            if position not in state:
+                self.register_buffer(f"weight_{position}", weight)
         self._count = len(weights)
-        self._rebuild = rebuild
 
     def forward(self, *inputs: Any) -> Any:
         """Run the NEFF on CPU tensors."""
         weights = [getattr(self, f"weight_{position}") for position in range(self._count)]
         leaves = tree_flatten(inputs)[0]
         results = torch.ops.neuron.forward_v2(self.neff, self.signature, self.settings, weights, leaves)
-        return self._rebuild(list(results))
+        return self.rebuild(list(results))
 
 
 class _Recording:
@@ -138,40 +173,37 @@ class _Recording:
                 )
         self.arguments = [argument.detach().cpu() for argument in self.arguments]
         self.sources = _named_tensors(func)
-        moved: dict[int, torch.Tensor] = {}
-        for tensor in self.sources.values():
-            moved.setdefault(id(tensor), tensor.detach().to(device_name()))
-        self.weights = {name: moved[id(tensor)] for name, tensor in self.sources.items()}
+        self.weights: dict[int, torch.Tensor] = {}
         self._structure: Any = None
         self._values: list[Any] | None = None
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Call the function on the device and return its results, flat.
+    def export(self) -> ExportedGraph:
+        """Record the function.
 
-        Values that the function reads come from a call on the CPU, made when they are first needed.
+        Raises:
+            _ValueNeeded: it reads a value, and `read_on_cpu` has not been called.
         """
+        self.weights = {id(tensor): tensor.detach().to(device_name()) for tensor in self.sources.values()}
+        return export_graph(self._run, self.arguments, list(self.weights.values()))
+
+    def _run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Call the function on the device and return its results, flat."""
         arguments = tree_unflatten(list(tensors), self._arguments_spec)
-        on_device = _OnDevice({id(t): self.weights[name] for name, t in self.sources.items()}, self._values)
-        try:
-            outcome = self._call(arguments, self.weights, on_device)
-        except _ValueNeeded:
-            self._values = self._read_on_cpu()
-            return self.run([tensor.clone() for tensor in tensors])
+        outcome = self._call(arguments, self.weights, _OnDevice(dict(self.weights), self._values))
         results, self._structure = traced_results.take_apart(outcome)
         return results
 
-    def _read_on_cpu(self) -> list[Any]:
+    def read_on_cpu(self) -> None:
+        """Call the function on the CPU and keep the values that it reads."""
         reading = _ReadValues()
         arguments = tree_map(lambda leaf: leaf.detach().clone(), self._examples)
-        self._call(arguments, {name: t.detach().clone() for name, t in self.sources.items()}, reading)
-        return reading.values
+        self._call(arguments, {id(t): t.detach().clone() for t in self.sources.values()}, reading)
+        self._values = reading.values
 
     def _call(
-        self, arguments: Sequence[Any], weights: dict[str, torch.Tensor], mode: TorchFunctionMode
+        self, arguments: Sequence[Any], weights: dict[int, torch.Tensor], mode: TorchFunctionMode
     ) -> Any:
-        with torch.no_grad(), _traced_code(), mode:
-            if isinstance(self._func, torch.nn.Module):
-                return torch.func.functional_call(self._func, weights, tuple(arguments))
+        with torch.no_grad(), _traced_code(), _with_tensors(self._func, weights), mode:
             return self._func(*arguments)
 
     def build(
@@ -182,7 +214,7 @@ class _Recording:
         inline: bool,
     ) -> torch.jit.ScriptModule:
         """Return the TorchScript module."""
-        names = {id(tensor): name for name, tensor in self.weights.items()}
+        names = self._names_of_weights()
         weights: list[torch.Tensor] = []
         weight_names: list[str] = []
         sources = []
@@ -194,6 +226,10 @@ class _Recording:
             name = names.get(id(given.origin), "")
             weight_names.append(name)
             weights.append((self.sources[name].detach().cpu() if name else given.value).clone())
+        for name in self._names_of_state(aliases):
+            if name not in weight_names:  # its first use is a result: the graph does not read it
+                weight_names.append(name)
+                weights.append(self.sources[name].detach().cpu().clone())
         signature = Signature(
             arguments=tuple((dtype_name(t.dtype), tuple(t.shape)) for t in self.arguments),
             inputs=tuple(given.geometry for given in exported.inputs),
@@ -201,38 +237,56 @@ class _Recording:
             scalars=exported.scalars,
             results=exported.results,
             weights=tuple(weight_names),
-            aliases=self._aliases(aliases, weight_names),
+            aliases=self._aliases(aliases, weight_names, exported.results),
         )
+        return self._script(NeuronModule(neff, signature, weights, not inline), signature)
+
+    def _script(self, module: NeuronModule, signature: Signature) -> torch.jit.ScriptModule:
         aliased = {result for _, result in signature.aliases}
-        kept = [position for position in range(len(exported.results)) if position not in aliased]
+        kept = [view for position, view in enumerate(signature.results) if position not in aliased]
         structure = self._structure
         if aliased:
             leaves = [traced_results.Leaf(position) for position in range(len(kept))]
             structure = leaves[0] if len(leaves) == 1 else tuple(leaves)
         is_traceable = traced_results.is_traceable(structure)
-        rebuild = partial(traced_results.put_together, structure) if is_traceable else list
-        module = NeuronModule(neff, signature, weights, not inline, rebuild)
-        examples = [
-            torch.zeros(
-                exported.results[position].shape, dtype=getattr(torch, exported.results[position].dtype)
-            )
-            for position in kept
-        ]
+        module.rebuild = partial(traced_results.put_together, structure) if is_traceable else list
+        examples = [torch.zeros(view.shape, dtype=getattr(torch, view.dtype)) for view in kept]
         script = _script(module, self._examples, examples)
         return script if is_traceable else traced_results.with_structure(script, structure)
 
+    def _names_of_weights(self) -> dict[int, str]:
+        """Return the first name of each weight by the id of its device tensor."""
+        names: dict[int, str] = {}
+        for name, source in self.sources.items():
+            names.setdefault(id(self.weights[id(source)]), name)
+        return names
+
+    def _names_of_state(self, aliases: Mapping[torch.Tensor, int]) -> list[str]:
+        """Return the names of the tensors that hold state, in the order of the aliases."""
+        names: dict[int, str] = {}
+        for name, source in self.sources.items():
+            names.setdefault(id(source), name)
+        if any(id(tensor) not in names for tensor in aliases):
+            raise TracedModelError(
+                "input_output_aliases names a tensor that the traced module does not use",
+                "register it as a parameter or buffer of the module",
+            )
+        return [names[id(tensor)] for tensor in aliases]
+
     def _aliases(
-        self, aliases: Mapping[torch.Tensor, int], names: Sequence[str]
+        self, aliases: Mapping[torch.Tensor, int], names: Sequence[str], results: Sequence[View]
     ) -> tuple[tuple[int, int], ...]:
         found = []
-        for tensor, result in aliases.items():
-            matching = [name for name, source in self.sources.items() if source is tensor]
-            if not matching or not set(matching) & set(names):
+        for name, (tensor, result) in zip(self._names_of_state(aliases), aliases.items(), strict=True):
+            given = next(iter(results[result : result + 1]), None)
+            wanted = (dtype_name(tensor.dtype), tuple(tensor.shape))
+            if given is None or (given.dtype, given.shape) != wanted:
+                has = "no such result" if given is None else f"a {given.dtype}{list(given.shape)}"
                 raise TracedModelError(
-                    "input_output_aliases names a tensor that the traced module does not use",
-                    "register it as a parameter or buffer of the module",
+                    f"input_output_aliases gives {name!r}, {wanted[0]}{list(wanted[1])}, the position {result}: {has}",
+                    "count the function's results from 0, those of nested containers too",
                 )
-            found.append((next(i for i, name in enumerate(names) if name in matching), int(result)))
+            found.append((names.index(name), int(result)))
         return tuple(found)
 
 
@@ -322,6 +376,26 @@ def _is_asked_by_library() -> bool:
     # torch itself would take the paths of its own tracer, which does not run here.
     asking: str = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001
     return asking.partition(".")[0] != "torch"
+
+
+@contextmanager
+def _with_tensors(func: Function, tensors: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    """Give a module other parameters and buffers, by the id of its own; afterwards all its attributes are as before.
+
+    A parameter or a submodule may have several names, and `forward` may fill buffers that are None.
+    """
+    parts = list(func.modules()) if isinstance(func, torch.nn.Module) else []
+    before = [(vars(part), dict(vars(part))) for part in parts]
+    try:
+        for part in parts:
+            for table in ("_parameters", "_buffers"):
+                own = vars(part)[table]
+                vars(part)[table] = {name: tensors.get(id(tensor), tensor) for name, tensor in own.items()}
+        yield
+    finally:
+        for attributes, kept in before:
+            attributes.clear()
+            attributes.update(kept)
 
 
 def _named_tensors(func: Function) -> dict[str, torch.Tensor]:

@@ -21,7 +21,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "tpu": "torch_xla.runtime",
     },
     "libneuronxla": {
-        "register_hlo_snapshot_callback": "XLA_SAVE_TENSORS_FILE",
         "supported_clients": "torch_xla.runtime",
     },
     "torch_xla.core.functions": {"SyncBatchNorm": "all_reduce"},
@@ -69,9 +68,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
+    "torch_neuronx.testing.validation": {"logit_validation": "neuron_allclose"},
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
-        "PartitionerConfig": "trace: all supported operators run on the device",
         "parallel_compile": "neuron_parallel_compile",
         "profiler": _PROFILER,
     },
@@ -84,8 +83,6 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
 UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_neuronx.parallel_compile": "neuron_parallel_compile",
     "torch_neuronx.distributed": "torch_xla.distributed",
-    "torch_neuronx.testing": "torch.testing.assert_close",
-    "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
     "libneuronxla.neuron_cc_wrapper": "neuron_parallel_compile",
     "neuronxcc": _TRACE,
     "torch_xla._internal": "torch_xla.runtime",
@@ -104,7 +101,6 @@ UNSUPPORTED_MODULES: dict[str, str] = {
     "torch_xla.experimental.scan": "torch_xla.compile",
     "torch_xla.experimental.scan_layers": "torch_xla.compile",
     "torch_xla.stablehlo": _STABLEHLO,
-    "torch_xla.test": "torch_xla.core.xla_model.master_print",
     "torch_xla.utils.closures": "torch_xla.core.xla_model.add_step_closure",
     "torch_xla.utils.dlpack": "Tensor.cpu",
     "torch_xla.utils.keyd_queue": "queue.Queue",
@@ -129,6 +125,7 @@ IMPORT_ONLY: dict[str, str] = {
     "torch_neuronx.proto": "neuron-packager info",
     "torch_neuronx.pyhlo": _STABLEHLO,
     "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,
+    "torch_neuronx.xla_impl.custom_call_targets": _CUSTOM_OPERATORS,
     "torch_neuronx.xla_impl.bucket_trace": "torch_neuronx.bucket_model_trace",
     "torch_neuronx.xla_impl.ops": _CUSTOM_OPERATORS,
     "torch_neuronx.xla_impl.structure": _TRACE,
@@ -140,8 +137,9 @@ LIMITS: dict[str, dict[str, str]] = {
     "torch_neuronx": {
         "BucketModelConfig": "without `shared_state_buffer`",
         "nki_op": "registers a custom operator of torch; calls of NKI kernels in it are refused",
-        "trace": "without `partitioner_config`",
+        "PartitionerConfig": _ACCEPTED,
     },
+    "libneuronxla": {"register_hlo_snapshot_callback": _ACCEPTED},
     "torch_xla": {
         "compile": "`custom_compile_options` is refused; `full_graph` raises after the read",
         "sync": "graphs run synchronously, so `wait` changes nothing",

@@ -84,7 +84,7 @@ def device_of(flags: Sequence[str]) -> DeviceType:
     """
     from neurontools.machine.instances import catalogue
 
-    target = _values(flags).get("--target", "").lower()
+    target = flag_value(flags, "--target").lower()
     for name in catalogue.instance_names():
         device = catalogue.instance_type(name).device
         if target_of(device) in {target, target.removesuffix("n")}:
@@ -137,6 +137,11 @@ def downcast_variable(environ: Mapping[str, str]) -> str:
 def names_flag(flags: Sequence[str], flag: str) -> bool:
     """Return whether a documented flag is given, in any spelling."""
     return flag in _values(flags)
+
+
+def flag_value(flags: Sequence[str], flag: str) -> str:
+    """Return the value of a documented flag, "" if it is not given."""
+    return _values(flags).get(flag, "")
 
 
 def _values(flags: Sequence[str]) -> dict[str, str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _UNKNOWN = ("at start of device string: neuron", "module 'torch' has no attribute 'neuron'")
+_NO_TORCH_XLA = ("PyTorch is not linked with support for xla devices", "from the 'XLA' backend")
+IMPORT_FIRST = f"hint: import torch_xla first, or set {env.DEVICE}=xla"
 NO_DEVICE = (
     f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
 )
@@ -24,7 +26,9 @@ OTHER_DEVICE = f"{env.DEVICE}=xla gives this process the device xla, so it has n
 
 
 def autoload() -> None:
-    """Make the device `neuron` known to torch, if this program is to have it; end the program if that is impossible.
+    """Make the device known to torch that this program is to have; end the program if that is impossible.
+
+    Without a choice, the device `xla` becomes known by `import torch_xla`.
 
     torch would hide an exception's reason behind an advice to turn this entry point off.
     """
@@ -40,8 +44,14 @@ def autoload() -> None:
             from neurontools.native.activation import activate
 
             activate()
-        else:
-            _explain_missing_device(NO_DEVICE if not chosen else OTHER_DEVICE)
+            return
+        if chosen:
+            from neurontools.xla import api
+            from neurontools.xla.distributed import workers
+
+            workers.assign_core(os.environ)
+            api.activate()
+        _explain_missing_device(NO_DEVICE if not chosen else OTHER_DEVICE)
     except NeuronToolsError as error:
         raise SystemExit(f"neurontools: {error.message}: {error.remedy}") from None
 
@@ -55,6 +65,8 @@ def _explain_missing_device(reason: str) -> None:
 
         if any(text in str(error) for text in _UNKNOWN) and not api.is_active():
             error.add_note(reason)
+        elif any(text in str(error) for text in _NO_TORCH_XLA) and not api.is_active():
+            error.add_note(IMPORT_FIRST)
         shown(kind, error, traceback)
 
     sys.excepthook = show

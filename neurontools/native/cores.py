@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.compiler.options import target_of
-from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores
+from neurontools.machine.instances.catalogue import instance_type
+from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores, read_machine
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -45,32 +47,28 @@ def check_instance(instance: InstanceType, environ: Mapping[str, str]) -> None:
 
 
 def core_count(environ: Mapping[str, str]) -> int:
-    """Return the number of devices that a process has, without claiming them: a launcher asks before its workers start.
+    """Return the number of devices that a program has, without claiming them: a launcher asks before its workers start.
 
-    0 on an instance type without the native device. Starts the machine if needed.
+    Workers, which have one core each, get the number of those of all workers of their machine, as on GPUs. 0 on an
+    instance type without the native device. Starts the machine if needed.
 
     Raises:
         NrtError: NEURON_RT_VISIBLE_CORES is malformed.
         NoMachineError: no machine runs, and none may be started.
     """
-    if api.engine().is_open:
+    is_worker = workers.has_own_core(environ)
+    if api.engine().is_open and not is_worker:
         return api.device_count()
-    from neurontools.machine import launch
-    from neurontools.machine.client import Client
-    from neurontools.machine.instances.catalogue import instance_type
-
-    machine = environ.get(env.MACHINE) or None
-    launch.ensure_running(machine, None)
-    with Client.connect(machine) as client:
-        snapshot = client.snapshot()
-    if not _is_supported(instance_type(snapshot.instance_type), environ):
+    machine = read_machine(environ)
+    if not _is_supported(instance_type(machine.instance_type), environ):
         return 0
-    visible, number = environ.get(VISIBLE_CORES, "").strip(), environ.get(NUM_CORES, "").strip()
+    visible = environ.get(env.WORKERS_CORES if is_worker else VISIBLE_CORES, "").strip()
+    number = "" if is_worker else environ.get(NUM_CORES, "").strip()
     if visible:
         return len(parse_visible_cores(visible))
     if number.isdecimal():
         return int(number)
-    return sum(len(device.core_ids) for device in snapshot.devices)
+    return sum(len(device.core_ids) for device in machine.devices)
 
 
 def _is_supported(instance: InstanceType, environ: Mapping[str, str]) -> bool:

@@ -163,6 +163,18 @@ def claim_cores(
         raise
 
 
+def read_machine(environ: Mapping[str, str]) -> Snapshot:
+    """Return the machine of this process, which is started if needed; no cores are claimed.
+
+    Raises:
+        NoMachineError: no machine runs, and none may be started.
+    """
+    machine = environ.get(env.MACHINE) or None
+    launch.ensure_running(machine, None)
+    with Client.connect(machine) as client:
+        return client.snapshot()
+
+
 def release_cores(client: Client) -> None:
     """Give the cores back and close the connection; without a daemon the process's end will do that."""
     try:

@@ -415,6 +415,11 @@ def current() -> Runtime | None:
     return _process.runtime
 
 
+def is_forked() -> bool:
+    """Return whether this process is a forked child of one with a runtime, and so cannot have one."""
+    return _process.forked
+
+
 def _check_may_open() -> None:
     """Refuse a second runtime, and one in a forked child of a process that had one.
 

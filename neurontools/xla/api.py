@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.garbage import without_collection
 from neurontools.errors import NeuronToolsError
 from neurontools.runtime.host_activity import HostEvent, observers, report, report_step
+from neurontools.runtime.session import is_forked
 from neurontools.xla import device
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.debugging import debug_analysis, metrics
@@ -249,7 +250,7 @@ def runtime() -> Runtime:
 
 def shutdown() -> None:
     """Drop pending graphs and give the cores back; the next use opens them again."""
-    if _engine is not None:
+    if _engine is not None and not is_forked():  # the parent keeps the cores
         try:
             _engine.shutdown()
         except NeuronToolsError:

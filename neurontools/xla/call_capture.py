@@ -19,6 +19,7 @@ from neurontools.xla.geometry import (
 from neurontools.xla.graph_values import store_constant, view_from
 from neurontools.xla.operators import Kind, Operator, Parameter, is_constant
 from neurontools.xla.trie import Alias, Fresh, Recipe
+from neurontools.xla.view_copies import report_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,6 +176,7 @@ class Call:
         self._storages.setdefault(storage_of(host), len(self.tensors) - 1)
         if parameter.written:
             self.written.append(buffer.slot)
+            report_write(tensor)
         return view_from(buffer.slot, geometry), host
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.runtime.host_activity import HostEvent, observers
+from neurontools.runtime.session import is_forked
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_name import device_name
 from neurontools.xla.host_events import Observed
@@ -241,7 +242,7 @@ class DeviceFunctions:
         return True
 
     def _is_in_bad_fork(self) -> bool:
-        return False
+        return is_forked()
 
 
 def make_module(engine: DeviceEngine) -> types.ModuleType:

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.xla.accelerator import DeviceError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _OF_OTHER_NAME = {
     NEURON: re.compile(r"with support for xla devices|from the 'XLA' backend"),
 }
 """What torch says of the other name, by the chosen one: it knows neither this process's name nor why it has it."""
-_REMEDY = "use one of the two names per process"
 _NO_DRIVER = re.compile(r"\b0 active drivers ")
 """What Triton says without a GPU, when a kernel is called or compiled."""
 
@@ -36,7 +36,7 @@ def choose(name: str) -> None:
         DeviceError: this process has chosen the other name.
     """
     if _chosen and _chosen[0] != name:
-        raise DeviceError(_conflict(_chosen[0], name), _REMEDY)
+        raise DeviceError(_conflict(_chosen[0], name), _remedy(name))
     _chosen[:] = [name]
 
 
@@ -56,7 +56,7 @@ def explain_at_exit() -> None:
         name = device_name()
         if isinstance(error, RuntimeError) and _OF_OTHER_NAME[name].search(str(error)):
             other = NEURON if name == XLA else XLA
-            error.add_note(f"{_conflict(name, other)}: {_REMEDY}")
+            error.add_note(f"{_conflict(name, other)}: {_remedy(other)}")
         elif isinstance(error, RuntimeError) and _NO_DRIVER.search(str(error)):
             error.add_note(": ".join(triton_refusal()))
         shown(kind, error, traceback)
@@ -66,3 +66,7 @@ def explain_at_exit() -> None:
 
 def _conflict(name: str, other: str) -> str:
     return f"the device of this process is called {name!r}, so it cannot be {other!r} too"
+
+
+def _remedy(wanted: str) -> str:
+    return f"use one of the two names per process; {env.DEVICE}={wanted} chooses {wanted!r}"

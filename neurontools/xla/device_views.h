@@ -30,6 +30,13 @@ class Argument {
   }
   const c10::TensorImpl* operator->() const { return tensor().get(); }
 
+  // Becomes a contiguous copy, which the engine records.
+  void copy() {
+    StableIValue stack[] = {reinterpret_cast<StableIValue>(std::exchange(handle_, nullptr))};
+    TORCH_CHECK(!aoti_torch_call_dispatcher("neurontools::copy_for_view", "", stack), "cannot copy a tensor for view()");
+    handle_ = reinterpret_cast<AtenTensorHandle>(stack[0]);
+  }
+
   StableIValue view(IntArrayRef shape, IntArrayRef strides, int64_t offset) {
     auto made = c10::make_intrusive<c10::TensorImpl, c10::UndefinedTensorImpl>(
         c10::TensorImpl::VIEW, c10::Storage(tensor()->storage()), tensor()->key_set(), tensor()->dtype());
@@ -92,7 +99,11 @@ void reshape_alias(StableIValue* stack, uint64_t, uint64_t) {
 void view(StableIValue* stack, uint64_t, uint64_t) {
   Argument self(stack[0]);
   const auto shape = at::infer_size_dv(take_list(stack[1]), self->numel());
-  const auto strides = at::detail::computeStride(self->sizes(), self->strides(), shape);
+  auto strides = at::detail::computeStride(self->sizes(), self->strides(), shape);
+  if (!strides && c10::get_privateuse1_backend() == "xla") {  // where tensors have no strides
+    self.copy();
+    strides = at::detail::computeStride(self->sizes(), self->strides(), shape);
+  }
   TORCH_CHECK(strides.has_value(),
               "view size is not compatible with input tensor's size and stride (at least one dimension spans across "
               "two contiguous subspaces). Use .reshape(...) instead.");

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from neurontools.compiler.graph import Node
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.accelerator import Accelerator
     from neurontools.xla.operators import Operator
@@ -155,6 +155,9 @@ class DeviceEngine(TensorStores, Protocol):
 
     def recording(self, index: int) -> object:
         """Return an identity of the device's recording, None while nothing is recorded."""
+
+    def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
+        """Return what is recorded for tensors of one device, as a graph, and those among them for which nothing is."""
 
     def record_function(
         self,

@@ -13,6 +13,7 @@ from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.execution import generate, host_execution, last_use_of_slots, overload_of, run_call
+from neurontools.xla.fallback import has_pending_bits
 from neurontools.xla.geometry import geometry_of, intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view, is_made, sound_results
@@ -106,7 +107,7 @@ class NeffExecutable:
         geometry = dtype, shape, strides, offset = geometry_from(view)
         nbytes = self._graph.slots[view.slot].nbytes
         is_buffer = geometry_of(tensor) == geometry and tensor.untyped_storage().nbytes() >= nbytes
-        if view.slot not in self._written and is_buffer:
+        if is_buffer and view.slot not in self._written and not has_pending_bits(tensor):
             return tensor.detach()
         flat = torch.zeros(-(-nbytes // dtype.itemsize), dtype=dtype)
         host = flat.as_strided(shape, strides, offset)

@@ -16,12 +16,14 @@ from neurontools.xla.device import keep_from_compiler, keep_interrupts
 from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import CurrentDevice
+from neurontools.xla.fork_locks import ForkLocks
 from neurontools.xla.function_recording import record_function
 from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
+from neurontools.xla.program import build_graph
 from neurontools.xla.recorder import Recorder
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
@@ -30,6 +32,7 @@ from neurontools.xla.trie import new_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.engine import Function, Fusion, Kernel, TensorStore
     from neurontools.xla.operators import Operator
@@ -63,6 +66,7 @@ class PythonEngine:
         keep_from_compiler(ChargedBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)
+        ForkLocks(lambda: tuple(self._recorders.values()))
 
     @property
     def accelerator(self) -> Accelerator:
@@ -174,6 +178,15 @@ class PythonEngine:
     def recording(self, index: int) -> object:
         """Return what identifies the recording of a device, None while nothing is recorded."""
         return self.recorder(index).epoch if self.pending(index) else None
+
+    def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
+        """Return what is recorded for tensors, see `DeviceEngine.recorded_graph`."""
+        recorder = self.recorder(tensors[0].device.index)
+        with recorder.lock:
+            made = set(recorder.node.visible())
+            slots = [b.slot if b.epoch is recorder.epoch else -1 for b in map(buffer_of, tensors)]
+            held = [tensor for tensor, slot in zip(tensors, slots, strict=True) if slot not in made]
+            return build_graph(recorder.node.trace(), tuple(sorted(made.intersection(slots)))), held
 
     def record_function(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from neurontools.xla import device_guard
+from neurontools.xla import device_guard, view_copies
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.autocast import autocast_kernels
 from neurontools.xla.device import keep_from_compiler
@@ -74,6 +74,7 @@ class Registry:
         self._engine = engine
         self._everything = torch.library.Library("_", "IMPL")
         self._aten = torch.library.Library("aten", "IMPL")
+        self._view_copies = view_copies.define_copy()
         self._others: dict[str, Any] = {}
         self._late: dict[Any, Kernel] = {}
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ import torch
 
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
+from neurontools.xla import view_copies
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY, ITEM
 from neurontools.xla.device_guard import register_views, resize_storage
@@ -91,6 +92,8 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     in_cpp = register_views()
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
+    if "view" in kernels:
+        kernels["view"] = view_copies.view
     kernels |= dict.fromkeys(_METADATA, set_view)
 
     def empty(

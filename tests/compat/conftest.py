@@ -39,3 +39,19 @@ def finder() -> Iterator[Any]:
 def shims(finder: Any, machine: Any) -> Any:
     """The machine under `import torch_xla`."""
     return machine
+
+
+class NothingKept(set[bytes]):
+    """A set that stays empty."""
+
+    def add(self, item: bytes) -> None:
+        del item
+
+
+@pytest.fixture
+def neuronx(shims: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """torch_neuronx, whose traced models are checked as in the process that loads them: like NEFFs from elsewhere."""
+    import torch_neuronx
+
+    monkeypatch.setattr("neurontools.xla.neff_executable._compiled_here", NothingKept())
+    return torch_neuronx

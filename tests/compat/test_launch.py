@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from neurontools.compat.launch import RunOptions, environment
+from neurontools.compat.launch import RunOptions, environment, hiding_flag
 
 
 def test_a_program_keeps_its_exit_code_and_output(tool, home):
@@ -185,3 +185,38 @@ def test_the_environment_keeps_what_was_there():
     assert made["PATH"] == f"{os.path.dirname(sys.executable)}:/bin"
     assert made["PYTHONPATH"].endswith("/site:/mine")
     assert made["OTHER"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("python -E x.py", "-E"),
+        ("python3 -I x.py", "-I"),
+        ("/usr/bin/python3.11 -u -I x.py", "-I"),
+        ("python -uE x.py", "-E"),
+        ("python -X dev -W ignore -I x.py", "-I"),
+        ("python -Xdev -Ic pass", "-I"),
+        ("python -S x.py", "-S"),
+        ("python -u x.py -E", ""),
+        ("python -c pass -I", ""),
+        ("python -m pytest -I", ""),
+        ("python -mE", ""),
+        ("python -WE x.py", ""),
+        ("python -W -I x.py", ""),
+        ("python --version", ""),
+        ("python", ""),
+        ("python -", ""),
+        ("torchrun -I x.py", ""),
+    ],
+)
+def test_flags_that_hide_the_packages_are_found(command, flag):
+    assert hiding_flag(command.split()) == flag
+
+
+def test_a_hidden_package_is_announced(tool, home):
+    run = tool("neuron-run", "--", "python", "-I", "-c", "import torch_xla")
+    first, *_, last = run.stderr.splitlines()
+    assert first == (
+        "warning: python -I hides torch_xla, torch_neuronx and the device neuron from the program: leave -I out"
+    )
+    assert last == "ModuleNotFoundError: No module named 'torch_xla'"

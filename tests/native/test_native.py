@@ -341,7 +341,10 @@ def test_profiles_of_torch_have_rows_of_the_device(seen):
 def test_the_other_name_says_which_one_the_process_has(seen):
     reason = "the device of this process is called 'neuron', so it cannot be 'xla' too"
     assert seen["other_names"] == {
-        "errors": [f"ImportError: {reason}: use one of the two names per process", f"DeviceError: {reason}"],
+        "errors": [
+            f"ImportError: {reason}: use one of the two names per process; NEURONTOOLS_DEVICE=xla chooses 'xla'",
+            f"DeviceError: {reason}",
+        ],
         "memory": True,
     }
 
@@ -364,7 +367,8 @@ def test_the_sample_trains_in_bfloat16(seen):
 def test_torchs_errors_about_the_other_name_get_the_reason(tool, torch_python):
     run = tool("neuron-run", "--", torch_python, "-c", "import torch_xla, torch\ntorch.ones(2).to('neuron')")
     reason = "the device of this process is called 'xla', so it cannot be 'neuron' too"
-    assert run.stderr.endswith(f"\n{reason}: use one of the two names per process\n")
+    remedy = "use one of the two names per process; NEURONTOOLS_DEVICE=neuron chooses 'neuron'"
+    assert run.stderr.endswith(f"\n{reason}: {remedy}\n")
 
 
 def test_tritons_error_without_a_gpu_gets_the_reason(tool):
@@ -475,10 +479,45 @@ def test_a_missing_device_is_explained(monkeypatch, chosen, reason, error):
     monkeypatch.setenv("NEURONTOOLS_RUN", "1")
     monkeypatch.setattr("neurontools.native.selection.chosen_device", lambda *arguments: chosen)
     monkeypatch.setattr(api, "is_active", lambda: False)
+    monkeypatch.setattr(api, "activate", lambda: None)
     autoload.autoload()
     error.__notes__ = []
     sys.excepthook(type(error), error, None)
     assert seen == [[getattr(autoload, reason)]]
+
+
+@pytest.mark.parametrize("code", ["torch.ones(2).to('xla')", "torch.ones(2, device='xla')"])
+def test_a_program_without_torch_xla_is_told_to_import_it(tool, code):
+    run = tool("neuron-run", "--", "python", "-c", f"import torch\n{code}")
+    assert run.returncode == 1
+    assert run.stderr.endswith("\nhint: import torch_xla first, or set NEURONTOOLS_DEVICE=xla\n")
+
+
+@pytest.mark.parametrize("shared", ["", "2-3"])
+def test_workers_count_the_devices_of_all(monkeypatch, shared):
+    from neurontools.machine.instances.catalogue import instance_type
+    from neurontools.native import cores
+
+    class Machine:
+        instance_type = "trn2.3xlarge"
+        devices = (type("Device", (), {"core_ids": (0, 1, 2, 3)}),)
+
+    class Engine:
+        is_open = True
+
+    assert instance_type(Machine.instance_type)
+    monkeypatch.setattr(cores, "read_machine", lambda environ: Machine)
+    monkeypatch.setattr(cores.api, "engine", Engine)
+    monkeypatch.setattr(cores.api, "device_count", lambda: 1)
+    environ = {"LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    if shared:
+        environ["NEURON_RT_VISIBLE_CORES"] = shared
+    from neurontools.xla.distributed import workers
+
+    workers.assign_core(environ)
+    assert environ["NEURON_RT_VISIBLE_CORES"] == ("3" if shared else "1")
+    assert cores.core_count(environ) == (2 if shared else 4)
+    assert cores.core_count({}) == 1  # this process has opened its own
 
 
 def test_without_a_machine_the_device_is_not_available(monkeypatch):

@@ -77,14 +77,92 @@ def test_other_code_does_not(source: str) -> None:
     assert not asks_for_neuron(StartedProgram(source, ""))
 
 
+BOTH = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--device", default="neuron")
+device = parser.parse_args().device
+if device == "xla":
+    import torch_xla.core.xla_model as xm
+torch.ones(2, device=device)
+"""
+LAZY_FOR_NEURON = [
+    "if args.device == 'neuron':\n    import torch_xla",
+    "if args.device in ('cpu', 'neuron'):\n    if x:\n        from torch_xla import runtime",
+    "match args.device:\n    case 'neuron':\n        import torch_xla",
+]
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--device", "neuron"], ["--device=neuron:1"], ["neuron", "--steps", "3"]]
+    ("arguments", "neuron"),
+    [
+        ([], True),
+        (["--device", "neuron"], True),
+        (["--device=neuron:1"], True),
+        (["neuron", "--steps", "3"], True),
+        (["--device", "cpu"], True),
+        (["--device", "xla"], False),
+        (["--device=xla"], False),
+        (["--device=xla:0"], False),
+        (["xla"], False),
+        (["--steps", "3", "xla"], False),
+        (["xla", "neuron"], True),
+        (["--note", "xlarge"], True),
+    ],
 )
+def test_an_argument_decides_for_a_program_for_both_devices(arguments: list[str], neuron: bool) -> None:
+    assert asks_for_neuron(StartedProgram(BOTH, ""), arguments) is neuron
+
+
+@pytest.mark.parametrize("arguments", [["--device", "neuron"], ["--device=neuron:1"], ["neuron"]])
 def test_an_argument_names_the_device_in_programs_without_torch_xla(arguments: list[str]) -> None:
     assert asks_for_neuron(StartedProgram("model.to(args.device)", ""), arguments)
-    either = "if args.device == 'neuron':\n    import torch_xla"
-    assert not asks_for_neuron(StartedProgram(either, ""), arguments)
+    assert asks_for_neuron(StartedProgram("def f():\n    import torch_xla", ""), arguments)
+    assert not asks_for_neuron(StartedProgram("import torch_xla\nmodel.to(args.device)", ""), arguments)
+    for source in LAZY_FOR_NEURON:
+        assert not asks_for_neuron(StartedProgram(source, ""), arguments)
     assert not asks_for_neuron(StartedProgram("model.to(args.device)", ""), ["--device", "cpu", "neurons"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from optimum.neuron import NeuronTrainer\nx.to('neuron')",
+        "from optimum.exporters.tasks import TasksManager\nTasksManager.get('bert', 'neuron')",
+        "from optimum.commands.optimum_cli import main\nmain()",
+        "import neuronx_distributed as nxd\nname = 'neuron'",
+        "from neuronx_distributed.trace import ModelBuilder\nexporter = 'neuron'",
+        "import neuronx_distributed_inference\nprint('neuron')",
+        "import torch_neuronx\nname = 'neuron'\ntorch_neuronx.trace(f, x)",
+        "from torch_neuronx import trace\nload('neuron', library='neuron')",
+        "import torch_neuronx.xla_impl.custom_op\nfolders = {'neuron': 1}",
+    ],
+)
+def test_libraries_on_torch_xla_may_use_the_text_for_other_things(source: str) -> None:
+    assert not asks_for_neuron(StartedProgram(source, ""))
+    if "torch_neuronx" not in source:
+        assert not asks_for_neuron(StartedProgram(source, ""), ["export", "neuron"])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x.to('neuron')",
+        "x = torch.ones(2, device='neuron:1')",
+        "d = torch.device('neuron')",
+        "torch.neuron.synchronize()",
+        "device = 'neuron'",
+        "DEVICE_TYPE: str = 'neuron'",
+        "config['device'] = 'neuron'",
+        "model.neuron()",
+        "parser.add_argument('--device', default='neuron')",
+        "torch.compile(f, backend='neuron')",
+        "torch.set_default_device('neuron')",
+        "dev = torch.accelerator.current_accelerator()",
+    ],
+)
+def test_a_program_with_torch_neuronx_gets_the_device_where_it_names_one(source: str) -> None:
+    assert asks_for_neuron(StartedProgram(f"import torch, torch_neuronx\n{source}", ""))
 
 
 def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
-"""libneuronxla on the simulated machine: the compile cache."""
+"""libneuronxla on the simulated machine: the compile cache, and names that scripts call at their start."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neurontools.compat.import_only import stand_in
 from neurontools.compat.missing import missing_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __version__ = "2.2.0"
 
@@ -15,3 +18,13 @@ def __getattr__(name: str) -> Any:
     if name == "neuron_cc_cache":
         return import_module("libneuronxla.neuron_cc_cache")
     return stand_in(__name__, name) or missing_name(__name__, name)
+
+
+def register_hlo_snapshot_callback(callback: Callable[[str, int, int], str]) -> None:
+    """Do nothing: there is no HLO here, so no snapshots are written that a callback could choose.
+
+    Args:
+        callback: takes the name of a graph, the device's index and the number of the execution.
+
+    Source: AWS Neuron documentation, "PyTorch NeuronX debugging".
+    """

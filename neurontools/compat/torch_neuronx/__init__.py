@@ -34,11 +34,12 @@ from neurontools.compat.core_placement import (
 )
 from neurontools.compat.data_parallel import DataParallel
 from neurontools.compat.operator_support import VERSION, analyze
-from neurontools.compat.tracing import trace
+from neurontools.compat.tracing import PartitionerConfig, trace
 
 __all__ = [
     "BucketModelConfig",
     "DataParallel",
+    "PartitionerConfig",
     "analyze",
     "async_load",
     "bucket_model_trace",
@@ -71,7 +72,7 @@ def nki_op(
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"experimental", "profiling", "utils", "xla_impl"}:
+    if name in {"experimental", "profiling", "testing", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
     if is_active() and hasattr(torch.neuron, name):
         return getattr(torch.neuron, name)

@@ -7,8 +7,13 @@ from typing import Any, NoReturn
 
 import torch
 
+from neurontools.cache.graph_facts import TensorType
 from neurontools.compat.missing import missing_name
 from neurontools.xla import api
+from neurontools.xla.debugging.graph_dump import recorded_text
+from neurontools.xla.graph_values import dtype_name
+
+_ir_debug = [False]
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -63,6 +68,23 @@ def _xla_step_marker(device: str = "", devices: Sequence[str] = (), **options: A
 
 def _xla_wait_device_ops(devices: Sequence[str] = ()) -> None:
     api.wait_device_ops()
+
+
+def _get_xla_tensors_text(tensors: Sequence[torch.Tensor]) -> str:
+    """Return the recorded graph of tensors as text; tensors with values are inputs of it."""
+    graph, held = api.engine().recorded_graph(tensors)
+    return recorded_text(
+        graph, [TensorType(dtype_name(tensor.dtype), tuple(tensor.shape)) for tensor in held]
+    )
+
+
+def _get_ir_debug() -> bool:
+    return _ir_debug[0]
+
+
+def _set_ir_debug(enabled: bool) -> None:
+    """Keep the setting: graphs have the lines of the program and the names of layers always."""
+    _ir_debug[0] = enabled
 
 
 _xla_counter_names = api.counter_names

@@ -15,7 +15,9 @@ from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.distributed import workers
 
 __version__ = "2.13.0"
-_SUBMODULES = frozenset({"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "utils"})
+_SUBMODULES = frozenset(
+    {"_XLAC", "amp", "core", "debug", "distributed", "experimental", "runtime", "test", "utils"}
+)
 
 os.environ.setdefault("PJRT_DEVICE", "NEURON")  # as torch_xla does with libneuronxla; libraries read it
 workers.assign_core(os.environ)
@@ -25,10 +27,10 @@ except DeviceError as error:  # libraries that try several accelerators expect t
     raise ImportError(f"{error.message}: {error.remedy}", name="torch_xla") from None
 api.activate()
 
-# `import torch_xla` alone offers torch_xla.runtime and torch_xla.core.xla_model.
+# `import torch_xla` alone offers torch_xla.runtime, torch_xla.core.xla_model and the backend of torch.distributed.
 from torch_xla import runtime  # noqa: E402
 from torch_xla.core import xla_model  # noqa: E402
-from torch_xla.distributed import xla_multiprocessing  # noqa: E402
+from torch_xla.distributed import xla_backend, xla_multiprocessing  # noqa: E402, F401
 
 __all__ = ["runtime"]
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neurontools.cache.graph_facts import SCALAR_INPUT
+from neurontools.cache.graph_facts import SCALAR_INPUT, Operand
 from neurontools.cache.graph_reader import facts_of_graph
+from neurontools.compiler.graph import reads
+from neurontools.compiler.work import written
 from neurontools.errors import UsageError
 from neurontools.xla.debugging.compile_log import python_frames
 from neurontools.xla.debugging.debug_files import append_text
@@ -19,7 +22,8 @@ from neurontools.xla.debugging.debug_files import append_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.cache.graph_facts import GraphFacts, Operand, OperatorCall, TensorType
+    from neurontools.cache.graph_facts import GraphFacts, OperatorCall, TensorType
+    from neurontools.compiler.graph import Graph
     from neurontools.xla.accelerator import LoadedGraph
 
 _SHAPES = {
@@ -61,6 +65,26 @@ def save_graph(loaded: LoadedGraph, index: int) -> None:
     variable = "XLA_SAVE_TENSORS_FILE"
     with _lock:
         append_text(variable, f"{os.environ[variable]}.{index}", text)
+
+
+def recorded_text(graph: Graph, held: Sequence[TensorType] = ()) -> str:
+    """Return the operators of a graph that its outputs need, as text.
+
+    Args:
+        graph: the graph.
+        held: further tensors, which have values: they are inputs.
+    """
+    needed = set(graph.outputs)
+    calls = []
+    for call in reversed(graph.nodes):
+        changed = {view.slot for view in (*call.results, *written(call)) if view is not None}
+        if not needed.isdisjoint(changed):
+            needed |= {view.slot for view in reads(call)}
+            calls.append(call)
+    inputs = tuple(slot for slot in graph.inputs if slot in needed)
+    facts = facts_of_graph(replace(graph, inputs=inputs, nodes=tuple(reversed(calls))))
+    roots = [Operand(-1 - len(inputs) - number, 0, tensor, "") for number, tensor in enumerate(held)]
+    return to_text(replace(facts, inputs=(*facts.inputs, *held), outputs=(*facts.outputs, *roots)))
 
 
 def to_text(facts: GraphFacts) -> str:

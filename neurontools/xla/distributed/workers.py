@@ -6,8 +6,9 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.errors import UsageError
-from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores
+from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores, read_machine
 from neurontools.xla.device_name import XLA, device_name
 
 if TYPE_CHECKING:
@@ -64,9 +65,10 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
         ValueError: NEURON_RT_VISIBLE_CORES names a different number of cores than there are workers.
         NrtError: it is malformed.
     """
-    if "LOCAL_RANK" not in environ or environ.get(_INDEX) == environ.get("RANK", "0"):
+    if "LOCAL_RANK" not in environ or has_own_core(environ):
         return
     own, count = _number(environ, "LOCAL_RANK", 0), _number(environ, "LOCAL_WORLD_SIZE", 1)
+    environ[env.WORKERS_CORES] = environ.get(VISIBLE_CORES, "").strip()
     environ[VISIBLE_CORES] = _cores_of(own, count, environ)
     environ[_INDEX] = environ.get("RANK", "0")
     environ["NEURON_PJRT_WORLD_SIZE"] = environ.get("WORLD_SIZE", "1")
@@ -74,6 +76,11 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
         environ.setdefault("NEURON_PROCESS_TAG", f"rank{environ[_INDEX]}")
     environ["PJRT_LOCAL_PROCESS_COUNT"], environ["PJRT_LOCAL_PROCESS_RANK"] = str(count), str(own)
     environ.setdefault("NEURON_RT_ROOT_COMM_ID", f"{environ.get('MASTER_ADDR', 'localhost')}:{_ROOT_PORT}")
+
+
+def has_own_core(environ: Mapping[str, str]) -> bool:
+    """Return whether this is a worker with a core of its own, see `assign_core`."""
+    return "LOCAL_RANK" in environ and environ.get(_INDEX) == environ.get("RANK", "0")
 
 
 def check_worker_count(instance: InstanceType, lnc: int, environ: Mapping[str, str]) -> None:
@@ -109,14 +116,7 @@ def available_cores(environ: Mapping[str, str]) -> int:
     visible = environ.get(VISIBLE_CORES, "").strip()
     if visible:
         return len(parse_visible_cores(visible))
-    from neurontools import env
-    from neurontools.machine import launch
-    from neurontools.machine.client import Client
-
-    machine = environ.get(env.MACHINE) or None
-    launch.ensure_running(machine, None)
-    with Client.connect(machine) as client:
-        return sum(len(device.core_ids) for device in client.snapshot().devices)
+    return sum(len(device.core_ids) for device in read_machine(environ).devices)
 
 
 def _cores_of(own: int, count: int, environ: Mapping[str, str]) -> str:

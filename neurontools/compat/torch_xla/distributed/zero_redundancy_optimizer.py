@@ -108,7 +108,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             for options in self.param_groups
         ]
         self.base_optimizer = self.optimizer_class(parts, **self._optimizer_arguments)
-        self._copy_options(self.param_groups, self.base_optimizer.param_groups)
+        self._sync_param_groups(self.param_groups, self.base_optimizer.param_groups)
         self._register_hooks()
         self.inited = True
 
@@ -120,13 +120,13 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._copy_options(self.param_groups, self.base_optimizer.param_groups)
+        self._sync_param_groups(self.param_groups, self.base_optimizer.param_groups)
         with torch.no_grad():
             self._reduce_gradients()
             self.base_optimizer.step(**options)
             self.base_optimizer.zero_grad(set_to_none=True)
             self._gather_parameters(self._pairs())
-        self._copy_options(self.base_optimizer.param_groups, self.param_groups)
+        self._sync_param_groups(self.base_optimizer.param_groups, self.param_groups)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -234,7 +234,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self._grad_norm = clip_norm_(gradients, max_norm, divisions)
 
     @staticmethod
-    def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+    def _sync_param_groups(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
+        """Copy the options of parameter groups, such as learning rates; subclasses of libraries call this."""
         for given, taking in zip(source, target, strict=True):
             taking.update({name: value for name, value in given.items() if name != "params"})
 

@@ -1,0 +1,69 @@
+"""Forked children of a program with recorded draws: workers of a DataLoader, pools, os.fork."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from neurontools.xla import fork_locks
+from neurontools.xla.fork_locks import ForkLocks
+
+CHECKS = Path(__file__).with_name("fork_checks.py")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("device", ["xla", "neuron"])
+def test_forked_children_seed_and_draw_on_the_host(device, tool, torch_python):
+    chosen = {**os.environ, "NEURONTOOLS_DEVICE": device}
+    run = tool(
+        "neuron-run", "--instance", "trn2.3xlarge", "--", torch_python, str(CHECKS), device, env=chosen
+    )
+    assert run.returncode == 0, run.stderr
+    seen = json.loads(run.stdout.splitlines()[-1])
+    assert seen["plain"] == seen["generator"] == [28.0, True]
+    for pool in ("pool", "executor"):
+        assert [outcome[:2] for outcome in seen[pool]] == [[True, True], [True, True]]
+    assert seen["pool"] == seen["executor"]
+    assert seen["fork"] == [7, 7, 7, 7]
+    assert seen["parent"] == [True, [2, 2]]
+
+
+def test_a_fork_takes_the_locks_and_the_child_gets_new_ones(monkeypatch):
+    handlers = {}
+    monkeypatch.setattr(fork_locks.os, "register_at_fork", handlers.update)
+    monkeypatch.setattr(fork_locks, "_LONGEST_WAIT_S", 0.01)
+    free, busy = (SimpleNamespace(lock=threading.RLock()) for _ in range(2))
+    ForkLocks(lambda: (free, busy))
+
+    def is_free(owner):
+        taken = []
+        thread = threading.Thread(target=lambda: taken.append(owner.lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        return taken[0]
+
+    held, done = threading.Event(), threading.Event()
+
+    def occupy():
+        with busy.lock:
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=occupy)
+    other.start()
+    held.wait(60)
+    handlers["before"]()
+    assert not is_free(free)
+    handlers["after_in_parent"]()
+    assert not is_free(busy)
+    handlers["before"]()
+    handlers["after_in_child"]()
+    assert is_free(busy)
+    assert is_free(free)
+    done.set()
+    other.join()
