@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
+from neurontools.base.interrupts import InterruptHold
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
 from neurontools.xla.buffers import NEVER, DeviceBuffer
@@ -19,6 +20,7 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import Geometry, layout_bytes, layout_geometry
 from neurontools.xla.host_events import observed_cut
+from neurontools.xla.recorder_lock import HOLD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,16 +197,22 @@ class KnownCall:
             if not recorder.runner.gives_up_inputs(program):
                 hosts = None
                 buffers.update(zip(program.inputs, inputs, strict=True))
+            changed = [arguments[position] for position in draft.changed]
             inputs.clear()
             args.clear()
             arguments.clear()
             metrics.count("CachedCompile")
             recorder.note_execution(program, draft.node.slots, cause)
-            with observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext():
+            with (
+                observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext(),
+                InterruptHold(HOLD_S),
+            ):
+                recorder.unfinished = changed
                 recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
+                if draft.changed:
+                    torch._C._increment_version([kept[position] for position in draft.changed])
+                recorder.unfinished = None
             recorder.account.trim()
-        if draft.changed:
-            torch._C._increment_version([kept[position] for position in draft.changed])
         return self._results(kept, buffers)
 
     def _operators(self) -> tuple[Node, ...]:

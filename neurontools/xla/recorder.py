@@ -9,12 +9,12 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import InterruptHold
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
@@ -35,6 +35,7 @@ from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.program_run import ProgramRunner
+from neurontools.xla.recorder_lock import CALL, HOLD_S, RECORDING, RecorderLock
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
@@ -64,6 +65,9 @@ class Recorder:
         host: what device contents may take of this computer's memory, shared by all devices.
         stores: all devices of the engine.
 
+    `unfinished` is what an exception would leave half done: CALL, RECORDING, or the buffers that an execution changes.
+    It is set first and deleted last, so that whoever comes next settles it: no cleanup can be interrupted itself.
+
     `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
     the slots of inputs that were uninitialised.
     """
@@ -77,7 +81,8 @@ class Recorder:
         self.account = MemoryAccount(accelerator, index, host)
         self.call_sites = CallSites()
         self.generator = DeviceGenerator()
-        self.lock = threading.RLock()
+        self.lock = RecorderLock(self.settle)
+        self.unfinished: object = None
         self.numerics = numerics_of(accelerator.numerics)
         self.programs = ProgramStore(accelerator, index, self.numerics)
         self.root = self.node = new_root()
@@ -243,14 +248,23 @@ class Recorder:
 
     # Hits
 
-    def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None]) -> Any:
-        """Return the results of a known call."""
-        if not child.recipes:
-            return shape_results(child.operator, [])
+    def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None], values: tuple[Any, ...]) -> Any:
+        """Record a known call and return its results; `tensors` are its tensors, `values` all of its arguments."""
+        slots = self.slots
         handles: list[torch.Tensor | None] = []
         for recipe in child.recipes:
             handles.append(self._handle(recipe, tensors, handles))
-        return shape_results(child.operator, handles)
+        results = shape_results(child.operator, handles)
+        if self.slots is not slots:
+            return self.repeat(child.operator, values)
+        self.node = child
+        return results
+
+    def repeat(self, operator: Operator | None, values: tuple[Any, ...]) -> Any:
+        """Call an operator again: it was being recorded when a signal handler or finalizer used the device."""
+        assert operator is not None
+        args, kwargs = call_arguments(operator, values)
+        return operator.overload(*args, **kwargs)
 
     def _handle(
         self, recipe: Recipe, tensors: Sequence[torch.Tensor | None], earlier: Sequence[torch.Tensor | None]
@@ -267,8 +281,21 @@ class Recorder:
         attach(handle, buffer)
         return handle if recipe.contiguous else restride(handle, recipe.geometry)
 
-    def rollback(self) -> None:
-        """Return to the last complete call after an exception in the middle of one."""
+    def settle(self) -> None:
+        """Undo what an exception has ended half way: a call is not recorded, values that a graph was changing are lost."""
+        unfinished = self.unfinished
+        if unfinished is None:
+            return
+        if unfinished is CALL:
+            self._roll_back()
+            self.slots = self.slots.copy()  # a call that goes on after this, in the code around a signal handler, sees it
+        else:
+            self._lose(unfinished if isinstance(unfinished, list) else self._recorded_buffers())
+            self.reset()
+        self.unfinished = None
+
+    def _roll_back(self) -> None:
+        """Return to the last complete call."""
         node = self.node
         while node.slots > len(self.slots) or node.lifted > len(self.scalars):
             assert node.parent is not None
@@ -286,30 +313,47 @@ class Recorder:
 
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
-        self.rollback()
+        self._roll_back()
         if self.node.depth >= self.graph_limit and self._is_complete(self.calls()):
             return self._continue_in_next_graph(operator, values)
         if not self.learning and self.node.parent is not None:
-            self._catch_up()
-            self.learning = True
-            self.node = self.node.unfollowed()
+            with InterruptHold(HOLD_S):
+                self.unfinished = RECORDING
+                self._catch_up()
+                self.unfinished = CALL
         call = Call(self, operator, values)
         try:
             call.read()
         except UnstorableError:
-            self.rollback()
+            self._roll_back()
             return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
         if has_rare_type(call.tensors) and self._runs_on_host(call.node(())):
-            self.rollback()
+            self._roll_back()
             return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
-        bound = len(self.slots) - self.node.slots
+        if not call.written and not operator.random:
+            return self._learn(call, key)
+        hold = InterruptHold(HOLD_S)
+        try:
+            hold.__enter__()  # until the end of the call, where no handler can run any more
+            result = self._learn(call, key)
+        except BaseException:
+            hold.ended  # noqa: B018
+            raise
+        hold.ended  # noqa: B018
+        return result
+
+    def _learn(self, call: Call, key: Hashable) -> Any:
+        operator, slots = call.operator, self.slots
+        bound = len(slots) - self.node.slots
         outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
-        if has_rare_type(hosts) and self._runs_on_host(call.node(recipes)):
-            self.rollback()
-            fallback.report(operator)
+        is_rare = has_rare_type(hosts) and self._runs_on_host(call.node(recipes))
+        if is_rare or self.slots is not slots:
+            self._roll_back()
+            if is_rare:
+                fallback.report(operator)
             handles = [None if host is None else self.adopt(host) for host in hosts]
-            return shape_results(operator, handles)
+            return call.returned(handles)
         parent = self.node.shadow_of or self.node
         child = parent.edges.get(key)
         if child is None:
@@ -319,24 +363,22 @@ class Recorder:
         for recipe, host in zip(recipes, hosts, strict=True):
             handles.append(self._handle(recipe, call.tensors, handles))
             if isinstance(recipe, Fresh):
-                self.slots[recipe.slot].host = host
+                slots[recipe.slot].host = host
                 self._unreleased_bytes += recipe.nbytes
         if self._unreleased_bytes > self._release_at_bytes:
             self._release_unreferenced()
         parent.edges[key] = child
+        result, node = call.returned(handles), child.unfollowed()
         self.learning = True
-        self.node = child.unfollowed()
+        self.node = node
         if self.eager:
             self.sync(EAGER)
-        if operator.returns_parameter >= 0:
-            return values[operator.returns_parameter]
-        return shape_results(operator, handles)
+        return result
 
     def _continue_in_next_graph(self, operator: Operator, values: tuple[Any, ...]) -> Any:
         """Run a recording that has become too long, and record a call as the first of the next one."""
         self.sync("limit of operators in a graph")
-        args, kwargs = call_arguments(operator, values)
-        return operator.overload(*args, **kwargs)
+        return self.repeat(operator, values)
 
     def _compute(self, call: Call) -> Any:
         """Run a call on the host, after a check whether the device has memory for what it returns."""
@@ -402,6 +444,8 @@ class Recorder:
             for slot in last_uses.get(position, ()):
                 if count(slots[slot]) <= _HELD_BY_RECORDER:
                     slots[slot].host = hosts[slot] = None
+        self.node = self.node.unfollowed()
+        self.learning = True
 
     # Execution
 
@@ -423,18 +467,25 @@ class Recorder:
             self.sync("state of the random numbers")
 
     def sync(self, cause: str) -> None:
-        """Run what is recorded and start a new recording."""
+        """Run what is recorded and start a new recording.
+
+        Ctrl-C before the graph runs leaves the recording as it is.
+        """
         with self.lock:
             if self.node.parent is None:
                 return
             try:
                 with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
-                    self._execute(cause)
-            except BaseException:
-                self._lose()
+                    program = self._program(cause)
+                    with InterruptHold(HOLD_S):
+                        self.unfinished = RECORDING
+                        self.runner.run(program, self.slots, self.scalars, self.calls, computed=self.learning)
+                        self.reset()
+            except BaseException as error:
+                if isinstance(error, Exception):
+                    self.unfinished = RECORDING
+                self.settle()
                 raise
-            finally:
-                self.reset()
 
     def fold_constant(self) -> bool:
         """Fill the result of a recording that is one `ones_like`, and return whether it was.
@@ -463,33 +514,40 @@ class Recorder:
 
     def reset(self) -> None:
         """Drop what is recorded; values that it would have computed are lost."""
-        self.node = new_root() if self.eager else self.root  # an unknown operator runs at once
+        if self._known_nodes > _TRIE_LIMIT:
+            self.root = new_root()
+            self._known_nodes = 0
+        node = new_root() if self.eager else self.root  # an unknown operator runs at once
+        epoch, slots, blank, scalars = object(), [], set(), []
+        # Without a call from here on, so that no exception comes in between.
+        self.node, self.slots, self.blank, self.scalars = node, slots, blank, scalars
+        self.epoch = epoch
         self.learning = False
-        self.slots = []
-        self.blank = set()
-        self.scalars = []
-        self.epoch = object()
+        self.unfinished = None
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
-        if self._known_nodes > _TRIE_LIMIT:
-            self.root = self.node = new_root()
-            self._known_nodes = 0
         self.account.trim()
 
     def close(self) -> None:
         """Drop what is recorded and stop accounting for memory."""
         with self.lock:
-            self._lose()
-            self.reset()
+            self.unfinished = RECORDING
+            self.settle()
             self.account.close()
 
-    def _lose(self) -> None:
-        for buffer in self.slots:
-            if not buffer.charged:
-                buffer.host = None
+    def _recorded_buffers(self) -> list[DeviceBuffer]:
+        return [self.slots[slot] for slot in self.node.visible()]
 
-    def _execute(self, cause: str) -> None:
-        node, slots, live = self.node, self.slots, self.live_slots()
+    def _lose(self, buffers: Iterable[DeviceBuffer]) -> None:
+        for buffer in buffers:
+            if self.learning and buffer.charged:
+                continue  # its operators have run
+            buffer.host = None
+            if buffer.epoch is NEVER:
+                buffer.epoch = RECORDING
+
+    def _program(self, cause: str) -> Program:
+        node, live = self.node, self.live_slots()
         program = node.programs.get(live)
         if program is None:
             program = node.programs[live] = self.programs.build(node.trace(), live, cause)
@@ -497,4 +555,4 @@ class Recorder:
             metrics.count("CachedCompile")
         self.executed = program
         self.note_execution(program, node.slots, cause)
-        self.runner.run(program, slots, self.scalars, self.calls, computed=self.learning)
+        return program
