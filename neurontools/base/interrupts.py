@@ -107,5 +107,25 @@ class InterruptHold:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
+def is_of_handler(error: BaseException) -> bool:
+    """Return whether the function of the program that handles a signal raised an exception, and not the code it came in.
+
+    A handler may raise the errors of system calls: TimeoutError is what the handler of an alarm raises.
+    """
+    handlers = filter(callable, map(_signal.getsignal, _SIGNALS))
+    codes = {code for handler in handlers if (code := _code_of(handler)) is not None}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in codes:
+        trace = trace.tb_next
+    return trace is not None
+
+
+def _code_of(handler: object) -> object:
+    while isinstance(handler, partial):
+        handler = handler.func
+    function = handler if hasattr(handler, "__code__") else getattr(type(handler), "__call__", None)
+    return getattr(function, "__code__", None)
+
+
 def _do_nothing() -> None:
     """End a section that holds nothing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.base.interrupts import InterruptHold
+from neurontools.base.interrupts import InterruptHold, is_of_handler
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
@@ -469,7 +469,7 @@ class Recorder:
     def sync(self, cause: str) -> None:
         """Run what is recorded and start a new recording.
 
-        Ctrl-C before the graph runs leaves the recording as it is.
+        What a signal handler raises before the graph runs leaves the recording as it is.
         """
         with self.lock:
             if self.node.parent is None:
@@ -482,7 +482,7 @@ class Recorder:
                         self.runner.run(program, self.slots, self.scalars, self.calls, computed=self.learning)
                         self.reset()
             except BaseException as error:
-                if isinstance(error, Exception):
+                if isinstance(error, Exception) and not is_of_handler(error):
                     self.unfinished = RECORDING
                 self.settle()
                 raise

@@ -8,6 +8,7 @@ signal handler: at a chosen bytecode of the device's code, which a tracer counts
 """
 
 import _thread
+import faulthandler
 import json
 import random
 import signal
@@ -87,6 +88,7 @@ class Interrupts:
             return
         self.counts["raised"] += 1
         self.error = self.chance.choice(ERRORS)("interrupt")
+        self.place = "".join(traceback.format_stack(frame)[-7:])
         raise self.error
 
     def plan(self):
@@ -95,7 +97,7 @@ class Interrupts:
             signal.setitimer(signal.ITIMER_REAL, 10 ** self.chance.uniform(-4.3, -1.7))
 
     def call(self, work):
-        if not self.tracing:
+        if not self.tracing or self.left <= 0:
             return self.call_armed(work)
         sys.settrace(self.trace)
         try:
@@ -121,7 +123,8 @@ class Interrupts:
         self.left -= 1
         if self.left == 0:
             self.counts["tripped"] += 1
-            self.trip.now  # noqa: B018  without a call, after which the handler would run here
+            sys.settrace(None)  # or the handler would run in the next call of the tracer
+            self.trip.now  # noqa: B018
         return self.step
 
 
@@ -322,7 +325,8 @@ class Program:
         with self.mirror:
             self.pool = [tensor for tensor in self.pool if tensor.untyped_storage()._cdata not in gone]
             self.pool += [torch.ones(2, 3).to(self.device)] * (len(self.pool) < 2)
-            if any(t.untyped_storage()._cdata in gone for t in self.tensors()):
+            half_made = len({len(state) for state in self.optimizer.state.values()}) > 1  # torch's own dictionaries
+            if half_made or any(t.untyped_storage()._cdata in gone for t in self.tensors()):
                 self.renew_model()
 
 
@@ -342,6 +346,7 @@ def run(device, count, seed):
         if counts["rounds"] % 50 == 49:
             program = Program(device, interrupts)
         counts["rounds"] += 1
+        faulthandler.dump_traceback_later(60, exit=True)
         interrupts.plan()
         raised = counts["raised"]
         try:
@@ -363,7 +368,7 @@ def run(device, count, seed):
             if counts["raised"] > raised and counts["caught"] + counts["caught as another error"] + counts["swallowed"] + counts["internal errors"] < counts["raised"]:
                 time.sleep(0.05)
                 counts["swallowed"] += 1
-                problems.append(f"swallowed {interrupts.error!r}")
+                problems.append(f"swallowed {interrupts.error!r}: {interrupts.place}")
         except BaseException:
             counts["caught"] += 1
             counts["caught later"] += 1
