@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _SIGNALS = tuple(number for number in map(int, signal.valid_signals()) if number < signal.SIGRTMIN)
 
 
+HOLD_S = 1.0
+"""How long an interrupt waits for the end of what is usually short: a request, an execution."""
+
+
 class InterruptHold:
     """Holds back the signals (but real-time ones) that functions of the program handle, Ctrl-C among them, until the end of the section.
 
@@ -123,8 +127,8 @@ def is_of_handler(error: BaseException) -> bool:
 def _code_of(handler: object) -> object:
     while isinstance(handler, partial):
         handler = handler.func
-    function = handler if hasattr(handler, "__code__") else getattr(type(handler), "__call__", None)
-    return getattr(function, "__code__", None)
+    own = getattr(handler, "__code__", None)
+    return own or getattr(type(handler).__call__, "__code__", None)
 
 
 def _do_nothing() -> None:

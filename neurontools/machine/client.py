@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 
 from neurontools import env
-from neurontools.base.interrupts import InterruptHold
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec, connection
 from neurontools.machine.connection import SilentDaemonError, connection_closed_error, restarted_daemon_error
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
 
 T = TypeVar("T")
-_HOLD_S = 1.0
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -343,7 +342,7 @@ class Client:
 
     def _call(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         self._unanswered = False
-        with InterruptHold(_HOLD_S):  # few calls take longer: most are done as a whole
+        with InterruptHold(HOLD_S):  # few calls take longer: most are done as a whole
             try:
                 return self._call_once(method, params, result_type)
             except BrokenConnectionError as error:

@@ -90,7 +90,11 @@ def _find_scalar_overload(operator: Operator) -> Operator | None:
 def _factory(
     fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None, pending_bits: bool
 ) -> Callable[..., Kernel]:
-    namespace: dict[str, Any] = {"_increment_version": torch._C._increment_version, "_CALL": CALL, "_LACKING": LACKING}
+    namespace: dict[str, Any] = {
+        "_increment_version": torch._C._increment_version,
+        "_CALL": CALL,
+        "_LACKING": LACKING,
+    }
     text = "\n".join(_Writer(fields, returned, overload_keywords, pending_bits).lines())
     exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
-from neurontools.base.interrupts import InterruptHold
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
 from neurontools.xla.buffers import NEVER, DeviceBuffer
@@ -20,7 +20,6 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import Geometry, layout_bytes, layout_geometry
 from neurontools.xla.host_events import observed_cut
-from neurontools.xla.recorder_lock import HOLD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from neurontools.xla.function_recording import record_function
 from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
-from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.late_errors import deliver_from
+from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
 from neurontools.xla.recorder import Recorder
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at

@@ -14,34 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.base.interrupts import InterruptHold, is_of_handler
+from neurontools.base.interrupts import HOLD_S, InterruptHold, is_of_handler
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
-from neurontools.xla.call_capture import Call, fast_result, has_rare_type, shape_results
+from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
-from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
+from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer
+from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.program_run import ProgramRunner
-from neurontools.xla.recorder_lock import CALL, HOLD_S, RECORDING, RecorderLock
+from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000
-_HELD_BY_RECORDER = 2
 _CHECKED_BYTES = 1 << 30
 _RELEASE_BYTES = 1 << 23
 
@@ -82,7 +82,7 @@ class Recorder:
         self.call_sites = CallSites()
         self.generator = DeviceGenerator()
         self.lock = RecorderLock(self.settle)
-        self.unfinished: object = None
+        self.unfinished: Any = None
         self.numerics = numerics_of(accelerator.numerics)
         self.programs = ProgramStore(accelerator, index, self.numerics)
         self.root = self.node = new_root()
@@ -248,7 +248,9 @@ class Recorder:
 
     # Hits
 
-    def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None], values: tuple[Any, ...]) -> Any:
+    def produce(
+        self, child: TrieNode, tensors: Sequence[torch.Tensor | None], values: tuple[Any, ...]
+    ) -> Any:
         """Record a known call and return its results; `tensors` are its tensors, `values` all of its arguments."""
         slots = self.slots
         handles: list[torch.Tensor | None] = []
@@ -260,9 +262,8 @@ class Recorder:
         self.node = child
         return results
 
-    def repeat(self, operator: Operator | None, values: tuple[Any, ...]) -> Any:
+    def repeat(self, operator: Any, values: tuple[Any, ...]) -> Any:
         """Call an operator again: it was being recorded when a signal handler or finalizer used the device."""
-        assert operator is not None
         args, kwargs = call_arguments(operator, values)
         return operator.overload(*args, **kwargs)
 
@@ -288,14 +289,16 @@ class Recorder:
             return
         if unfinished is CALL:
             self._roll_back()
-            self.slots = self.slots.copy()  # a call that goes on after this, in the code around a signal handler, sees it
+            self.slots = (
+                self.slots.copy()
+            )  # a call that goes on after this, in the code around a signal handler, sees it
         else:
-            self._lose(unfinished if isinstance(unfinished, list) else self._recorded_buffers())
+            visible = [self.slots[slot] for slot in self.node.visible()]
+            self._lose(visible if unfinished is RECORDING else unfinished)
             self.reset()
         self.unfinished = None
 
     def _roll_back(self) -> None:
-        """Return to the last complete call."""
         node = self.node
         while node.slots > len(self.slots) or node.lifted > len(self.scalars):
             assert node.parent is not None
@@ -319,7 +322,9 @@ class Recorder:
         if not self.learning and self.node.parent is not None:
             with InterruptHold(HOLD_S):
                 self.unfinished = RECORDING
-                self._catch_up()
+                run_recorded(self)
+                self.node = self.node.unfollowed()
+                self.learning = True
                 self.unfinished = CALL
         call = Call(self, operator, values)
         try:
@@ -334,13 +339,10 @@ class Recorder:
             return self._learn(call, key)
         hold = InterruptHold(HOLD_S)
         try:
-            hold.__enter__()  # until the end of the call, where no handler can run any more
-            result = self._learn(call, key)
-        except BaseException:
-            hold.ended  # noqa: B018
-            raise
-        hold.ended  # noqa: B018
-        return result
+            hold.__enter__()
+            return self._learn(call, key)
+        finally:
+            hold.ended  # noqa: B018  without a call afterwards: what was held back takes effect when torch has returned
 
     def _learn(self, call: Call, key: Hashable) -> Any:
         operator, slots = call.operator, self.slots
@@ -357,7 +359,7 @@ class Recorder:
         parent = self.node.shadow_of or self.node
         child = parent.edges.get(key)
         if child is None:
-            child = self._new_node(parent, call, recipes, bound)
+            child = learned_node(self, parent, call, recipes, bound)
             self._known_nodes += 1
         handles = []
         for recipe, host in zip(recipes, hosts, strict=True):
@@ -366,7 +368,8 @@ class Recorder:
                 slots[recipe.slot].host = host
                 self._unreleased_bytes += recipe.nbytes
         if self._unreleased_bytes > self._release_at_bytes:
-            self._release_unreferenced()
+            self._release_at_bytes = max(_RELEASE_BYTES, release_unreferenced(slots) // 8)
+            self._unreleased_bytes = 0
         parent.edges[key] = child
         result, node = call.returned(handles), child.unfollowed()
         self.learning = True
@@ -390,75 +393,18 @@ class Recorder:
             with self.generator.scope() if operator.random else nullcontext():
                 return function(*args, **kwargs)
 
-    def _release_unreferenced(self) -> None:
-        """Drop the contents of learned buffers that no tensor refers to any more, as an eager program would."""
-        slots = self.slots
-        count = sys.getrefcount
-        kept_bytes = 0
-        for slot in range(len(slots)):
-            if count(slots[slot]) <= _HELD_BY_RECORDER:
-                slots[slot].host = None
-            elif slots[slot].host is not None:
-                kept_bytes += slots[slot].nbytes
-        self._unreleased_bytes = 0
-        self._release_at_bytes = max(_RELEASE_BYTES, kept_bytes // 8)
-
-    def _new_node(self, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int) -> TrieNode:
-        fresh = [recipe for recipe in recipes if isinstance(recipe, Fresh)]
-        return TrieNode(
-            parent=parent,
-            operator=call.operator,
-            call=call.node(recipes),
-            recipes=recipes,
-            fast_result=fast_result(call.operator, recipes),
-            added=(
-                *(buffer.layout_id for buffer in self.slots[parent.slots :]),
-                *(recipe.layout_id for recipe in fresh),
-            ),
-            bound=bound,
-            lifted=len(self.scalars),
-            slots=len(self.slots) + len(fresh),
-            written=(*call.written, *(recipe.slot for recipe in fresh)),
-            draws=parent.draws or call.operator.random,
-            depth=parent.depth + 1,
-        )
-
-    def _catch_up(self) -> None:
-        hosts: list[torch.Tensor | None] = []
-        slots, count = self.slots, sys.getrefcount
-        path = self.node.path()
-        last_uses = last_use_of_slots(self.calls())
-        for position, node in enumerate(path):
-            start = len(hosts)
-            hosts += [slots[slot].host for slot in range(start, start + node.bound)]
-            assert node.call is not None
-            assert node.operator is not None
-            with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
-                results = run_call(node.operator, node.call, hosts, self.scalars, self.numerics)
-            fresh = [
-                host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
-            ]
-            for host in fresh:
-                slots[len(hosts)].host = host
-                hosts.append(host)
-            for slot in last_uses.get(position, ()):
-                if count(slots[slot]) <= _HELD_BY_RECORDER:
-                    slots[slot].host = hosts[slot] = None
-        self.node = self.node.unfollowed()
-        self.learning = True
-
     # Execution
 
     def live_slots(self) -> tuple[int, ...]:
         """Return the slots of recorded results that the program still has."""
         slots, count = self.slots, sys.getrefcount
-        return tuple([slot for slot in self.node.visible() if count(slots[slot]) > _HELD_BY_RECORDER])
+        return tuple([slot for slot in self.node.visible() if count(slots[slot]) > HELD_BY_RECORDER])
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Continue the device's stream of random numbers in torch's default generator; runs recorded draws first."""
         self.finish_draws()
-        with self.generator.scope():
+        with InterruptHold(HOLD_S), self.generator.scope():
             yield
 
     def finish_draws(self) -> None:
@@ -534,9 +480,6 @@ class Recorder:
             self.unfinished = RECORDING
             self.settle()
             self.account.close()
-
-    def _recorded_buffers(self) -> list[DeviceBuffer]:
-        return [self.slots[slot] for slot in self.node.visible()]
 
     def _lose(self, buffers: Iterable[DeviceBuffer]) -> None:
         for buffer in buffers:

@@ -8,7 +8,7 @@ operator has returned, or that it has not happened.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +18,6 @@ CALL = "call"
 
 RECORDING = "recording"
 """The recorded operators run: the values that they change are lost if they do not finish."""
-
-HOLD_S = 1.0
-"""How long Ctrl-C waits for an execution to finish. After that it ends the execution, whose values are lost."""
 
 _Lock = type(threading.RLock())
 
@@ -35,9 +32,9 @@ class RecorderLock(_Lock):  # type: ignore[misc,valid-type]
     taken = property(_Lock.acquire)
     released = property(_Lock.release)
 
-    def __new__(cls, settle: Callable[[], None]) -> RecorderLock:  # noqa: ARG004
+    def __new__(cls, settle: Callable[[], None]) -> Self:  # noqa: ARG004
         """Return a lock: the base class takes no arguments."""
-        lock: RecorderLock = super().__new__(cls)
+        lock: Self = super().__new__(cls)
         return lock
 
     def __init__(self, settle: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla import device_guard
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.autocast import autocast_kernels
@@ -215,7 +216,7 @@ def _check_types(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch
         with host_execution(), torch.random.fork_rng(devices=()):
             overload(*host_args, **host_kwargs)
     except (RuntimeError, TypeError) as error:
-        if _ABOUT_TYPES.search(str(error)):
+        if _ABOUT_TYPES.search(str(error)) or is_of_handler(error):
             raise
     _accepted.add((overload, types))
 

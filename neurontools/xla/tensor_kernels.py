@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.debugging import metrics
@@ -76,9 +77,13 @@ def set_view(self: torch.Tensor, *source: Any) -> torch.Tensor:
         return self
     try:
         _SET_STORAGE.redispatch(META, self, storage, offset, size, stride)
-    except RuntimeError:
+    except RuntimeError as error:
         # It has set everything before it refuses, as the storage could be too small.
-        if self.untyped_storage()._cdata != storage._cdata or tuple(self.size()) != tuple(size):
+        if (
+            is_of_handler(error)
+            or self.untyped_storage()._cdata != storage._cdata
+            or tuple(self.size()) != tuple(size)
+        ):
             raise
         if self.numel() and (1 + _last_element(self)) * self.itemsize > storage.nbytes():
             raise

@@ -231,7 +231,10 @@ class Program:
         self.chance = interrupts.chance
         self.mirror = Mirror(interrupts, device)
         with self.mirror:
-            self.pool = [torch.arange(6.0).view(2, 3).to(device), torch.linspace(-1, 1, 12).view(3, 4).to(device)]
+            self.pool = [
+                torch.arange(6.0).view(2, 3).to(device),
+                torch.linspace(-1, 1, 12).view(3, 4).to(device),
+            ]
             self.renew_model()
         self.compiled = None
         if device == "neuron" and not interrupts.tracing:
@@ -244,7 +247,9 @@ class Program:
         self.model = model.to(self.device)
         kind = self.chance.choice((torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad))
         options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
-        self.optimizer = kind(self.model.parameters(), lr=0.1, foreach=self.chance.choice((True, False)), **options)
+        self.optimizer = kind(
+            self.model.parameters(), lr=0.1, foreach=self.chance.choice((True, False)), **options
+        )
 
     def tensors(self):
         state = [value for values in self.optimizer.state.values() for value in values.values()]
@@ -253,7 +258,9 @@ class Program:
         return [t for t in everything if isinstance(t, torch.Tensor) and t.device.type == self.device]
 
     def act(self):
-        kind = self.chance.choice(("operate",) * 8 + ("sync", "read", "upload", "drop", "train", "train", "compiled"))
+        kind = self.chance.choice(
+            ("operate",) * 8 + ("sync", "read", "upload", "drop", "train", "train", "compiled")
+        )
         if kind == "compiled":
             self.run_compiled()
             return
@@ -325,7 +332,9 @@ class Program:
         with self.mirror:
             self.pool = [tensor for tensor in self.pool if tensor.untyped_storage()._cdata not in gone]
             self.pool += [torch.ones(2, 3).to(self.device)] * (len(self.pool) < 2)
-            half_made = len({len(state) for state in self.optimizer.state.values()}) > 1  # torch's own dictionaries
+            half_made = (
+                len({len(state) for state in self.optimizer.state.values()}) > 1
+            )  # torch's own dictionaries
             if half_made or any(t.untyped_storage()._cdata in gone for t in self.tensors()):
                 self.renew_model()
 
@@ -365,7 +374,14 @@ def run(device, count, seed):
                 problems.append("".join(traceback.format_exception(error))[-1500:])
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:
-            if counts["raised"] > raised and counts["caught"] + counts["caught as another error"] + counts["swallowed"] + counts["internal errors"] < counts["raised"]:
+            if (
+                counts["raised"] > raised
+                and counts["caught"]
+                + counts["caught as another error"]
+                + counts["swallowed"]
+                + counts["internal errors"]
+                < counts["raised"]
+            ):
                 time.sleep(0.05)
                 counts["swallowed"] += 1
                 problems.append(f"swallowed {interrupts.error!r}: {interrupts.place}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class CollectiveWait:
 
         Names workers that have ended; the end of a process may be visible a little later than that of its connections.
         """
+        if is_of_handler(error):
+            raise error
         deadline_s = time.monotonic() + _NOTICE_S
         while time.monotonic() < deadline_s:
             ended = self._ended()
@@ -113,8 +116,10 @@ class CollectiveWait:
     def _ended(self) -> list[WorkerProcess]:
         try:
             peers = [self._roster.peer(rank) for rank in self._others(self._ranks)]
-        except RuntimeError:  # the store ended with its process
-            return []
+        except RuntimeError as error:
+            if is_of_handler(error):
+                raise
+            return []  # the store ended with its process
         return [peer for peer in peers if peer is not None and peer.has_ended()]
 
     def _lost(self, ended: list[WorkerProcess]) -> NrtError:

@@ -14,11 +14,11 @@ import select
 import socket
 import struct
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.machine.processes import peer_of
 from neurontools.runtime.host_activity import HostEvent, observers, report
 from neurontools.xla.distributed.reductions import SmallReduction, reduce_into
@@ -81,13 +81,16 @@ def connect(
             raise waiting.failure(ConnectionError("another process has its address"), other)
     listener.settimeout(_SLICE_S)
     while len(connections) < len(pids) - 1:
-        with suppress(TimeoutError):
+        try:
             connection, _ = listener.accept()
-            pid = peer_of(connection).pid
-            if pid in pids:
-                connections[pids.index(pid)] = connection
+        except TimeoutError as error:
+            if is_of_handler(error):
+                raise
+            waiting.check(connections.__contains__)
             continue
-        waiting.check(connections.__contains__)
+        pid = peer_of(connection).pid
+        if pid in pids:
+            connections[pids.index(pid)] = connection
     for connection in connections.values():
         connection.setblocking(True)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _RECEIVE_TIMEOUT)
@@ -273,7 +276,9 @@ class SharedExchange:
         while True:
             try:
                 received = receive(_MESSAGE_BYTES)
-            except BlockingIOError:
+            except BlockingIOError as error:
+                if is_of_handler(error):
+                    raise
                 waiting.check(lambda other: other < position or self._has_answered(other))
                 continue
             except ConnectionError as error:
