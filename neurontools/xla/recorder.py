@@ -124,13 +124,15 @@ class Recorder:
                 f"{self.device} and {buffer.recorder.device}!"
             )
         slots = self.slots
-        slot = len(slots)
-        if buffer.host is None:
+        is_blank = buffer.host is None
+        if is_blank:
             self.host_of(buffer)
-            self.blank.add(slot)
+        slot = len(slots)
         slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
+        if is_blank:
+            self.blank.add(slot)
         return -1 - buffer.layout_id
 
     def describe(
@@ -263,7 +265,7 @@ class Recorder:
         return results
 
     def repeat(self, operator: Any, values: tuple[Any, ...]) -> Any:
-        """Call an operator again: it was being recorded when a signal handler or finalizer used the device."""
+        """Call an operator again: a signal handler or finalizer has used the device while it was being recorded."""
         args, kwargs = call_arguments(operator, values)
         return operator.overload(*args, **kwargs)
 

@@ -35,7 +35,7 @@ class UserError(Exception):
 
 
 ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, RuntimeError, KeyError, IndexError, ValueError,
-          AttributeError, StopIteration, StopNow, UserError)  # fmt: skip
+          AttributeError, StopNow, UserError)  # fmt: skip
 SIGNAL = signal.SIGUSR1
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
@@ -314,8 +314,8 @@ class Program:
             else:
                 values = ((self.weight, (self.cpu_weight, before)),)
             try:
-                for seen, wanted in values:
-                    seen = seen.cpu()
+                for tensor, wanted in values:
+                    seen = tensor.cpu()
                     if isinstance(wanted, tuple) and same(seen, wanted[1]):
                         self.cpu_weight = before
                     elif not same(seen, wanted[0] if isinstance(wanted, tuple) else wanted):
@@ -332,9 +332,10 @@ class Program:
         with self.mirror:
             self.pool = [tensor for tensor in self.pool if tensor.untyped_storage()._cdata not in gone]
             self.pool += [torch.ones(2, 3).to(self.device)] * (len(self.pool) < 2)
-            half_made = (
-                len({len(state) for state in self.optimizer.state.values()}) > 1
-            )  # torch's own dictionaries
+            states = self.optimizer.state.values()  # torch fills the dictionary of a parameter value by value
+            half_made = isinstance(self.optimizer, torch.optim.AdamW) and any(
+                len(state) < 3 for state in states
+            )
             if half_made or any(t.untyped_storage()._cdata in gone for t in self.tensors()):
                 self.renew_model()
 
@@ -350,7 +351,6 @@ def run(device, count, seed):
     interrupts = Interrupts(chance, tracing=seed % 2 == 0)
     program = Program(device, interrupts)
     counts, problems = interrupts.counts, []
-    host_state = None
     while counts["raised"] + counts["handled late"] < count:
         if counts["rounds"] % 50 == 49:
             program = Program(device, interrupts)
