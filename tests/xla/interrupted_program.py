@@ -34,8 +34,9 @@ class UserError(Exception):
     pass
 
 
+# Without AttributeError and StopIteration, which Python itself catches: in hasattr, in map.
 ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, RuntimeError, KeyError, IndexError, ValueError,
-          AttributeError, StopNow, UserError)  # fmt: skip
+          StopNow, UserError)  # fmt: skip
 SIGNAL = signal.SIGUSR1
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
