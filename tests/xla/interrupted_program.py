@@ -422,7 +422,7 @@ def main():
     else:
         api.activate()
     torch.set_num_threads(1)
-    print(json.dumps(run(device, count, seed)))
+    sys.stdout.write(json.dumps(run(device, count, seed)))
 
 
 if __name__ == "__main__":
