@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # its functions are not wrapped in Python
 import _thread
 import operator
 import signal
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Without the real-time signals, which take ten times as long to ask for.
 _SIGNALS = tuple(number for number in map(int, signal.valid_signals()) if number < signal.SIGRTMIN)
 
+
+_INTERRUPT: Callable[[int], None] = _thread.interrupt_main  # type: ignore[assignment]
 
 HOLD_S = 1.0
 """How long an interrupt waits for the end of what is usually short: a request, an execution."""
@@ -82,7 +84,7 @@ class InterruptHold:
                 map(partial(setattr, self, "_is_held"), (False,)),
                 starmap(_signal.signal, self._handlers.items()),
                 map(operator.methodcaller("release"), self._timers),
-                map(_thread.interrupt_main, self._pending),
+                map(_INTERRUPT, self._pending),
             ),
         )
         self._is_held = True

@@ -114,8 +114,6 @@ class Recorder:
         """Return the operators that are recorded so far."""
         return self.node.calls()
 
-    # Parts of an edge key
-
     def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
         if buffer.recorder is not self:
@@ -248,8 +246,6 @@ class Recorder:
         self.fill(buffer, fresh)
         return True
 
-    # Hits
-
     def produce(
         self, child: TrieNode, tensors: Sequence[torch.Tensor | None], values: tuple[Any, ...]
     ) -> Any:
@@ -295,8 +291,8 @@ class Recorder:
                 self.slots.copy()
             )  # a call that goes on after this, in the code around a signal handler, sees it
         else:
-            visible = [self.slots[slot] for slot in self.node.visible()]
-            self._lose(visible if unfinished is RECORDING else unfinished)
+            recorded = [self.slots[slot] for slot in self.node.visible()]
+            self._lose(recorded if unfinished is RECORDING else unfinished)
             self.reset()
         self.unfinished = None
 
@@ -466,9 +462,10 @@ class Recorder:
             self.root = new_root()
             self._known_nodes = 0
         node = new_root() if self.eager else self.root  # an unknown operator runs at once
-        epoch, slots, blank, scalars = object(), [], set(), []
-        # Without a call from here on, so that no exception comes in between.
-        self.node, self.slots, self.blank, self.scalars = node, slots, blank, scalars
+        epoch = object()
+        # Without a call from here on, so that no exception comes in between; {*()} is an empty set.
+        self.node = node
+        self.slots, self.blank, self.scalars = [], {*()}, []
         self.epoch = epoch
         self.learning = False
         self.unfinished = None

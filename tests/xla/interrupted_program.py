@@ -346,7 +346,7 @@ def advance(weight, x):
     return weight @ x
 
 
-def run(device, count, seed):
+def run(device, count, seed):  # noqa: C901  one round after the other
     chance = random.Random(seed)
     torch.manual_seed(seed)
     interrupts = Interrupts(chance, tracing=seed % 2 == 0)
