@@ -153,14 +153,14 @@ class Lookup:
             LockWaitTimeoutError: another process compiles it for longer than the request waits.
             OSError: the cache cannot be written to, and nothing was compiled.
         """
-        found = self._look_up()
-        if found is not None:
-            return self._hit(found)
-        for _ in range(_ATTEMPTS):
-            with self._interrupts:  # no lock or half an entry stays after Ctrl-C
+        with self._interrupts:  # no lock or half an entry stays after Ctrl-C
+            found = self._look_up()
+            if found is not None:
+                return self._hit(found)
+            for _ in range(_ATTEMPTS):
                 result = self._run_locked()
-            if result is not None:
-                return result
+                if result is not None:
+                    return result
         raise OSError(f"the entry {self._entry} keeps disappearing")
 
     def _run_locked(self) -> CacheResult | None:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.base.interrupts import InterruptHold
+from neurontools.base.interrupts import InterruptHold, is_of_handler
 from neurontools.cache import extraction, layouts, logs
 from neurontools.cache.fields import parse_age
 from neurontools.cache.flags import parse_environment_flags
@@ -147,6 +147,8 @@ class CompileCache:
         except LockWaitTimeoutError:
             return lookup.compile_uncached()
         except OSError as error:
+            if is_of_handler(error):
+                raise
             lookup.give_up(error)
             return lookup.compile_uncached()
 

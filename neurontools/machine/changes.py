@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from neurontools.machine.protocol import CHANGES
+from neurontools.machine.protocol import CHANGES, BrokenConnectionError
 from neurontools.machine.snapshot import CoreUse, DeviceState, ModelState, ProcessState, Snapshot
 
 if TYPE_CHECKING:
@@ -137,14 +137,14 @@ def apply_notification(before: Snapshot | None, notification: Notification) -> S
         notification: what the daemon pushed.
 
     Raises:
-        ConnectionError: the notification is not of this version, or does not fit the snapshot.
+        BrokenConnectionError: the notification is not of this version, or does not fit the snapshot.
     """
     if before is None or notification.method != CHANGES:
         return notification.params(Snapshot)
     try:
         return apply_changes(before, notification.params(Changes))
     except (IndexError, StopIteration, ValueError) as error:
-        raise ConnectionResetError("the changes are not those of the last snapshot") from error
+        raise BrokenConnectionError("the changes are not those of the last snapshot") from error
 
 
 def _order(before: Sequence[ProcessState], after: Sequence[ProcessState]) -> tuple[int, ...] | None:

@@ -8,11 +8,13 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 
 from neurontools import env
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine import codec, connection
 from neurontools.machine.connection import SilentDaemonError, connection_closed_error, restarted_daemon_error
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit
 from neurontools.machine.machine_names import check_name
+from neurontools.machine.protocol import BrokenConnectionError
 from neurontools.machine.requests import (
     ClearedFaults,
     ClearFaultsRequest,
@@ -119,7 +121,7 @@ class Client:
         )
         try:
             client._connection = client._open_connection(owner=False)
-        except ConnectionError as error:
+        except BrokenConnectionError as error:
             raise connection_closed_error(client.machine) from error
         return client
 
@@ -174,7 +176,7 @@ class Client:
                     within_s = period_s + connection.ANSWER_TIMEOUT_S
                     snapshot = apply_notification(snapshot, stream.next_notification(within_s))
                     yield snapshot
-            except ConnectionError:
+            except BrokenConnectionError:
                 self._start_again()
             finally:
                 stream.close()
@@ -331,7 +333,7 @@ class Client:
     def _registration_request(self, request: Request, result_type: type[T]) -> T:
         try:
             answer = self.request(request, result_type)
-        except NeuronToolsError:
+        except BaseException:
             # The daemon may have registered this process although the caller got an error.
             self._registration_in_doubt = self._unanswered
             raise
@@ -340,16 +342,17 @@ class Client:
 
     def _call(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         self._unanswered = False
-        try:
-            return self._call_once(method, params, result_type)
-        except ConnectionError as error:
-            if not self._reconnect:
-                raise connection_closed_error(self.machine) from error
-        self._start_again()
-        try:
-            return self._call_once(method, params, result_type)
-        except ConnectionError as error:
-            raise restarted_daemon_error(self.machine) from error
+        with InterruptHold(HOLD_S):  # few calls take longer: most are done as a whole
+            try:
+                return self._call_once(method, params, result_type)
+            except BrokenConnectionError as error:
+                if not self._reconnect:
+                    raise connection_closed_error(self.machine) from error
+            self._start_again()
+            try:
+                return self._call_once(method, params, result_type)
+            except BrokenConnectionError as error:
+                raise restarted_daemon_error(self.machine) from error
 
     def _call_once(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         if self._connection is None:
@@ -357,11 +360,14 @@ class Client:
         self._unanswered = True
         try:
             result = self._connection.call(method, params, result_type)
-        except (ConnectionError, SilentDaemonError):
-            self._drop()
+        except NeuronToolsError as error:
+            if isinstance(error, SilentDaemonError):
+                self._drop()
+            else:
+                self._unanswered = False
             raise
-        except NeuronToolsError:
-            self._unanswered = False
+        except BaseException:
+            self._drop()  # half of the request may be sent
             raise
         self._unanswered = False
         return result

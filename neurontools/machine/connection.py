@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neurontools import env, paths
+from neurontools.base.interrupts import is_of_handler
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import codec
 from neurontools.machine.processes import peer_of, wait_for_end
@@ -16,6 +17,7 @@ from neurontools.machine.protocol import (
     MAX_DESCRIPTORS,
     PROTOCOL_VERSION,
     AnswerError,
+    BrokenConnectionError,
     ClientSession,
     ErrorCode,
     Greeting,
@@ -156,7 +158,7 @@ class SyncConnection:
     Raises:
         NoMachineError: no daemon listens there.
         DaemonError: it is another user's, or does not answer in time (every method).
-        ConnectionError: the daemon closed the connection (every method).
+        BrokenConnectionError: the daemon closed the connection (every method).
     """
 
     def __init__(self, machine: str) -> None:
@@ -175,10 +177,9 @@ class SyncConnection:
 
     def call(self, method: str, params: dict[str, Any], result_type: type[T]) -> T:
         """Return the result of a method that is given by its name, or raise its error."""
-        try:
-            self._sock.sendall(self._session.request(method, params))
-        except TimeoutError:
-            raise no_answer_error(self._machine) from None
+        line = self._session.request(method, params)
+        with self._transfer():
+            self._sock.sendall(line)
         try:
             while (answer := self._session.next_answer()) is None:
                 self._receive()
@@ -219,14 +220,24 @@ class SyncConnection:
         self._descriptors.clear()
 
     def _receive(self) -> None:
-        try:
+        with self._transfer():
             data, descriptors, _, _ = socket.recv_fds(
                 self._sock, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
             )
-        except TimeoutError:
-            raise no_answer_error(self._machine) from None
         self._descriptors += descriptors
         self._session.feed(data)
+
+    @contextmanager
+    def _transfer(self) -> Iterator[None]:
+        """Raise the errors of the socket as ours: a signal handler may raise the same ones."""
+        try:
+            yield
+        except OSError as error:
+            if is_of_handler(error):
+                raise
+            if isinstance(error, TimeoutError):
+                raise no_answer_error(self._machine) from None
+            raise BrokenConnectionError(*error.args) from error
 
 
 def hello_request(*, owner: bool = False) -> HelloRequest:
@@ -248,6 +259,8 @@ def checked_socket(machine: str, path: str) -> Iterator[socket.socket]:
         _check_owner(sock, path)
     except BaseException as error:
         sock.close()
+        if is_of_handler(error):
+            raise
         if isinstance(error, PermissionError):
             raise DaemonError(f"cannot connect to {path}: {error.strerror}", _denied_hint()) from error
         if isinstance(error, OSError):
@@ -267,7 +280,7 @@ def is_answering(machine: str) -> bool:
         return False
     try:
         connection.hello()
-    except ConnectionError:
+    except BrokenConnectionError:
         wait_for_end(connection.daemon_pid, ANSWER_TIMEOUT_S)
         return False
     except SilentDaemonError:

@@ -32,6 +32,7 @@ from neurontools.machine.directory import (
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.machine_names import check_name, core_ranges
 from neurontools.machine.processes import ProcessKey, is_alive, is_hidden, is_readable, open_pidfd
+from neurontools.machine.protocol import BrokenConnectionError
 from neurontools.machine.sharing import denied_hint
 
 if TYPE_CHECKING:
@@ -379,7 +380,7 @@ def _ask_to_stop(machine: str) -> None:
     try:
         connection.hello()
         connection.request(StopRequest(), Empty)
-    except ConnectionError as error:
+    except BrokenConnectionError as error:
         raise connection_closed_error(machine) from error
     finally:
         connection.close()

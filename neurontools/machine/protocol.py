@@ -226,6 +226,10 @@ class _Params(Struct, Generic[T], frozen=True):
     params: T
 
 
+class BrokenConnectionError(ConnectionError):
+    """The other side closed the connection, or what it sent is not the protocol."""
+
+
 class AnswerError(Exception):
     """The answer to a request is an error."""
 
@@ -244,7 +248,7 @@ class Answer:
         """Return the result.
 
         Raises:
-            ConnectionError: it is not of that type.
+            BrokenConnectionError: it is not of that type.
         """
         return _decode_line(self._line, _Result[result_type]).result  # type: ignore[valid-type]
 
@@ -260,7 +264,7 @@ class Notification:
         """Return the parameters.
 
         Raises:
-            ConnectionError: they are not of that type.
+            BrokenConnectionError: they are not of that type.
         """
         return _decode_line(self._line, _Params[params_type]).params  # type: ignore[valid-type]
 
@@ -285,13 +289,13 @@ class ClientSession:
         """Take received bytes.
 
         Raises:
-            ConnectionError: the stream ended, or a line is too long.
+            BrokenConnectionError: the stream ended, or a line is too long.
         """
         if not data:
-            raise ConnectionResetError("end of stream")
+            raise BrokenConnectionError("end of stream")
         for line in self._buffer.feed(data):
             if line is None:
-                raise ConnectionResetError("not the protocol")
+                raise BrokenConnectionError("not the protocol")
             self._lines.append(line)
 
     def next_answer(self) -> Answer | None:
@@ -299,7 +303,7 @@ class ClientSession:
 
         Raises:
             AnswerError: the answer is an error.
-            ConnectionError: the bytes are not the protocol.
+            BrokenConnectionError: the bytes are not the protocol.
         """
         while self._lines:
             line = self._lines.popleft()
@@ -314,7 +318,7 @@ class ClientSession:
         """Return the next notification, None when more bytes are needed.
 
         Raises:
-            ConnectionError: the bytes are not the protocol.
+            BrokenConnectionError: the bytes are not the protocol.
         """
         while self._lines:
             line = self._lines.popleft()
@@ -328,4 +332,4 @@ def _decode_line(line: bytes, message_type: type[R]) -> R:
     try:
         return codec.decode(line, message_type)
     except ValueError as error:
-        raise ConnectionResetError("not the protocol") from error
+        raise BrokenConnectionError("not the protocol") from error

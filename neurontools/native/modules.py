@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.errors import NeuronToolsError
 from neurontools.native.selection import NEURON
 from neurontools.xla.accelerator import DeviceError
@@ -69,11 +70,11 @@ def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Mod
             with _assigning_data():
                 return apply(module, convert, *args, **kwargs)
         tied = _tied_places(module)
-        future.set_swap_module_params_on_conversion(True)
         try:
+            future.set_swap_module_params_on_conversion(True)
             apply(module, convert, *args, **kwargs)
         except RuntimeError as error:
-            if "Couldn't swap" not in str(error):
+            if "Couldn't swap" not in str(error) or is_of_handler(error):
                 raise
         else:
             _attach_hooks(module)
@@ -126,7 +127,9 @@ def _crosses(module: nn.Module, convert: Convert) -> bool:
             }
         except NeuronToolsError:
             raise
-        except Exception:  # noqa: BLE001  raised again by the conversion itself
+        except Exception as error:
+            if is_of_handler(error):
+                raise
             return False
     return len(kinds) == 2 and NEURON in kinds
 

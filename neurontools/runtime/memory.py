@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine.connection import OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
@@ -102,7 +103,7 @@ class DeviceMemory:
         if nbytes and self._writer.armed_faults and not self._ending:
             self._faults.check_allocation(self._cores[nc].core, nbytes, self._device_bytes, function)
         try:
-            with self._lock:
+            with InterruptHold(HOLD_S), self._lock:
                 self._settle()
                 if self._cores[nc].total + nbytes > self._cores[nc].reserved:
                     self._grow(nc, nbytes, function)
@@ -148,11 +149,14 @@ class DeviceMemory:
 
     def _settle_if_free(self) -> None:
         # The holder of the lock checks the queue again after releasing it, so nothing is left in it.
-        while self._freed and self._lock.acquire(blocking=False):
-            try:
-                self._settle()
-            finally:
-                self._lock.release()
+        if not self._freed:
+            return
+        with InterruptHold(HOLD_S):  # between the two calls on the lock nothing may raise
+            while self._freed and self._lock.acquire(blocking=False):
+                try:
+                    self._settle()
+                finally:
+                    self._lock.release()
 
     def _settle(self) -> None:
         while self._freed:

@@ -14,6 +14,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.base.procfs import read_stat
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
@@ -103,12 +104,13 @@ class Runtime:
         _check_may_open()
         chosen = os.environ if environ is None else environ
         log = RuntimeLog(chosen)
-        claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
-        try:
-            return cls(claim, chosen, log)
-        except BaseException:
-            release_cores(claim.client)
-            raise
+        with InterruptHold(HOLD_S):  # cores that are claimed belong to a runtime
+            claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
+            try:
+                return cls(claim, chosen, log)
+            except BaseException:
+                release_cores(claim.client)
+                raise
 
     @property
     def faults_armed(self) -> bool:
@@ -178,19 +180,23 @@ class Runtime:
             NrtError: NRT_RESOURCE when the device is full.
         """
         self._check("nrt_load", nc)
-        start_ns = time.monotonic_ns()
         memory = MemoryUse(
             model_code=code_bytes, constants=constant_bytes, model_shared_scratchpad=scratch_bytes
         )
-        model = self._models.load(
-            Model(name, uuid, nc, self.cores[nc], neff, modelled_ns, flops, gpsimd_ns, memory, collective)
-        )
+        model = Model(name, uuid, nc, self.cores[nc], neff, modelled_ns, flops, gpsimd_ns, memory, collective)
+        with InterruptHold(HOLD_S):  # a model that takes memory can be unloaded
+            return self._load(model)
+
+    def _load(self, model: Model) -> Model:
+        nc, code_bytes, constant_bytes = model.nc, model.memory.model_code, model.memory.constants
+        start_ns = time.monotonic_ns()
+        model = self._models.load(model)
         end_ns = time.monotonic_ns()
         self._update_host_memory(end_ns)
         for observer in self.observers:
             observer.on_load(model, start_ns, end_ns)
         if host_activity.observers:
-            host_activity.report_allocation(nc, model, code_bytes + constant_bytes, f"model {name}", "")
+            host_activity.report_allocation(nc, model, code_bytes + constant_bytes, f"model {model.name}", "")
         return model
 
     def unload(self, model: Model) -> None:

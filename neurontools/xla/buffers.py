@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from neurontools.xla.call_sites import CallSites
 
 NEVER = object()
+LACKING = frozenset({"_neuron_buffer", "untyped_storage"})
+"""Attributes that values which are not device tensors lack: an AttributeError of another name has another cause."""
 
 
 class BufferOwner(TensorStore, Protocol):

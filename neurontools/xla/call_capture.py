@@ -101,6 +101,12 @@ class Call:
             recipes.append(recipe)
         return tuple(recipes), hosts
 
+    def returned(self, handles: list[torch.Tensor | None]) -> Any:
+        """Return what the operator returns, with device tensors for its results."""
+        if self.operator.returns_parameter >= 0:
+            return self._values[self.operator.returns_parameter]
+        return shape_results(self.operator, handles)
+
     def node(self, recipes: tuple[Recipe, ...]) -> Node:
         """Return the call in the graph's terms."""
         results: list[View | None] = []

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import _thread
 import functools
 import itertools
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,20 +114,6 @@ def _restore(storage: Any, location: str) -> Any:
     if location.partition(":")[0] != device_name():
         return None
     return torch.empty(0, dtype=torch.uint8).set_(storage).to(location).untyped_storage()
-
-
-def keep_interrupts(finalizer: object) -> None:
-    """Raise KeyboardInterrupt after a finalizer that Ctrl-C ended: Python ignores exceptions there."""
-    previous = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if unraisable.object is finalizer and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            # In a thread, so that it takes effect when the finalizer has ended.
-            _thread.start_new_thread(_thread.interrupt_main, ())
-        else:
-            previous(unraisable)
-
-    sys.unraisablehook = hook
 
 
 def keep_from_compiler(function: Any) -> None:

@@ -11,9 +11,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <typeinfo>
+
+// As in Python.h, which may not be installed.
+extern "C" int Py_AddPendingCall(int (*call)(void*), void* argument);
+extern "C" int PyObject_IsTrue(void* object);
 
 namespace {
 
@@ -21,27 +24,30 @@ using c10::Device;
 using c10::DeviceIndex;
 using c10::Stream;
 
-enum Outcome { kDone, kFailed, kInterrupted };
+enum Outcome { kRaised, kDone, kFailed };
 
 // Run what is recorded on a device, -1 stands for all; write the bytes of its memory into `memory`; let their peak start
-// again. On failure the callback writes the message into `text`.
+// again. On failure the callback writes the message into `text`, or keeps the exception, which `late_errors` raises.
 enum Request { kSync, kReadMemory, kResetPeak };
 struct Memory { int64_t used, peak, limit; };
-using Callback = Outcome (*)(Request request, int index, Memory* memory, char* text, size_t size);
+using Callback = void (*)(Request request, int index, int* outcome, Memory* memory, char* text, size_t size);
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 thread_local DeviceIndex current = 0;
 std::atomic<DeviceIndex> count{1};
 Callback callback;
+void* late_errors;
 
 void call(Request request, DeviceIndex index, Memory* memory = nullptr) {
   char text[1024] = "";
-  switch (callback(request, index, memory, text, sizeof text)) {
+  int outcome = kRaised;  // stays where an exception leaves the callback
+  callback(request, index, &outcome, memory, text, sizeof text);
+  switch (outcome) {
     case kFailed:
       TORCH_CHECK(false, text);
-    case kInterrupted:
-      std::raise(SIGINT);  // Python raises KeyboardInterrupt as soon as torch returns to it
+    case kRaised:  // Python makes the call, and raises the exception, as soon as torch returns to it
+      TORCH_CHECK(Py_AddPendingCall(&PyObject_IsTrue, late_errors) == 0, "interrupted");
     case kDone:
       return;
   }
@@ -137,8 +143,9 @@ struct Allocator final : c10::DeviceAllocator {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT void register_guard(Callback chosen) {
+EXPORT void register_guard(Callback chosen, void* errors) {
   callback = chosen;
+  late_errors = errors;
   c10::impl::registerDeviceGuard(kType, new Guard);
   c10::SetAllocator(kType, new Allocator);
   at::RegisterPrivateUse1HooksInterface(new pinned::Hooks);

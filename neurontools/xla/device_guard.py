@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from neurontools import paths
 from neurontools.base.files import READ_SAFELY, owned_directory, write_atomic
 from neurontools.errors import MissingDependencyError, NeuronToolsError
+from neurontools.xla import late_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,12 +40,13 @@ _HEADERS = tuple(map(_SOURCE.with_name, ("device_views.h", "pinned_memory.h", "w
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
 _VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
-_DONE, _FAILED, _INTERRUPTED = 0, 1, 2
+_DONE, _FAILED = 1, 2
 _SYNC, _READ_MEMORY, _RESET_PEAK = 0, 1, 2
 _CALLBACK = ctypes.CFUNCTYPE(
+    None,
     ctypes.c_int,
     ctypes.c_int,
-    ctypes.c_int,
+    ctypes.POINTER(ctypes.c_int),
     ctypes.POINTER(ctypes.c_int64),
     ctypes.POINTER(ctypes.c_char),
     ctypes.c_size_t,
@@ -89,8 +91,10 @@ def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) 
             library = ctypes.CDLL(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
     except OSError as error:
         raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_REMEDY}") from error
-    callback = _CALLBACK(_answering(devices))
-    library.register_guard(callback)
+    answer = _answering(devices)
+    late_errors.deliver_from(answer, at_once=True)
+    callback = _CALLBACK(answer)
+    library.register_guard(callback, ctypes.c_void_p(late_errors.address()))
     _registered.append((library, callback))
 
 
@@ -238,8 +242,8 @@ def _compile(compiler: Compiler, torch_directory: str, path: str) -> None:
     )
 
 
-def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any, Any, int], int]:
-    def answer(request: int, index: int, numbers: Any, text: Any, size: int) -> int:
+def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any, Any, Any, int], None]:
+    def answer(request: int, index: int, outcome: Any, numbers: Any, text: Any, size: int) -> None:
         try:
             if request == _READ_MEMORY:
                 memory = devices().memory(index)
@@ -248,12 +252,11 @@ def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any
                 devices().reset_peak_memory(index)
             else:
                 devices().sync(index if index >= 0 else None)
-        except KeyboardInterrupt:
-            return _INTERRUPTED
-        except BaseException as error:  # noqa: BLE001  raised again as torch's RuntimeError
-            message = str(error).encode()[: size - 1]
-            ctypes.memmove(text, message, len(message))
-            return _FAILED
-        return _DONE
+            outcome[0] = _DONE
+        except BaseException as error:  # noqa: BLE001  raised again, in other threads as torch's RuntimeError
+            if not late_errors.keep(error):
+                message = str(error).encode()[: size - 1]
+                ctypes.memmove(text, message, len(message))
+                outcome[0] = _FAILED
 
     return answer

@@ -7,8 +7,9 @@ from, would stay taken there forever: a worker of a DataLoader would hang when i
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Protocol
+
+from neurontools.xla.recorder_lock import RecorderLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +20,10 @@ _LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait fo
 class Locked(Protocol):
     """The recorder of a device."""
 
-    lock: threading.RLock
+    lock: RecorderLock
+
+    def settle(self) -> None:
+        """Clean up after an exception."""
 
 
 class ForkLocks:
@@ -44,4 +48,4 @@ class ForkLocks:
     def _renew(self) -> None:
         self._held.clear()
         for owner in self._owners():
-            owner.lock = threading.RLock()
+            owner.lock = RecorderLock(owner.settle)

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.xla.buffers import buffer_of
+from neurontools.base.interrupts import InterruptHold
+from neurontools.xla.buffers import LACKING, buffer_of
 from neurontools.xla.geometry import geometry_of, layout_geometry
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.host_arguments import buffers_with_numbers, copy_to_device, write_back
@@ -25,7 +27,7 @@ from neurontools.xla.known_call import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.xla.buffers import DeviceBuffer
     from neurontools.xla.engine import DeviceEngine
@@ -81,7 +83,9 @@ class GraphFunction:
     def _run(self, args: list[Any], numbers: Sequence[int]) -> Any:
         try:
             buffers: list[DeviceBuffer] = [arg.untyped_storage()._neuron_buffer for arg in args]
-        except AttributeError:
+        except AttributeError as error:
+            if error.name not in LACKING:
+                raise
             buffers = buffers_with_numbers(args)
         if buffers and self._repeatable:
             for known in self._calls:
@@ -135,15 +139,26 @@ class GraphFunction:
         """Call the function and run what it records as one graph; `begin` and `end` are called within the recording."""
         engine = self._engine
         engine.sync(cause=self._before)
+        with _as_one_graph(engine):
+            try:
+                begin()
+                outcome = self._function(*args)
+                end(outcome)
+                return outcome
+            finally:
+                engine.sync(cause=self._cause)
+
+
+@contextmanager
+def _as_one_graph(engine: DeviceEngine) -> Iterator[None]:
+    """Let recordings end only at synchronizations inside the block."""
+    with InterruptHold() as hold:
         eager, fusion = engine.eager, engine.set_fusion(OneGraph())
-        engine.set_eager(False)
         try:
-            begin()
-            outcome = self._function(*args)
-            end(outcome)
-            return outcome
+            engine.set_eager(False)
+            with hold.allowed():
+                yield
         finally:
-            engine.sync(cause=self._cause)
             engine.set_eager(eager)
             engine.set_fusion(fusion)
 

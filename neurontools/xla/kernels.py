@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from neurontools.xla import fallback
-from neurontools.xla.buffers import DeviceBuffer
+from neurontools.xla.buffers import LACKING, DeviceBuffer
 from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import Kind, Operator, find_overload, is_constant, operator_of
+from neurontools.xla.recorder_lock import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,11 @@ def _find_scalar_overload(operator: Operator) -> Operator | None:
 def _factory(
     fields: tuple[_Field, ...], returned: int, overload_keywords: tuple[bool, ...] | None, pending_bits: bool
 ) -> Callable[..., Kernel]:
-    namespace: dict[str, Any] = {"_increment_version": torch._C._increment_version}
+    namespace: dict[str, Any] = {
+        "_increment_version": torch._C._increment_version,
+        "_CALL": CALL,
+        "_LACKING": LACKING,
+    }
     text = "\n".join(_Writer(fields, returned, overload_keywords, pending_bits).lines())
     exec(compile(text, SOURCE_NAME, "exec"), namespace)
     factory: Callable[..., Kernel] = namespace["make"]
@@ -130,18 +135,27 @@ class _Writer:
             *(f"_increment_version({field.name})" for field in self._fields if field.is_changed_list),
             *self._find_buffers(),
             f"_recorder = {self._recorder()}",
-            "with _recorder.lock:",
-            "    try:",
-            "        _epoch = _recorder.epoch",
-            *(f"        {line}" for line in self._key()),
-            "        _child = _recorder.node.edges.get(_key)",
-            "        if _child is None:",
-            f"            return _recorder.learn(_operator, _key, {self._all})",
-            "        _recorder.node = _child",
-            *(f"        {line}" for line in self._result()),
-            "    except BaseException:",
-            "        _recorder.rollback()",
-            "        raise",
+            "_lock = _recorder.lock",
+            "_lock.taken",
+            "try:",
+            "    if _recorder.unfinished is not None:",
+            "        _recorder.settle()",
+            "    _recorder.unfinished = _CALL",
+            "    _epoch = _recorder.epoch",
+            "    _slots = _recorder.slots",
+            *(f"    {line}" for line in self._key()),
+            "    _child = _recorder.node.edges.get(_key)",
+            "    if _recorder.slots is not _slots:",
+            f"        _result = _recorder.repeat(_operator, {self._all})",
+            "    elif _child is None:",
+            f"        _result = _recorder.learn(_operator, _key, {self._all})",
+            *(f"    {line}" for line in self._result()),
+            "    _recorder.unfinished = None",
+            "    _lock.released",
+            "    return _result",
+            "except BaseException:",
+            "    _lock.released",
+            "    raise",
         ]
         return [*head, *(f"        {line}" for line in body), "    return kernel"]
 
@@ -182,7 +196,8 @@ class _Writer:
                     element = f"None if t is None else {get.format('t')}"
                     gets.append(f"    b{position} = [{element} for t in {field.name}]")
         slowly = f"    return _slowly(_operator, {self._all})"
-        lines = ["try:", *gets, "except AttributeError:", slowly] if gets else []
+        caught = ["except AttributeError as error:", "    if error.name not in _LACKING:", "        raise"]
+        lines = ["try:", *gets, *caught, slowly] if gets else []
         conditions = self._slow_conditions()
         return [*lines, f"if {' or '.join(conditions)}:", slowly] if conditions else lines
 
@@ -239,22 +254,25 @@ class _Writer:
 
     def _result(self) -> list[str]:
         if self._returned >= 0:
-            return [f"return {self._fields[self._returned].name}"]
+            returned = self._fields[self._returned].name
+            return ["else:", "    _recorder.node = _child", f"    _result = {returned}"]
         tensors = "".join(
             f"{'*' if field.kind is Kind.TENSOR_LIST else ''}{field.name}, "
             for field in self._fields
             if field.kind in {Kind.TENSOR, Kind.OPTIONAL_TENSOR, Kind.TENSOR_LIST}
         )
         return [
-            "_fast_result = _child.fast_result",
-            "if _fast_result is None:",
-            f"    return _recorder.produce(_child, ({tensors}))",
-            "_handle = _recorder.make(_fast_result[0], _fast_result[1])",
-            "_slots = _recorder.slots",
-            "_buffer = _Buffer(_recorder, _epoch, len(_slots), _fast_result[2], _fast_result[3])",
-            "_slots.append(_buffer)",
-            "_storage = _handle.untyped_storage()",
-            "_storage._neuron_buffer = _buffer",
-            "_set_size(_storage, _fast_result[2])",
-            "return _handle",
+            "elif (_fast_result := _child.fast_result) is None:",
+            f"    _result = _recorder.produce(_child, ({tensors}), {self._all})",
+            "else:",
+            "    _result = _recorder.make(_fast_result[0], _fast_result[1])",
+            "    _buffer = _Buffer(_recorder, _epoch, len(_slots), _fast_result[2], _fast_result[3])",
+            "    _storage = _result.untyped_storage()",
+            "    _set_size(_storage, _fast_result[2])",
+            "    _storage._neuron_buffer = _buffer",
+            "    _slots.append(_buffer)",
+            "    if _recorder.slots is _slots:",
+            "        _recorder.node = _child",
+            "    else:",
+            f"        _result = _recorder.repeat(_operator, {self._all})",
         ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach
@@ -195,16 +196,22 @@ class KnownCall:
             if not recorder.runner.gives_up_inputs(program):
                 hosts = None
                 buffers.update(zip(program.inputs, inputs, strict=True))
+            changed = [arguments[position] for position in draft.changed]
             inputs.clear()
             args.clear()
             arguments.clear()
             metrics.count("CachedCompile")
             recorder.note_execution(program, draft.node.slots, cause)
-            with observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext():
+            with (
+                observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext(),
+                InterruptHold(HOLD_S),
+            ):
+                recorder.unfinished = changed
                 recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
+                if draft.changed:
+                    torch._C._increment_version([kept[position] for position in draft.changed])
+                recorder.unfinished = None
             recorder.account.trim()
-        if draft.changed:
-            torch._C._increment_version([kept[position] for position in draft.changed])
         return self._results(kept, buffers)
 
     def _operators(self) -> tuple[Node, ...]:

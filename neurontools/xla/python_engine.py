@@ -12,7 +12,7 @@ from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import ChargedBuffer, buffer_of
 from neurontools.xla.debugging import metrics
-from neurontools.xla.device import keep_from_compiler, keep_interrupts
+from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_guard import set_device_count
 from neurontools.xla.device_name import device_name
 from neurontools.xla.engine import CurrentDevice
@@ -21,6 +21,7 @@ from neurontools.xla.function_recording import record_function
 from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.kernels import kernel_for
+from neurontools.xla.late_errors import deliver_from
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import build_graph
@@ -62,7 +63,7 @@ class PythonEngine:
         operators = torch.ops.neurontools
         self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
         self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
-        keep_interrupts(ChargedBuffer.__del__)
+        deliver_from(ChargedBuffer.__del__)
         keep_from_compiler(ChargedBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)

@@ -9,38 +9,40 @@ sync reports it to the accelerator as one execution, which commits the buffers, 
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import HOLD_S, InterruptHold, is_of_handler
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
 from neurontools.xla.accelerator import Accelerator, LostValueError
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
-from neurontools.xla.call_capture import Call, fast_result, has_rare_type, shape_results
+from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
-from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
+from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
 from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer
+from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
 from neurontools.xla.memory import MemoryAccount
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.program_run import ProgramRunner
+from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from neurontools.xla.operators import Operator
 
 _TRIE_LIMIT = 200_000
-_HELD_BY_RECORDER = 2
 _CHECKED_BYTES = 1 << 30
 _RELEASE_BYTES = 1 << 23
 
@@ -64,6 +65,9 @@ class Recorder:
         host: what device contents may take of this computer's memory, shared by all devices.
         stores: all devices of the engine.
 
+    `unfinished` is what an exception would leave half done: CALL, RECORDING, or the buffers that an execution changes.
+    It is set first and deleted last, so that whoever comes next settles it: no cleanup can be interrupted itself.
+
     `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
     the slots of inputs that were uninitialised.
     """
@@ -77,7 +81,8 @@ class Recorder:
         self.account = MemoryAccount(accelerator, index, host)
         self.call_sites = CallSites()
         self.generator = DeviceGenerator()
-        self.lock = threading.RLock()
+        self.lock = RecorderLock(self.settle)
+        self.unfinished: Any = None
         self.numerics = numerics_of(accelerator.numerics)
         self.programs = ProgramStore(accelerator, index, self.numerics)
         self.root = self.node = new_root()
@@ -109,8 +114,6 @@ class Recorder:
         """Return the operators that are recorded so far."""
         return self.node.calls()
 
-    # Parts of an edge key
-
     def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
         if buffer.recorder is not self:
@@ -119,13 +122,15 @@ class Recorder:
                 f"{self.device} and {buffer.recorder.device}!"
             )
         slots = self.slots
-        slot = len(slots)
-        if buffer.host is None:
+        is_blank = buffer.host is None
+        if is_blank:
             self.host_of(buffer)
-            self.blank.add(slot)
+        slot = len(slots)
         slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
+        if is_blank:
+            self.blank.add(slot)
         return -1 - buffer.layout_id
 
     def describe(
@@ -241,16 +246,24 @@ class Recorder:
         self.fill(buffer, fresh)
         return True
 
-    # Hits
-
-    def produce(self, child: TrieNode, tensors: Sequence[torch.Tensor | None]) -> Any:
-        """Return the results of a known call."""
-        if not child.recipes:
-            return shape_results(child.operator, [])
+    def produce(
+        self, child: TrieNode, tensors: Sequence[torch.Tensor | None], values: tuple[Any, ...]
+    ) -> Any:
+        """Record a known call and return its results; `tensors` are its tensors, `values` all of its arguments."""
+        slots = self.slots
         handles: list[torch.Tensor | None] = []
         for recipe in child.recipes:
             handles.append(self._handle(recipe, tensors, handles))
-        return shape_results(child.operator, handles)
+        results = shape_results(child.operator, handles)
+        if self.slots is not slots:
+            return self.repeat(child.operator, values)
+        self.node = child
+        return results
+
+    def repeat(self, operator: Any, values: tuple[Any, ...]) -> Any:
+        """Call an operator again: a signal handler or finalizer has used the device while it was being recorded."""
+        args, kwargs = call_arguments(operator, values)
+        return operator.overload(*args, **kwargs)
 
     def _handle(
         self, recipe: Recipe, tensors: Sequence[torch.Tensor | None], earlier: Sequence[torch.Tensor | None]
@@ -267,8 +280,23 @@ class Recorder:
         attach(handle, buffer)
         return handle if recipe.contiguous else restride(handle, recipe.geometry)
 
-    def rollback(self) -> None:
-        """Return to the last complete call after an exception in the middle of one."""
+    def settle(self) -> None:
+        """Undo what an exception has ended half way: a call is not recorded, values that a graph was changing are lost."""
+        unfinished = self.unfinished
+        if unfinished is None:
+            return
+        if unfinished is CALL:
+            self._roll_back()
+            self.slots = (
+                self.slots.copy()
+            )  # a call that goes on after this, in the code around a signal handler, sees it
+        else:
+            recorded = [self.slots[slot] for slot in self.node.visible()]
+            self._lose(recorded if unfinished is RECORDING else unfinished)
+            self.reset()
+        self.unfinished = None
+
+    def _roll_back(self) -> None:
         node = self.node
         while node.slots > len(self.slots) or node.lifted > len(self.scalars):
             assert node.parent is not None
@@ -286,57 +314,72 @@ class Recorder:
 
     def learn(self, operator: Operator, key: Hashable, values: tuple[Any, ...]) -> Any:
         """Run a call that the trie does not know, add it, and return its results."""
-        self.rollback()
+        self._roll_back()
         if self.node.depth >= self.graph_limit and self._is_complete(self.calls()):
             return self._continue_in_next_graph(operator, values)
         if not self.learning and self.node.parent is not None:
-            self._catch_up()
-            self.learning = True
-            self.node = self.node.unfollowed()
+            with InterruptHold(HOLD_S):
+                self.unfinished = RECORDING
+                run_recorded(self)
+                self.node = self.node.unfollowed()
+                self.learning = True
+                self.unfinished = CALL
         call = Call(self, operator, values)
         try:
             call.read()
         except UnstorableError:
-            self.rollback()
+            self._roll_back()
             return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
         if has_rare_type(call.tensors) and self._runs_on_host(call.node(())):
-            self.rollback()
+            self._roll_back()
             return fallback.run_on_cpu(self.stores, operator, *call_arguments(operator, values))
-        bound = len(self.slots) - self.node.slots
+        if not call.written and not operator.random:
+            return self._learn(call, key)
+        hold = InterruptHold(HOLD_S)
+        try:
+            hold.__enter__()
+            return self._learn(call, key)
+        finally:
+            hold.ended  # noqa: B018  without a call afterwards: what was held back takes effect when torch has returned
+
+    def _learn(self, call: Call, key: Hashable) -> Any:
+        operator, slots = call.operator, self.slots
+        bound = len(slots) - self.node.slots
         outcome = self._compute(call)
         recipes, hosts = call.recipes(outcome)
-        if has_rare_type(hosts) and self._runs_on_host(call.node(recipes)):
-            self.rollback()
-            fallback.report(operator)
+        is_rare = has_rare_type(hosts) and self._runs_on_host(call.node(recipes))
+        if is_rare or self.slots is not slots:
+            self._roll_back()
+            if is_rare:
+                fallback.report(operator)
             handles = [None if host is None else self.adopt(host) for host in hosts]
-            return shape_results(operator, handles)
+            return call.returned(handles)
         parent = self.node.shadow_of or self.node
         child = parent.edges.get(key)
         if child is None:
-            child = self._new_node(parent, call, recipes, bound)
+            child = learned_node(self, parent, call, recipes, bound)
             self._known_nodes += 1
         handles = []
         for recipe, host in zip(recipes, hosts, strict=True):
             handles.append(self._handle(recipe, call.tensors, handles))
             if isinstance(recipe, Fresh):
-                self.slots[recipe.slot].host = host
+                slots[recipe.slot].host = host
                 self._unreleased_bytes += recipe.nbytes
         if self._unreleased_bytes > self._release_at_bytes:
-            self._release_unreferenced()
+            self._release_at_bytes = max(_RELEASE_BYTES, release_unreferenced(slots) // 8)
+            self._unreleased_bytes = 0
         parent.edges[key] = child
+        result, node = call.returned(handles), child.unfollowed()
         self.learning = True
-        self.node = child.unfollowed()
+        self.node = node
         if self.eager:
             self.sync(EAGER)
-        if operator.returns_parameter >= 0:
-            return values[operator.returns_parameter]
-        return shape_results(operator, handles)
+        return result
 
     def _continue_in_next_graph(self, operator: Operator, values: tuple[Any, ...]) -> Any:
         """Run a recording that has become too long, and record a call as the first of the next one."""
         self.sync("limit of operators in a graph")
-        args, kwargs = call_arguments(operator, values)
-        return operator.overload(*args, **kwargs)
+        return self.repeat(operator, values)
 
     def _compute(self, call: Call) -> Any:
         """Run a call on the host, after a check whether the device has memory for what it returns."""
@@ -348,73 +391,18 @@ class Recorder:
             with self.generator.scope() if operator.random else nullcontext():
                 return function(*args, **kwargs)
 
-    def _release_unreferenced(self) -> None:
-        """Drop the contents of learned buffers that no tensor refers to any more, as an eager program would."""
-        slots = self.slots
-        count = sys.getrefcount
-        kept_bytes = 0
-        for slot in range(len(slots)):
-            if count(slots[slot]) <= _HELD_BY_RECORDER:
-                slots[slot].host = None
-            elif slots[slot].host is not None:
-                kept_bytes += slots[slot].nbytes
-        self._unreleased_bytes = 0
-        self._release_at_bytes = max(_RELEASE_BYTES, kept_bytes // 8)
-
-    def _new_node(self, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int) -> TrieNode:
-        fresh = [recipe for recipe in recipes if isinstance(recipe, Fresh)]
-        return TrieNode(
-            parent=parent,
-            operator=call.operator,
-            call=call.node(recipes),
-            recipes=recipes,
-            fast_result=fast_result(call.operator, recipes),
-            added=(
-                *(buffer.layout_id for buffer in self.slots[parent.slots :]),
-                *(recipe.layout_id for recipe in fresh),
-            ),
-            bound=bound,
-            lifted=len(self.scalars),
-            slots=len(self.slots) + len(fresh),
-            written=(*call.written, *(recipe.slot for recipe in fresh)),
-            draws=parent.draws or call.operator.random,
-            depth=parent.depth + 1,
-        )
-
-    def _catch_up(self) -> None:
-        hosts: list[torch.Tensor | None] = []
-        slots, count = self.slots, sys.getrefcount
-        path = self.node.path()
-        last_uses = last_use_of_slots(self.calls())
-        for position, node in enumerate(path):
-            start = len(hosts)
-            hosts += [slots[slot].host for slot in range(start, start + node.bound)]
-            assert node.call is not None
-            assert node.operator is not None
-            with host_execution(), self.generator.scope() if node.operator.random else nullcontext():
-                results = run_call(node.operator, node.call, hosts, self.scalars, self.numerics)
-            fresh = [
-                host for host, recipe in zip(results, node.recipes, strict=False) if isinstance(recipe, Fresh)
-            ]
-            for host in fresh:
-                slots[len(hosts)].host = host
-                hosts.append(host)
-            for slot in last_uses.get(position, ()):
-                if count(slots[slot]) <= _HELD_BY_RECORDER:
-                    slots[slot].host = hosts[slot] = None
-
     # Execution
 
     def live_slots(self) -> tuple[int, ...]:
         """Return the slots of recorded results that the program still has."""
         slots, count = self.slots, sys.getrefcount
-        return tuple([slot for slot in self.node.visible() if count(slots[slot]) > _HELD_BY_RECORDER])
+        return tuple([slot for slot in self.node.visible() if count(slots[slot]) > HELD_BY_RECORDER])
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Continue the device's stream of random numbers in torch's default generator; runs recorded draws first."""
         self.finish_draws()
-        with self.generator.scope():
+        with InterruptHold(HOLD_S), self.generator.scope():
             yield
 
     def finish_draws(self) -> None:
@@ -423,18 +411,25 @@ class Recorder:
             self.sync("state of the random numbers")
 
     def sync(self, cause: str) -> None:
-        """Run what is recorded and start a new recording."""
+        """Run what is recorded and start a new recording.
+
+        What a signal handler raises before the graph runs leaves the recording as it is.
+        """
         with self.lock:
             if self.node.parent is None:
                 return
             try:
                 with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
-                    self._execute(cause)
-            except BaseException:
-                self._lose()
+                    program = self._program(cause)
+                    with InterruptHold(HOLD_S):
+                        self.unfinished = RECORDING
+                        self.runner.run(program, self.slots, self.scalars, self.calls, computed=self.learning)
+                        self.reset()
+            except BaseException as error:
+                if isinstance(error, Exception) and not is_of_handler(error):
+                    self.unfinished = RECORDING
+                self.settle()
                 raise
-            finally:
-                self.reset()
 
     def fold_constant(self) -> bool:
         """Fill the result of a recording that is one `ones_like`, and return whether it was.
@@ -463,33 +458,38 @@ class Recorder:
 
     def reset(self) -> None:
         """Drop what is recorded; values that it would have computed are lost."""
-        self.node = new_root() if self.eager else self.root  # an unknown operator runs at once
+        if self._known_nodes > _TRIE_LIMIT:
+            self.root = new_root()
+            self._known_nodes = 0
+        node = new_root() if self.eager else self.root  # an unknown operator runs at once
+        epoch = object()
+        # Without a call from here on, so that no exception comes in between; {*()} is an empty set.
+        self.node = node
+        self.slots, self.blank, self.scalars = [], {*()}, []
+        self.epoch = epoch
         self.learning = False
-        self.slots = []
-        self.blank = set()
-        self.scalars = []
-        self.epoch = object()
+        self.unfinished = None
         self._unreleased_bytes = 0
         self._release_at_bytes = _RELEASE_BYTES
-        if self._known_nodes > _TRIE_LIMIT:
-            self.root = self.node = new_root()
-            self._known_nodes = 0
         self.account.trim()
 
     def close(self) -> None:
         """Drop what is recorded and stop accounting for memory."""
         with self.lock:
-            self._lose()
-            self.reset()
+            self.unfinished = RECORDING
+            self.settle()
             self.account.close()
 
-    def _lose(self) -> None:
-        for buffer in self.slots:
-            if not buffer.charged:
-                buffer.host = None
+    def _lose(self, buffers: Iterable[DeviceBuffer]) -> None:
+        for buffer in buffers:
+            if self.learning and buffer.charged:
+                continue  # its operators have run
+            buffer.host = None
+            if buffer.epoch is NEVER:
+                buffer.epoch = RECORDING
 
-    def _execute(self, cause: str) -> None:
-        node, slots, live = self.node, self.slots, self.live_slots()
+    def _program(self, cause: str) -> Program:
+        node, live = self.node, self.live_slots()
         program = node.programs.get(live)
         if program is None:
             program = node.programs[live] = self.programs.build(node.trace(), live, cause)
@@ -497,4 +497,4 @@ class Recorder:
             metrics.count("CachedCompile")
         self.executed = program
         self.note_execution(program, node.slots, cause)
-        self.runner.run(program, slots, self.scalars, self.calls, computed=self.learning)
+        return program

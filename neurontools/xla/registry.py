@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla import device_guard, view_copies
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.autocast import autocast_kernels
@@ -264,7 +265,7 @@ def _check(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tenso
         with host_execution(), torch.random.fork_rng(devices=()), warnings.catch_warnings(action="ignore"):
             overload(*host_args, **host_kwargs)
     except (RuntimeError, TypeError) as error:
-        if _ABOUT_OUTPUTS.search(str(error)):
+        if _ABOUT_OUTPUTS.search(str(error)) or is_of_handler(error):
             raise
     _accepted.add(key)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.base.units import format_size
 from neurontools.xla.memory import HostMemoryError
 from neurontools.xla.operators import Kind, Operator
@@ -65,7 +66,9 @@ def meta_results(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, A
             meta_kwargs[parameter.name] = torch.device("meta")
     try:
         return operator.overload(*meta_args, **meta_kwargs)
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        if is_of_handler(error):
+            raise
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import io
 import logging
@@ -19,7 +20,7 @@ import torch
 from torch import nn
 
 from neurontools.errors import MissingDependencyError, NeuronToolsError
-from neurontools.xla import api, device, device_guard, view_copies
+from neurontools.xla import api, device, device_guard, late_errors, view_copies
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard, register_views
 from neurontools.xla.geometry import META
@@ -131,13 +132,16 @@ def test_what_a_hook_raises_reaches_the_caller_of_backward(
         assert x.grad.shape == x.shape
 
 
-def test_an_interrupt_in_a_finalizer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError], ids=lambda error: error.__name__)
+def test_an_interrupt_in_a_finalizer_is_not_lost(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Held:
         def __del__(self) -> None:
-            interrupt()
+            raise error
 
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    device.keep_interrupts(Held.__del__)
+    late_errors.deliver_from(Held.__del__)
 
     def wait() -> None:
         held = Held()
@@ -145,7 +149,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(monkeypatch: pytest.MonkeyPatch
         while True:
             pass
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         wait()
 
 
@@ -213,7 +217,7 @@ def test_a_checkpoint_is_loaded_onto_the_device(
 def test_a_failure_while_torch_accelerator_synchronizes_is_raised(machine: InMemoryAccelerator) -> None:
     x = torch.ones(3, device="xla") + 1
     machine.fail_next = ValueError("the core is gone")
-    with pytest.raises(RuntimeError, match="the core is gone"):
+    with pytest.raises(ValueError, match="the core is gone"):
         torch.accelerator.synchronize()
     with pytest.raises(NeuronToolsError, match="has no value"):
         x.tolist()
@@ -225,6 +229,36 @@ def test_an_interrupt_while_torch_accelerator_synchronizes_is_raised(
     monkeypatch.setattr(api.engine(), "sync", lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         torch.accelerator.synchronize()
+
+
+class Trip(int):
+    """The number of a signal that arrives when `now` is read; its handler runs after the next call."""
+
+    now = property(_thread.interrupt_main)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError], ids=lambda error: error.__name__)
+def test_an_interrupt_at_the_entry_of_a_callback_is_raised(
+    machine: InMemoryAccelerator, error: type[BaseException]
+) -> None:
+    def handle(number: int, frame: Any) -> None:
+        raise error
+
+    def observe(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and called is torch._C._accelerator_synchronizeDevice:
+            trip.now  # noqa: B018
+
+    before, trip = signal.signal(signal.SIGUSR1, handle), Trip(signal.SIGUSR1)
+    x = torch.ones(3, device="xla")
+    try:
+        x.add_(1)
+        sys.setprofile(observe)
+        with pytest.raises(error):
+            torch.accelerator.synchronize()
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGUSR1, before)
+    assert x.tolist() == [2, 2, 2]
 
 
 def fake_compiler(home: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
@@ -392,8 +426,10 @@ def test_a_message_of_the_guard_fits_its_buffer(size: int) -> None:
     def fail_to_answer() -> Any:
         raise DeviceError("0123456789abcdef", "")
 
-    buffer = ctypes.create_string_buffer(b"#" * size, size)
-    assert device_guard._answering(fail_to_answer)(0, 0, None, buffer, size) == device_guard._FAILED
+    buffer, kind = ctypes.create_string_buffer(b"#" * size, size), [0]
+    with ThreadPoolExecutor(1) as pool:  # in the main thread the error itself is raised
+        pool.submit(device_guard._answering(fail_to_answer), 0, 0, kind, None, buffer, size).result()
+    assert kind == [device_guard._FAILED]
     shown = str(DeviceError("0123456789abcdef", "")).encode()
     taken = min(size - 1, len(shown))
     assert buffer.raw[:taken] == shown[:taken]

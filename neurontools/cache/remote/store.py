@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly, sync_directory, temporary_name
+from neurontools.base.interrupts import is_of_handler
 from neurontools.cache import layouts, logs
 from neurontools.cache.archives.archive import in_writing_order
 from neurontools.cache.entries import EntryReader
@@ -94,6 +95,8 @@ class BucketStore:
             self._can_write = not error.concerns_all
             self._warn("write", error)
         except OSError as error:
+            if is_of_handler(error):
+                raise
             text = f"Cannot send {entry} to {self.root}: {error.strerror or error}"
             logs.log(logging.WARNING, logs.CACHE, text)
 

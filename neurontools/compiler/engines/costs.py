@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from neurontools import paths
+from neurontools.base.interrupts import InterruptHold
 
 VERSIONS = ("v2", "v3", "v4")
 
@@ -75,7 +76,8 @@ def engine_costs(core: str) -> EngineCosts:
 
 def read_costs() -> dict[str, Any]:
     """Return the document as it is stored: by name the value, its source and what it is based on."""
-    import yaml
+    with InterruptHold():  # its part in C cannot be imported a second time
+        import yaml
 
     with open(f"{paths.fixtures_dir()}/engines/costs.yaml", encoding="utf-8") as file:
         document: dict[str, Any] = yaml.safe_load(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.runtime.status import NrtError, NrtStatus
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class CollectiveWait:
         Names workers that have ended; the end of a process may be visible a little later than that of its connections.
         Connections last as long as their processes: for a worker whose process is not visible, theirs is the end.
         """
+        if is_of_handler(error):
+            raise error
         deadline_s = time.monotonic() + _NOTICE_S
         while time.monotonic() < deadline_s:
             ended = self._ended()
@@ -134,8 +137,10 @@ class CollectiveWait:
     def _known_peer(self, rank: int) -> WorkerProcess | None:
         try:
             return self._roster.peer(rank)
-        except ConnectionError:  # the store ended with its process
-            return None
+        except ConnectionError as error:
+            if is_of_handler(error):
+                raise
+            return None  # the store ended with its process
 
     def _lost(self, ended: list[WorkerProcess]) -> NrtError:
         verb = "has" if len(ended) == 1 else "have"

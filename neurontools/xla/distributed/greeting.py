@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla.distributed.collective_wait import ClosedConnectionError
 from neurontools.xla.distributed.job_key import PROOF_BYTES
 
@@ -182,11 +183,11 @@ def accept(listener: socket.socket) -> socket.socket | None:
     """Return the next connection of a listener; None after its timeout, or an error that has nothing to do with it."""
     try:
         connection, _ = listener.accept()
-    except TimeoutError:
-        return None
     except OSError as error:
-        if error.errno in _LISTENER_CLOSED:
+        if error.errno in _LISTENER_CLOSED or is_of_handler(error):
             raise
+        if isinstance(error, TimeoutError):
+            return None
         _warn(error.strerror)
         time.sleep(_PAUSE_S)
         return None

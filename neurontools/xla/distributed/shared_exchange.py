@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.machine.processes import peer_of
 from neurontools.runtime.host_activity import HostEvent, observers, report
 from neurontools.xla.distributed.collective_wait import ClosedConnectionError
@@ -112,9 +113,10 @@ def _connect_to(connection: socket.socket, address: bytes, pid: int, position: i
         try:
             connection.connect(address)
             break
-        except BlockingIOError:  # strangers fill the queue of the listener
-            waiting.check(lambda other: other != position)
         except OSError as error:
+            if isinstance(error, BlockingIOError) and not is_of_handler(error):
+                waiting.check(lambda other: other != position)  # strangers fill the queue of the listener
+                continue
             raise waiting.failure(error, position) from None
     peer = peer_of(connection)
     if peer.uid != os.geteuid() or peer.pid != pid:
@@ -311,7 +313,9 @@ class SharedExchange:
         while True:
             try:
                 received = receive(_MESSAGE_BYTES)
-            except BlockingIOError:
+            except BlockingIOError as error:
+                if is_of_handler(error):
+                    raise
                 waiting.check(lambda other: other < position or self._has_answered(other))
                 continue
             except ConnectionError as error:

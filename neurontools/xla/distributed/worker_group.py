@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla.distributed import shared_exchange
 from neurontools.xla.distributed.collective_wait import CollectiveWait
 from neurontools.xla.distributed.reductions import scale_
@@ -211,6 +212,8 @@ class WorkerGroup:
             try:
                 work.wait(timedelta(seconds=_SLICE_S))
             except RuntimeError as error:
+                if is_of_handler(error):
+                    raise
                 if work.is_completed():
                     raise waiting.failure(error) from None
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla.distributed.job_key import PROOF_BYTES
 from neurontools.xla.distributed.workers import WorkerError
 
@@ -33,7 +34,7 @@ class WorkerStore:
         try:
             self.plain.set(name, self._key.sign(name.encode(), value) + value)
         except RuntimeError as error:
-            raise _ended() from error
+            raise _failure(error) from error
 
     def has(self, *names: str) -> bool:
         """Return whether all these entries are there.
@@ -44,7 +45,7 @@ class WorkerStore:
         try:
             return bool(self.plain.check(list(names)))
         except RuntimeError as error:
-            raise _ended() from error
+            raise _failure(error) from error
 
     def get(self, name: str) -> bytes | None:
         """Return a value, None before a worker has published it.
@@ -58,7 +59,7 @@ class WorkerStore:
         try:
             entry: bytes = self.plain.get(name)
         except RuntimeError as error:
-            raise _ended() from error
+            raise _failure(error) from error
         value = entry[PROOF_BYTES:]
         if not self._key.is_signature(entry[:PROOF_BYTES], name.encode(), value):
             raise WorkerError(
@@ -69,5 +70,7 @@ class WorkerStore:
         return value
 
 
-def _ended() -> ConnectionError:
+def _failure(error: RuntimeError) -> ConnectionError:
+    if is_of_handler(error):
+        raise error
     return ConnectionError("the process that holds the workers' store has ended")

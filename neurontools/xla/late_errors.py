@@ -1,0 +1,74 @@
+"""Exceptions that Python drops in callbacks of C code and in finalizers, raised in the main thread afterwards."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from neurontools.errors import NeuronToolsError
+
+_ADD_PENDING_CALL = ctypes.pythonapi.Py_AddPendingCall
+_ADD_PENDING_CALL.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+_IS_TRUE = ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p)
+
+
+class _LateErrors:
+    """Raises the oldest exception that is due when Python asks whether it is true."""
+
+    def __init__(self) -> None:
+        self._due: deque[BaseException] = deque()
+
+    def add(self, error: BaseException) -> None:
+        """Keep an exception until Python asks."""
+        self._due.append(error)
+
+    def __bool__(self) -> bool:
+        # Without one, a hook of the program has seen what Ctrl-C did.
+        raise self._due.popleft() if self._due else KeyboardInterrupt
+
+
+_errors = _LateErrors()
+
+
+def raise_soon(error: BaseException) -> None:
+    """Raise an exception in the main thread, between two operations of the program."""
+    _errors.add(error)
+    # In a thread, so that it takes effect when the current function of C has returned.
+    _thread.start_new_thread(_ADD_PENDING_CALL, (_IS_TRUE, id(_errors)))
+
+
+def keep(error: BaseException) -> bool:
+    """Keep an exception for the pending call that C code makes of `address`; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    _errors.add(error)
+    return True
+
+
+def address() -> int:
+    """Return the address of an object that raises the exceptions that are kept, by way of PyObject_IsTrue."""
+    return id(_errors)
+
+
+def deliver_from(function: Any, *, at_once: bool = False) -> None:
+    """Deliver the exceptions that signal handlers raise at the start of a function that Python calls from C code.
+
+    Args:
+        function: the callback or finalizer.
+        at_once: whether its caller makes the pending call.
+    """
+    previous = sys.unraisablehook
+    take = _errors.add if at_once else raise_soon
+
+    def hook(unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if unraisable.object is function and error is not None and not isinstance(error, NeuronToolsError):
+            take(error)
+        else:
+            previous(unraisable)
+
+    sys.unraisablehook = hook
