@@ -150,7 +150,7 @@ def run(options: RunOptions, on_notice: Callable[[str], None] | None = None) -> 
 
 
 def hiding_flag(command: Sequence[str]) -> str:
-    """Return the flag of a Python command that hides the simulated packages, "" if there is none.
+    """Return the flag of a Python command that hides the simulated packages, or "".
 
     -E and -I ignore PYTHONPATH, by which Python finds the packages, and -S leaves out the module that shows them.
     """

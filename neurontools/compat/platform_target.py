@@ -20,7 +20,7 @@ SUPPORTED_TYPES = sorted({target_of(instance_type(name).device) for name in inst
 def get_platform_target(compiler_flags: str | Sequence[str] | None = None) -> str:
     """Return the compiler's name of the devices to compile for, such as trn1; claims no cores.
 
-    It is the `--target` of the flags, else NEURON_PLATFORM_TARGET_OVERRIDE, else that of this machine.
+    It is the `--target` of the flags, else NEURON_PLATFORM_TARGET_OVERRIDE, else the type of this machine.
     """
     flags = shlex.split(compiler_flags) if isinstance(compiler_flags, str) else compiler_flags or ()
     named = flag_value(flags, "--target") or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")

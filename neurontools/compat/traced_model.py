@@ -159,7 +159,7 @@ class TracedModel:
     def execute(
         self, weights: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Execute it on its next core, or on that of `on_core`, and return its results.
+        """Execute it on its next core, or on the core of `on_core`, and return its results.
 
         Weights that hold state get its next value.
         """

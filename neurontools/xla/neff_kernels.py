@@ -69,7 +69,7 @@ def _norm_results(values: Values, made: Sequence[Any]) -> list[Any]:
 
 
 def _statistics_type(values: Values) -> torch.dtype:
-    """Return the data type of saved statistics: that of the scale where it is wider than the input's."""
+    """Return the data type of saved statistics: the scale's where it is wider than the input's."""
     given = (values.get(name) for name in ("weight", "running_mean", "bias"))
     types = [getattr(torch, view.dtype) for view in given if view is not None]
     dtype: torch.dtype = getattr(torch, values["input"].dtype)
@@ -77,7 +77,7 @@ def _statistics_type(values: Values) -> torch.dtype:
 
 
 def _is_whole_division(values: Values) -> bool:
-    """Return whether a division cannot be that of the smallest integer by -1, which overflows."""
+    """Return whether a division cannot divide the smallest integer by -1, which overflows."""
     operands = [value for value in values.values() if isinstance(value, View)]
     if values.get("rounding_mode") != "trunc" or any(
         view.dtype.startswith(("float", "bf")) for view in operands

@@ -1,4 +1,4 @@
-"""check --reference with a function: of a module, of a file, and the errors for what is none."""
+"""check --reference with a function of a module or a file, and its errors."""
 
 from __future__ import annotations
 

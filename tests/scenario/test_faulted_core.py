@@ -14,7 +14,7 @@ from neurontools.scenario.faulted_core import FaultedCore
 
 SECOND_NS = 1_000_000_000
 USUAL = 20  # the bucket of 1 ms
-QUICK = 13  # that of 0.1 ms
+QUICK = 13  # the bucket of 0.1 ms
 
 
 def scripted(seconds, *, share=0.5, executions=10, flops=100, errors=False):

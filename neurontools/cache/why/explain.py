@@ -379,7 +379,7 @@ def _explain_run(
         shared=(
             *_shared_journal_causes(misses),
             *reads,
-            # A cut that only some steps have is that of a value read.
+            # A cut that only some steps have comes from a value read.
             *(
                 shared
                 for shared in find_shared_causes(compiled, known)

@@ -196,7 +196,7 @@ class Neighbourhood:
 def find_nearest(
     target: EntryFacts, candidates: tuple[EntryFacts, ...], same_run: frozenset[str]
 ) -> Neighbour | None:
-    """Return the closest relative of an entry, None if there is none.
+    """Return the closest relative of an entry, or None.
 
     Args:
         target: the entry.

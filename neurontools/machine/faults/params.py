@@ -179,7 +179,7 @@ class Hit(Struct, frozen=True):
     """How a fault hits: the kind, the NRT status (0: the execution succeeds), and facts that some kinds need.
 
     `device` and `nc` are the device and the core inside of it; `peer` is the other device of a broken link. A `lasting`
-    hit is that of every later execution too, until the fault is cleared or over.
+    hit also hits every later execution, until the fault is cleared or over.
     """
 
     fault: int

@@ -2,7 +2,7 @@
 
 Metrics are those of the summary, in the unit that their name documents; with several NeuronCores the core nearest
 to the limit counts. `step_time` is the median step, measured; `step_device_time` the modelled time of one, and
-`sample_device_time` that of one of its samples.
+`sample_device_time` the time of one of its samples.
 """
 
 from __future__ import annotations

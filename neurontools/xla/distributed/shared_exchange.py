@@ -125,7 +125,7 @@ def _connect_to(connection: socket.socket, address: bytes, pid: int, position: i
 
 @atexit.register
 def _keep_connections() -> None:
-    """Let connections last as long as the process, so that the others take their end for that of the worker."""
+    """Let connections last as long as the process, so that the others take their end for the end of the worker."""
     for exchange in _exchanges:
         for connection in exchange.connections:
             with suppress(OSError):

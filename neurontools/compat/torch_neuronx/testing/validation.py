@@ -24,7 +24,7 @@ def __getattr__(name: str) -> NoReturn:
 
 
 class AllCloseSummary(NamedTuple):
-    """What `neuron_allclose` returns. Errors are the largest ones, an index is that of a value in the tensor."""
+    """What `neuron_allclose` returns. Errors are the largest ones, an index is the position of a value in the tensor."""
 
     allclose: bool
     num_mismatches: int
