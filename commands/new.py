@@ -118,7 +118,7 @@ def _summary(path: Path) -> str:
         return "All custom operators, and programs that train with them"
     sources = [path] if path.is_file() else [*path.glob("*.cpp"), *path.glob("*.py")]
     source = next(source for source in sorted(sources) if source.name != "shape.cpp")
-    return re.split(r"[:.,](?: |$)", source.read_text(encoding="utf-8").splitlines()[0].strip('"/ '))[0]
+    return re.split(r"[:.,](?: |$)| \(", source.read_text(encoding="utf-8").splitlines()[0].strip('"/ '))[0]
 
 
 def _files(sample: Path) -> dict[Path, Path]:
