@@ -304,7 +304,7 @@ def test_invalid_input_is_refused(packed: Path, home: Path, capsys: pytest.Captu
     assert main(["import", str(home / "nowhere.tar")]) == 1
     os.mkfifo(home / "pipe")
     assert main(["import", str(home / "pipe")]) == 1
-    assert "it is not a regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err
     assert main(["import", str(packed), "--max-size", "1kB", "--cache-dir", str(home / "other")]) == 1
     assert "more than 1000 bytes" in capsys.readouterr().err
     assert main(["import", str(packed), "--filter", "stat=done", "--cache-dir", str(home / "other")]) == 2
