@@ -224,8 +224,10 @@ def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
 
     code = (
         "import sys\n"
+        "from neurontools.commands import new\n"
         "from neurontools.commands.customop import main\n"
-        "for words in (['load', sys.argv[1]], ['inspect', sys.argv[1]], ['doctor'], ['new', 'made'], ['build', '--project', 'made']):\n"
+        "assert new.main(['customop', 'made']) == 0\n"
+        "for words in (['load', sys.argv[1]], ['inspect', sys.argv[1]], ['doctor'], ['build', '--project', 'made']):\n"
         "    assert main(words) == 0, words\n"
         "print('torch' in sys.modules)\n"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from tests.customop.conftest import SAMPLES
 if TYPE_CHECKING:
     from pathlib import Path
 
+COMMAND = "from neurontools.commands.customop import main; raise SystemExit(main())"
 LOCALES = {
     "ascii": {"LC_ALL": "C", "PYTHONUTF8": "0"},
     "utf-8": {"LC_ALL": "C.UTF-8"},
@@ -37,7 +39,7 @@ def place(tmp_path: Path) -> Path:
 def run(place: Path, locale: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
     return subprocess.run(
-        ["neuron-customop", *words],
+        [sys.executable, "-c", COMMAND, *words],
         cwd=place,
         env={**environ, **LOCALES[locale]},
         capture_output=True,

@@ -86,5 +86,5 @@ def test_the_place_is_the_user_s_own_line_or_else_the_first_of_another_library(
 )
 def test_the_first_error_of_a_compiler_is_shown(tmp_path: Path, printed: str, shown: str) -> None:
     with pytest.raises(CustomOpBuildError) as refused:
-        toolchain._run(("sh", "-c", f"printf '{printed}' >&2; exit 1"), tmp_path)
+        toolchain._run(("sh", "-c", f"printf '{printed}' >&2; exit 1"), tmp_path, "made")
     assert refused.value.message == f"sh cannot compile the custom operator runtime: {shown}"
