@@ -331,5 +331,5 @@ def test_a_hit_names_the_device_and_the_core_inside_it(core: int, device: int, n
     registry = FaultRegistry.__new__(FaultRegistry)
     registry._layout = LAYOUT
     fault: Any = SimpleNamespace(id=1, kind=FaultKind.HANG, spec=SimpleNamespace(to=None, factor=1.0))
-    hit = registry._make_hit(fault, cast("Any", SimpleNamespace(core=core)), 5)
+    hit = registry._make_hit(fault, cast("Any", SimpleNamespace(core=core)), 5, lasting=False)
     assert (hit.device, hit.nc, hit.status, hit.peer) == (device, nc, 5, None)

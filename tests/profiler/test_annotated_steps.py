@@ -68,7 +68,9 @@ def test_slower_steps_are_found_by_comparison_and_fail_a_check(tmp_path: Path) -
     assert step is not None
     assert (step.before_ns, step.after_ns, step.verdict) == (1e6, 2e6, StepVerdict.SLOWER)
     for after, outcome in ((same, LimitOutcome.PASSED), (slower, LimitOutcome.FAILED)):
-        assert [each.outcome for each in check(after, tolerance_limits("5%", after), before)] == [outcome]
+        assert [each.outcome for each in check(after, tolerance_limits("5%", after, before), before)] == [
+            outcome
+        ]
 
 
 def test_a_trace_without_steps_says_how_to_get_them(

@@ -12,6 +12,7 @@ import pytest
 
 from neurontools.xla import fork_locks
 from neurontools.xla.fork_locks import ForkLocks
+from neurontools.xla.recorder_lock import RecorderLock
 
 CHECKS = Path(__file__).with_name("fork_checks.py")
 
@@ -33,11 +34,15 @@ def test_forked_children_seed_and_draw_on_the_host(device, tool, torch_python):
     assert seen["parent"] == [True, [2, 2]]
 
 
+def _settle():
+    """Clean up nothing."""
+
+
 def test_a_fork_takes_the_locks_and_the_child_gets_new_ones(monkeypatch):
     handlers = {}
     monkeypatch.setattr(fork_locks.os, "register_at_fork", handlers.update)
     monkeypatch.setattr(fork_locks, "_LONGEST_WAIT_S", 0.01)
-    free, busy = (SimpleNamespace(lock=threading.RLock()) for _ in range(2))
+    free, busy = (SimpleNamespace(lock=RecorderLock(_settle), settle=_settle) for _ in range(2))
     ForkLocks(lambda: (free, busy))
 
     def is_free(owner):
