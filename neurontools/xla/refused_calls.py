@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
+from neurontools.compiler.engines.placement import split_name
 from neurontools.compiler.graph import Lifted, Node, View, reads
 from neurontools.xla.buffers import NEVER
 from neurontools.xla.learning import run_recorded
@@ -68,7 +69,7 @@ def _divide(
         call = node.call
         assert call is not None
         error = refused.get(position) or next(
-            (lost[view.slot] for view in reads(call) if view.slot in lost), None
+            (lost[view.slot] for view in _operands(call) if view.slot in lost), None
         )
         if error is None:
             accepted.append(call)
@@ -82,6 +83,12 @@ def _divide(
             written &= {view.slot for view in (*reads(call), *call.results) if view is not None}
         lost.update(dict.fromkeys(written.difference(lost), error))
     return accepted, lost
+
+
+def _operands(call: Node) -> tuple[View, ...]:
+    """Return the views whose contents a call reads: of a tensor that the result is to be like, it only reads the shape."""
+    name = split_name(call.op)[1]
+    return () if name.endswith("_like") or name.startswith("new_") else reads(call)
 
 
 def _independent_elements(call: Node, lost: dict[int, CompileError]) -> Sequence[int]:
