@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -237,3 +238,118 @@ def test_only_what_depends_on_a_refused_operator_is_lost(
         assert (torch.rand(3, device="xla") + 1).cpu().equal(torch.rand(3) + 1)
         del kept, lost
     assert api.executed_fallback_ops() == []
+
+
+def test_the_rest_is_the_graph_of_the_program_without_the_refused_operator(
+    strict: InMemoryAccelerator,
+) -> None:
+    def program(*, whole: bool) -> list[torch.Tensor]:
+        x = torch.arange(4.0).to("xla")
+        kept = [x * 2.5]
+        if whole:
+            kept.append((torch.fft.fft(kept[0]).abs() + 7.5).clamp(0.5, 2.5).add_(kept[0]))
+        kept += x.clone().add_(3.5).max(dim=0)
+        kept += torch._foreach_mul([kept[0], x], [4.5, 5.5])
+        return kept
+
+    values = program(whole=False)
+    api.mark_step()
+    wanted = strict.graphs[-1]
+    for executions in (2, 3):
+        values = program(whole=True)  # noqa: F841  # kept alive
+        with pytest.raises(CompileError):
+            api.mark_step()
+        assert strict.executions == executions
+        assert strict.graphs[-1].digest() == wanted.digest()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_memory_is_free_afterwards(case: Callable[[str], Values], strict: InMemoryAccelerator) -> None:
+    for _ in range(2):
+        kept, lost = case("xla")
+        with pytest.raises(CompileError):
+            api.mark_step()
+        assert api.memory_info().used_bytes >= sum(t.nbytes for t in kept if t._base is None)
+        del kept, lost
+        gc.collect()
+        assert api.memory_info().used_bytes == 0
+    assert api.counter_value("CreateXlaTensor") == api.counter_value("DestroyXlaTensor")
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["learned", "replayed"])
+def test_an_execution_of_the_rest_that_fails_loses_all_that_it_computes(
+    times: int, strict: InMemoryAccelerator
+) -> None:
+    for left in reversed(range(times)):
+        x = ones("xla", 4)
+        y, z = x + 1, torch.fft.fft(x)
+        strict.fail_next = KeyboardInterrupt() if not left else None  # type: ignore[assignment]
+        with pytest.raises(CompileError if left else KeyboardInterrupt):
+            api.mark_step()
+    for lost in (y, z):
+        with pytest.raises(LostValueError):
+            lost.cpu()
+    assert (x + 1).tolist() == [2] * 4
+
+
+def test_a_rest_that_does_not_fit_is_lost_with_its_own_error(strict: InMemoryAccelerator) -> None:
+    strict.limit_bytes = 100
+    x = ones("xla", 16)
+    y, z = x + 1, torch.fft.fft(x)
+    with pytest.raises(MemoryError):
+        y.cpu()
+    for lost in (y, z):
+        with pytest.raises(LostValueError):
+            lost.cpu()
+    assert x.sum().item() == 16
+
+
+def test_each_operator_that_runs_at_once_fails_alone(strict: InMemoryAccelerator) -> None:
+    api.set_eager(True)
+    try:
+        x = ones("xla", 4) + 1
+        with pytest.raises(CompileError, match="_fft_r2c"):
+            torch.fft.fft(x)
+        assert x.mul_(2).tolist() == [4] * 4
+    finally:
+        api.set_eager(False)
+
+
+def test_a_function_that_is_one_graph_fails_as_a_whole(strict: InMemoryAccelerator) -> None:
+    x = ones("xla", 4)
+    y = x + 1
+    function = api.engine().as_graph(
+        lambda a: (a + 1, torch.fft.fft(a)), "before", "function", repeatable=True
+    )
+    for _ in range(3):
+        with pytest.raises(CompileError):
+            function([x])
+        assert y.tolist() == [2] * 4
+    z = torch.fft.fft(x)  # noqa: F841  # recorded before the function, whose call ends its graph
+    known = api.engine().as_graph(lambda a: (a + 1,), "before", "function", repeatable=True)
+    with pytest.raises(CompileError):
+        known([x])
+    assert known([x])[0].tolist() == [2] * 4
+
+
+def test_devices_fail_alone(strict: InMemoryAccelerator) -> None:
+    here, there = torch.ones(3).to("xla:0") + 1, torch.ones(3).to("xla:1") + 2
+    lost = torch.fft.fft(here)
+    with pytest.raises(CompileError):
+        api.mark_step()
+    assert there.tolist() == [3] * 3
+    assert here.to("xla:1").add(there).tolist() == [5] * 3
+    with pytest.raises(LostValueError, match=r"xla:0 has no value.*_fft_r2c"):
+        lost.to("xla:1")
+
+
+def test_a_lost_tensor_can_be_overwritten_from_the_host(strict: InMemoryAccelerator) -> None:
+    total = torch.zeros(4).to("xla")
+    for _ in range(2):
+        total += torch.fft.fft(ones("xla", 4)).abs()
+        with pytest.raises(CompileError):
+            total.cpu()
+        with pytest.raises(LostValueError):
+            total.add_(1)
+        total.copy_(torch.ones(4))
+        assert total.add_(1).tolist() == [2] * 4
