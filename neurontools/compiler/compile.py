@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.compiler.engines.estimate import estimate
-from neurontools.compiler.limits import check_instructions, check_memory, check_types
+from neurontools.compiler.limits import check_instructions, check_memory, type_error
 from neurontools.compiler.neff import NativePart, pack
 from neurontools.compiler.options import BUILD_VERSION, COMPILER_VERSION, CompileError, read_flags
 
@@ -68,7 +68,9 @@ def check_and_estimate(
     """
     options = read_flags(flags, device)
     for node in graph.nodes:
-        check_types(node, device, flags)
+        error = type_error(node, device, flags)
+        if error is not None:
+            raise error
     check_memory(graph, device, options.lnc)
     cost = estimate(graph, device, lnc=options.lnc, matmul_dtype=options.matmul_dtype, custom_ns=custom_ns)
     check_instructions(graph, cost.total_ns)

@@ -31,11 +31,10 @@ _FEWEST_NS_OF_MANY = 50_000_000
 _SMALLER = "use a smaller batch, or split the model (tensor or pipeline parallelism)"
 
 
-def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> None:
-    """Check that a device has the data types of an operator call.
+def type_error(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> CompileError | None:
+    """Return the error of an operator call with a data type that a device lacks, None if the device has all of them.
 
-    Raises:
-        CompileError: NCC_EVRF004 for most complex types, NCC_EVRF005 and NCC_EVRF051 for 8-bit formats.
+    It is NCC_EVRF004 for most complex types, NCC_EVRF005 and NCC_EVRF051 for 8-bit formats.
     """
     for view in (*reads(node), *written(node)):
         dtype = view.dtype
@@ -45,22 +44,23 @@ def check_types(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> No
         if dtype.startswith("complex"):
             if dtype == "complex64" and runs_on_complex64(node.op):
                 continue
-            raise CompileError(
+            return CompileError(
                 "NCC_EVRF004", f"Complex data types are not supported{place}", "use two real tensors"
             )
         if dtype.endswith("fnuz"):
-            raise CompileError(
+            return CompileError(
                 "NCC_EVRF005",
                 f"The compiler found usage of a data type which is not supported{place}",
                 "convert it to a supported type, such as torch.float8_e5m2 or torch.float16",
             )
         target = target_of(device)
         if dtype == "float8_e4m3fn" and target not in _WITH_E4M3FN and AS_E4M3 not in flags:
-            raise CompileError(
+            return CompileError(
                 "NCC_EVRF051",
                 f"Data type F8E4M3FN is not supported on {target.upper()}{place}",
                 f"NEURON_CC_FLAGS={AS_E4M3} uses the device's own E4M3, whose largest number is 240",
             )
+    return None
 
 
 def check_memory(graph: Graph, device: DeviceType, lnc: int) -> None:

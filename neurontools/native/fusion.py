@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from neurontools.cache.flags import parse_environment_flags
-from neurontools.compiler.limits import check_types
-from neurontools.compiler.options import CompileError
 from neurontools.xla import api
 
 if TYPE_CHECKING:
@@ -44,8 +41,4 @@ class AdaptiveFusion:
         """
         if os.environ.get(_NO_FALLBACK) == "1":
             return False
-        try:
-            check_types(call, api.runtime().instance.device, parse_environment_flags(os.environ).compiler)
-        except CompileError:
-            return True
-        return False
+        return api.engine().accelerator.refusal(call) is not None

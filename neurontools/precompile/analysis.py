@@ -13,15 +13,14 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import read_stored_flags
 from neurontools.cache.entry_io import read_failure
 from neurontools.compiler.graph import GraphError, graph_from_bytes
-from neurontools.compiler.limits import check_types
-from neurontools.compiler.options import COMPILER_VERSION, CompileError, device_of
+from neurontools.compiler.limits import type_error
+from neurontools.compiler.options import COMPILER_VERSION, device_of
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from neurontools.compiler.graph import Graph, Node
-    from neurontools.machine.instances.catalogue import DeviceType
+    from neurontools.compiler.graph import Graph
     from neurontools.precompile.trial_run import TrialRun
 
 RESULT = "result.json"
@@ -161,22 +160,14 @@ def _find_unsupported(entry: str, graph: Graph) -> list[UnsupportedOperator]:
     flags = read_stored_flags(entry) or ()
     device = device_of(flags)
     found = [
-        UnsupportedOperator(_kind(node.op), COMPILER, reason, graph.to_text())
+        UnsupportedOperator(_kind(node.op), COMPILER, error.message, graph.to_text())
         for node in graph.nodes
-        if (reason := _rejection_reason(node, device, flags))
+        if (error := type_error(node, device, flags)) is not None
     ]
     failure = read_failure(entry)
     if failure is None or found:
         return found
     return [UnsupportedOperator(f"{_ATEN}::graph", COMPILER, failure.message, graph.to_text())]
-
-
-def _rejection_reason(node: Node, device: DeviceType, flags: Sequence[str]) -> str:
-    try:
-        check_types(node, device, flags)
-    except CompileError as error:
-        return error.message
-    return ""
 
 
 def _kind(operator: str) -> str:

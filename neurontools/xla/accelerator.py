@@ -11,8 +11,9 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     import torch
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.neff import Neff
+    from neurontools.compiler.options import CompileError
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
@@ -108,6 +109,9 @@ class Accelerator(Protocol):
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""
+
+    def refusal(self, call: Node) -> CompileError | None:
+        """Return the error of every graph that has a call, None if the compiler takes it."""
 
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         """Return a graph's NEFF, without the cache."""

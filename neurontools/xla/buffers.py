@@ -13,6 +13,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
+from neurontools.compiler.options import CompileError
+from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.device_guard import storage_sizer
 from neurontools.xla.engine import TensorStore
 
@@ -50,7 +52,8 @@ class DeviceBuffer:
 
     Args:
         recorder: the device.
-        epoch: the recording in which `slot` counts; NEVER when no operator has used the buffer.
+        epoch: the recording in which `slot` counts; NEVER when no operator has used the buffer; the error of the operator
+            that the compiler has refused if its contents depend on that.
         slot: the number in that recording.
         nbytes: size of the storage.
         layout_id: number of the geometry that `host` has, see `intern_layout`.
@@ -89,6 +92,14 @@ class ChargedBuffer(DeviceBuffer):
 
     def __del__(self) -> None:
         self.recorder.forget(self)
+
+
+def lost_value(buffer: DeviceBuffer) -> LostValueError:
+    """Return the error of a use of a buffer whose contents are lost."""
+    reason, remedy = "the graph that computes it did not finish", "compute it again"
+    if isinstance(buffer.epoch, CompileError):
+        reason, remedy = buffer.epoch.message, buffer.epoch.remedy
+    return LostValueError(f"a tensor on {buffer.recorder.device} has no value: {reason}", remedy)
 
 
 def buffer_of(tensor: torch.Tensor) -> DeviceBuffer:

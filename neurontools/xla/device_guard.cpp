@@ -39,18 +39,21 @@ std::atomic<DeviceIndex> count{1};
 Callback callback;
 void* late_errors;
 
-void call(Request request, DeviceIndex index, Memory* memory = nullptr) {
+// Returns whether the request is done; otherwise Python raises the exception as soon as torch returns to it.
+bool call(Request request, DeviceIndex index, Memory* memory = nullptr) {
   char text[1024] = "";
   int outcome = kRaised;  // stays where an exception leaves the callback
   callback(request, index, &outcome, memory, text, sizeof text);
   switch (outcome) {
     case kFailed:
       TORCH_CHECK(false, text);
-    case kRaised:  // Python makes the call, and raises the exception, as soon as torch returns to it
+    case kRaised:
       TORCH_CHECK(Py_AddPendingCall(&PyObject_IsTrue, late_errors) == 0, "interrupted");
+      break;
     case kDone:
-      return;
+      break;
   }
+  return outcome == kDone;
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -64,8 +67,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void setDevice(Device device) const override {
     Memory memory{};
-    if (device.index() >= count) call(kReadMemory, device.index(), &memory);  // opens the cores, or fails with the reason
-    uncheckedSetDevice(device);
+    // Reading the memory opens the cores, or fails with the reason.
+    if (device.index() < count || call(kReadMemory, device.index(), &memory)) uncheckedSetDevice(device);
   }
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.has_index()) current = device.index();

@@ -178,7 +178,7 @@ class KnownCall:
         """
         recorder, draft, program = self._recorder, self._draft, self._program
         with recorder.lock:
-            if recorder.node.parent is not None and not recorder.fold_constant():
+            if recorder.node.parent is not None and not _fold_constant(recorder):
                 recorder.sync(before)
             kept = {position: args[position] for position in self._kept}
             if program is None:
@@ -238,6 +238,24 @@ class KnownCall:
         for index, view in self._argument_views:
             results[index] = results[index].as_strided(*view)
         return results if self._draft.kind is list else tuple(results)
+
+
+def _fold_constant(recorder: Recorder) -> bool:
+    """Fill the result of a recording that is one `ones_like`, and return whether it was.
+
+    That is the gradient of a loss, with which the backward pass of a compiled loss starts: not worth an execution.
+    """
+    node = recorder.node
+    if node.depth != 1 or node.operator is None or node.operator.graph_name != "aten.ones_like.default":
+        return False
+    with host_execution():
+        for slot in node.visible():
+            buffer = recorder.slots[slot]
+            dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
+            recorder.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype).fill_(1))
+            buffer.epoch = NEVER
+    recorder.reset()
+    return True
 
 
 def _is_contiguous(geometry: Geometry) -> bool:

@@ -22,6 +22,8 @@ from neurontools.xla.operators import operator_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.compiler.graph import Node
+    from neurontools.compiler.options import CompileError
     from neurontools.xla.accelerator import Accelerator, Executable, LoadedGraph
     from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
     from neurontools.xla.recorded_trace import RecordedTrace
@@ -65,6 +67,11 @@ class ProgramStore:
         """
         with without_collection():  # the objects of a graph have no cycles
             return self._build(trace, live, cause)
+
+    def refusals(self, calls: Sequence[Node]) -> dict[int, CompileError]:
+        """Return the errors of the calls that the compiler refuses in every graph, by their positions."""
+        errors = enumerate(map(self._accelerator.refusal, calls))
+        return {position: error for position, error in errors if error is not None}
 
     def _build(self, trace: RecordedTrace, live: tuple[int, ...], cause: str) -> Program:
         graph = build_graph(trace, live, f"{refined(cause)} at {current_source() or 'an unknown line'}")

@@ -16,10 +16,10 @@ import torch
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold, is_of_handler
 from neurontools.compiler.graph_nodes import contiguous_strides
+from neurontools.compiler.options import CompileError
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
-from neurontools.xla.accelerator import Accelerator, LostValueError
-from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of
+from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of, lost_value
 from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
@@ -37,6 +37,7 @@ from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import EAGER, ProgramStore
 from neurontools.xla.program_run import ProgramRunner
 from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
+from neurontools.xla.refused_calls import run_accepted
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
-    from neurontools.xla.accelerator import Program
+    from neurontools.xla.accelerator import Accelerator, Program
     from neurontools.xla.engine import Fusion, TensorStores
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
@@ -212,10 +213,7 @@ class Recorder:
         """Return a buffer's contents outside a recording that changes them."""
         if buffer.host is None:
             if buffer.epoch is not NEVER:
-                raise LostValueError(
-                    f"a tensor on {self.device} has no value: the graph that computes it did not finish",
-                    "compute it again",
-                )
+                raise lost_value(buffer)
             dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
             self.charge(buffer)
             with host_allocation(self.account):
@@ -229,7 +227,11 @@ class Recorder:
         with self.lock:
             self.transfers += 1
             if buffer.epoch is self.epoch:
-                self.sync(cause)
+                try:
+                    self.sync(cause)
+                except CompileError:
+                    if buffer.epoch is not NEVER:
+                        raise
             geometry = geometry_of(tensor)
             host = self.host_of(buffer)
             return host if layout_geometry(buffer.layout_id) == geometry else view_of(host, geometry)
@@ -420,7 +422,11 @@ class Recorder:
                 return
             try:
                 with observed_cut(self.index, cause, self.node.depth) if observers else nullcontext():
-                    program = self._program(cause)
+                    try:
+                        program = self._program(cause)
+                    except CompileError:
+                        run_accepted(self, cause)
+                        raise
                     with InterruptHold(HOLD_S):
                         self.unfinished = RECORDING
                         self.runner.run(program, self.slots, self.scalars, self.calls, computed=self.learning)
@@ -430,23 +436,6 @@ class Recorder:
                     self.unfinished = RECORDING
                 self.settle()
                 raise
-
-    def fold_constant(self) -> bool:
-        """Fill the result of a recording that is one `ones_like`, and return whether it was.
-
-        That is the gradient of a loss, with which the backward pass of a compiled loss starts: not worth an execution.
-        """
-        node = self.node
-        if node.depth != 1 or node.operator is None or node.operator.graph_name != "aten.ones_like.default":
-            return False
-        with host_execution():
-            for slot in node.visible():
-                buffer = self.slots[slot]
-                dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
-                self.fill(buffer, torch.empty_strided(shape, strides, dtype=dtype).fill_(1))
-                buffer.epoch = NEVER
-        self.reset()
-        return True
 
     def note_execution(self, program: Program, slots: int, cause: str) -> None:
         """Count the tensors of a program with that many slots, and show it to debugging tools."""

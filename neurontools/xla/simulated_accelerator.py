@@ -14,6 +14,7 @@ from neurontools.cache.store import CompileCache
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
+from neurontools.compiler.limits import type_error
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
 from neurontools.profiler.capture.live import LiveProfiler
@@ -30,8 +31,9 @@ from neurontools.xla.host_events import attach
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.compiler.graph import Graph
+    from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.neff import Neff
+    from neurontools.compiler.options import CompileError
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.runtime.models import Model
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
@@ -115,6 +117,11 @@ class SimulatedAccelerator:
         return LoadedGraph(
             stored, stored.digest(), result.hit, result.seconds, model, neff_bytes=len(result.data)
         )
+
+    def refusal(self, call: Node) -> CompileError | None:
+        """Return the error of every graph that has a call, None if the compiler takes it."""
+        device = self.runtime.instance.device
+        return type_error(call, device, self._cache.flags_for(device, self.runtime.lnc))
 
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         """Return a graph's NEFF, without the cache."""

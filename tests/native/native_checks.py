@@ -7,6 +7,7 @@ import json
 import os
 import runpy
 import sys
+import weakref
 
 import native_api_checks
 import torch
@@ -290,6 +291,38 @@ def module_of_the_device():
         "hint": hint,
         "current_stream": str(torch.accelerator.current_stream().device),
     }
+
+
+@check
+def parameters_that_move():
+    moves = {
+        "to": lambda module: module.to(DEVICE),
+        "neuron": lambda module: module.neuron(),
+        "with a type": lambda module: module.to(DEVICE, torch.bfloat16),
+        "back": lambda module: module.to(DEVICE).cpu(),
+        "after a step": lambda module: (module(torch.ones(1, 2)).sum().backward(), module.to(DEVICE)),
+    }
+    found = {}
+    for name, move in moves.items():
+        first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+        second.weight = first.weight
+        both, weight, hooked = nn.Sequential(first, second), first.weight, []
+        weight.tag, reference, number = "a", weakref.ref(weight), id(weight)
+        weight.register_post_accumulate_grad_hook(lambda moved, hooked=hooked: hooked.append(moved.tag))
+        move(both)
+        device, dtype = weight.device, weight.dtype
+        hooked.clear()
+        both(torch.ones(1, 2, device=device, dtype=dtype)).sum().backward()
+        found[name] = {
+            "device": device.type,
+            "kept": first.weight is weight and reference() is weight and id(first.weight) == number,
+            "shared": second.weight is weight,
+            "tag": weight.tag,
+            "hooked": hooked,
+            "gradient": weight.grad.device.type,
+            "class": type(weight).__name__,
+        }
+    return found
 
 
 @check

@@ -274,6 +274,20 @@ def test_a_module_that_moves_keeps_its_parameters(seen):
     }
 
 
+def test_a_parameter_that_moves_stays_the_same_object(seen):
+    for name, found in seen["parameters_that_move"].items():
+        device = "cpu" if name == "back" else "neuron"
+        assert found == {
+            "device": device,
+            "kept": True,
+            "shared": True,
+            "tag": "a",
+            "hooked": ["a"],
+            "gradient": device,
+            "class": "Parameter",
+        }, name
+
+
 def test_gradients_arrive_at_parameters_that_have_left_the_device_meanwhile(seen):
     found = seen["assigned_data"]
     assert found.pop("refused").startswith("DeviceError: an autograd graph refers to this tensor: ")

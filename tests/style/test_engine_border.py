@@ -21,9 +21,11 @@ INSIDE = {
     "host_arguments",
     "kernels",
     "known_call",
+    "learning",
     "program_run",
     "python_engine",
     "recorder",
+    "refused_calls",
     "trie",
 }
 """The modules of the engine."""

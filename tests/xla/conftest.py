@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.graph import Graph, graph_from_bytes
+from neurontools.compiler.graph import Graph, Node, graph_from_bytes
+from neurontools.compiler.limits import type_error
 from neurontools.compiler.neff import network_name, parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.runtime.memory import MemoryInfo
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.compiler.neff import Neff
+    from neurontools.compiler.options import CompileError
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 
@@ -36,6 +38,7 @@ class InMemoryAccelerator:
     fail_next: Exception | None = None
     numerics: NumericsSettings | None = None
     faults_armed: bool = False
+    checks_types: bool = False
     closed: bool = False
 
     def core_count(self) -> int:
@@ -64,8 +67,14 @@ class InMemoryAccelerator:
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         stored = graph_from_bytes(graph.to_bytes())
         assert stored == graph
+        error = next(filter(None, map(self.refusal, graph.nodes)), None) if self.checks_types else None
+        if error is not None:
+            raise error
         self.graphs.append(graph)
         return LoadedGraph(stored, stored.digest(), hit=False, compile_s=0.0, handle=None)
+
+    def refusal(self, call: Node) -> CompileError | None:
+        return type_error(call, instance_type("trn1.2xlarge").device)
 
     def compile(self, graph: Graph, flags: Sequence[str]) -> bytes:
         device = instance_type("trn1.2xlarge").device

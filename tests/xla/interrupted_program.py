@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from neurontools.compiler.options import CompileError
 from neurontools.xla import api
 from neurontools.xla.accelerator import LostValueError
 
@@ -260,13 +261,19 @@ class Program:
 
     def act(self):
         kind = self.chance.choice(
-            ("operate",) * 8 + ("sync", "read", "upload", "drop", "train", "train", "compiled")
+            ("operate",) * 8 + ("sync", "read", "upload", "drop", "train", "train", "refuse", "compiled")
         )
         if kind == "compiled":
             self.run_compiled()
             return
-        with self.mirror:
-            getattr(self, kind)()
+        try:
+            with self.mirror:
+                getattr(self, kind)()
+        except CompileError as error:  # of the operator in `refuse`
+            if is_about(error, self.interrupts.error):
+                raise
+            self.interrupts.counts["refused"] += 1
+            self.mirror.pending = None
 
     def operate(self):
         operation = self.chance.choice(OPERATIONS)
@@ -281,6 +288,9 @@ class Program:
 
     def read(self):
         self.chance.choice(self.pool).cpu()
+
+    def refuse(self):
+        torch.fft.fft(self.chance.choice(self.pool).reshape(-1)).abs().cpu()
 
     def upload(self):
         self.pool.append(torch.full((2, 3), self.chance.random()).to(self.device))
