@@ -139,7 +139,7 @@ def test_torchs_functions_for_any_accelerator(seen):
     assert seen["accelerator"] == {
         "inside": [1, "neuron:1"],
         "after": 0,
-        "no such device": "RuntimeError: device neuron:9 does not exist: this process has 4 NeuronCore(s)",
+        "no such device": "DeviceError: device neuron:9 does not exist: this process has 4 NeuronCore(s)",
         "still": 0,
         "capability": [True, False],
         "streams": True,
