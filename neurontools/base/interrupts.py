@@ -5,12 +5,11 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # its functions are not wrapped in Python
 import _thread
 import operator
+import os
 import signal
 import threading
-from collections import deque
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, starmap
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 # Without the real-time signals, which take ten times as long to ask for.
+_RELEASE = operator.methodcaller("release")
 _SIGNALS = tuple(number for number in map(int, signal.valid_signals()) if number < signal.SIGRTMIN)
 
 
@@ -26,24 +26,29 @@ _INTERRUPT: Callable[[int], None] = _thread.interrupt_main  # type: ignore[assig
 HOLD_S = 1.0
 """How long an interrupt waits for the end of what is usually short: a request, an execution."""
 
+_current: InterruptHold | None = None
+_last: tuple[list[object], dict[int, Callable[[int, FrameType | None], object]]] = [], {}
+
 
 class InterruptHold:
     """Holds back the signals (but real-time ones) that functions of the program handle, Ctrl-C among them, until the end of the section.
 
     Their functions are called after it, and may raise there. A second signal of the same number takes effect at once.
-    Only Python's main thread runs such functions: in other threads this does nothing.
+    Only Python's main thread runs such functions: in other threads this does nothing. Nor does it within another
+    section that holds them for as long.
 
     Args:
         limit_s: how long a signal is held back at most.
     """
 
     def __init__(self, limit_s: float | None = None) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
         self._pending: list[int] = []
         self._timers: list[threading.Lock] = []
-        self._is_held = False
-        self._end: Callable[[], None] = _do_nothing
+        self._is_held = self._is_ending = False
+        self._outer: InterruptHold | None = None
+        self._thread = 0
 
     def __enter__(self) -> Self:
         self._hold()
@@ -52,12 +57,30 @@ class InterruptHold:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.ended  # noqa: B018
-        _do_nothing()  # a call, after which what was held back takes effect
+        if self._is_held:
+            self.end()
+            _do_nothing()  # a call, after which what was held back takes effect
 
-    # An attribute, since Python runs handlers after a call but not after access to an attribute: all handlers are back,
-    # and those that are due run after the next call.
-    ended = property(operator.methodcaller("_end"))
+    def end(self) -> None:
+        """End the section; what was held back takes effect at the next call."""
+        global _current  # noqa: PLW0603  what is held belongs to the process
+        if not self._is_held:
+            return
+        handlers = self._handlers
+        restored = map(_signal.signal, handlers, handlers.values())
+        released = map(_RELEASE, self._timers)
+        repeated = map(_INTERRUPT, self._pending)
+        # Without a call from here on: Python runs handlers after calls and at the start of functions, nowhere else.
+        self._is_ending = True
+        try:
+            [*restored, *released, *repeated]  # noqa: B018
+        except BaseException:  # of a signal that came after its function was back and before all others were
+            for number, handler in handlers.items():
+                _signal.signal(number, handler)
+            raise
+        finally:
+            self._is_held = self._is_ending = False
+            _current = self._outer
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -71,46 +94,67 @@ class InterruptHold:
                 self._hold()
 
     def _hold(self) -> None:
-        if threading.get_ident() != threading.main_thread().ident:
+        global _current
+        thread = threading.get_ident()
+        if thread != threading.main_thread().ident:
             return
-        found = zip(_SIGNALS, map(_signal.getsignal, _SIGNALS), strict=True)
-        self._handlers = {number: handler for number, handler in found if callable(handler)}
-        if not self._handlers:
+        outer = _current
+        if outer is not None and (outer.limit_s is None or self.limit_s is not None):
             return
-        note, self._pending, self._timers = self._note, [], []
-        self._end = partial(
-            deque(maxlen=0).extend,
-            chain(
-                map(partial(setattr, self, "_is_held"), (False,)),
-                starmap(_signal.signal, self._handlers.items()),
-                map(operator.methodcaller("release"), self._timers),
-                map(_INTERRUPT, self._pending),
-            ),
-        )
-        self._is_held = True
+        handlers = _handled()
+        if not handlers:
+            return
+        note = self._note
+        self._pending.clear()
+        self._timers.clear()
+        self._outer, self._handlers, self._thread = outer, handlers, thread
+        self._is_held, _current = True, self
         try:
-            for number in self._handlers:
+            for number in handlers:
                 _signal.signal(number, note)
         except BaseException:
-            self.ended  # noqa: B018
+            self.end()
             raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if not self._is_held or number in self._pending:
-            self._pending[:] = [other for other in self._pending if other != number]
+        if not self._is_held:  # code in the section has kept this function and put it back later
             self._handlers[number](number, frame)
             return
-        self._pending.append(number)
-        if self._limit_s is not None:
-            timer = threading.Lock()
-            timer.acquire()
-            self._timers.append(timer)
-            _thread.start_new_thread(self._insist, (timer, number))
+        if self._is_ending or number not in self._pending:
+            self._pending.append(number)
+            if self.limit_s is not None and not self._is_ending:
+                timer = threading.Lock()
+                timer.acquire()
+                self._timers.append(timer)
+                _thread.start_new_thread(self._insist, (timer, number))
+            return
+        self._pending.remove(number)
+        handler = self._handlers[number]
+        self.end()
+        handler(number, frame)
+        self._hold()
+
+    def leave_to_parent(self) -> None:
+        """End the section in a child that another thread has forked."""
+        if self._thread != threading.get_ident():
+            self._pending.clear()
+            self._timers.clear()
+            self.end()
 
     def _insist(self, timer: threading.Lock, number: int) -> None:
-        if not timer.acquire(timeout=self._limit_s or 0.0):
+        if not timer.acquire(timeout=self.limit_s or 0.0):
             # A real signal, which ends a wait in the kernel, too.
             signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _handled() -> dict[int, Callable[[int, FrameType | None], object]]:
+    """Return the functions of the program by the number of the signal that they handle."""
+    global _last  # noqa: PLW0603  a comparison is quicker than to look for functions
+    found = [*map(_signal.getsignal, _SIGNALS)]
+    if found != _last[0]:
+        numbered = zip(_SIGNALS, found, strict=True)
+        _last = found, {number: handler for number, handler in numbered if callable(handler)}
+    return _last[1]
 
 
 def is_of_handler(error: BaseException) -> bool:
@@ -118,8 +162,7 @@ def is_of_handler(error: BaseException) -> bool:
 
     A handler may raise the errors of system calls: TimeoutError is what the handler of an alarm raises.
     """
-    handlers = filter(callable, map(_signal.getsignal, _SIGNALS))
-    codes = {code for handler in handlers if (code := _code_of(handler)) is not None}
+    codes = {code for handler in _handled().values() if (code := _code_of(handler)) is not None}
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code not in codes:
         trace = trace.tb_next
@@ -134,4 +177,12 @@ def _code_of(handler: object) -> object:
 
 
 def _do_nothing() -> None:
-    """End a section that holds nothing."""
+    """Give signal handlers an occasion to run."""
+
+
+def _forget_in_child() -> None:
+    if _current is not None:
+        _current.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

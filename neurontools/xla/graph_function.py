@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.base.interrupts import InterruptHold
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.xla.buffers import LACKING, buffer_of
 from neurontools.xla.geometry import geometry_of, layout_geometry
 from neurontools.xla.graph_limits import OneGraph
@@ -76,8 +76,9 @@ class GraphFunction:
             return self._run(args, ())
         on_host = [position for position in self._on_host if args[position] is not None]
         copies = copy_to_device(args, [position for position in on_host if args[position].dim()])
-        outcome = self._run(args, [position for position in on_host if not args[position].dim()])
-        write_back(copies)
+        with InterruptHold(HOLD_S):  # arguments on the device and on the CPU change together
+            outcome = self._run(args, [position for position in on_host if not args[position].dim()])
+            write_back(copies)
         return outcome
 
     def _run(self, args: list[Any], numbers: Sequence[int]) -> Any:

@@ -54,12 +54,13 @@ def address() -> int:
     return id(_errors)
 
 
-def deliver_from(function: Any, *, at_once: bool = False) -> None:
+def deliver_from(function: Any, *, at_once: bool = False, finalizes: bool = False) -> None:
     """Deliver the exceptions that signal handlers raise at the start of a function that Python calls from C code.
 
     Args:
         function: the callback or finalizer.
         at_once: whether its caller makes the pending call.
+        finalizes: whether it is a finalizer: it is called again, and does what it has not done yet.
     """
     previous = sys.unraisablehook
     take = _errors.add if at_once else raise_soon
@@ -68,6 +69,9 @@ def deliver_from(function: Any, *, at_once: bool = False) -> None:
         error = unraisable.exc_value
         if unraisable.object is function and error is not None and not isinstance(error, NeuronToolsError):
             take(error)
+            trace = error.__traceback__
+            if finalizes and trace is not None:
+                function(trace.tb_frame.f_locals["self"])
         else:
             previous(unraisable)
 

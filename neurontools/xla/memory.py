@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from neurontools import env
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.buffers import DeviceBuffer
 from neurontools.xla.device_name import NEURON, device_name
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class MemoryAccount:
             self._freed_bytes -= nbytes  # without a call in between, so that no finalizer comes first
             try:
                 self._host.take(nbytes)
-            except HostMemoryError:
+            except BaseException:
                 self._freed_bytes += nbytes
                 raise
             return
@@ -86,8 +88,9 @@ class MemoryAccount:
             HostMemoryError: this computer has no memory for the contents.
         """
         self.settle()
-        self._allocate(nbytes)
-        self._accelerator.free(self._index, nbytes)
+        with InterruptHold(HOLD_S):
+            self._allocate(nbytes)
+            self._accelerator.free(self._index, nbytes)
         self._host.take(nbytes)
         self._host.give(nbytes)
 
@@ -95,12 +98,12 @@ class MemoryAccount:
         """Return the bytes of contents that still fit into this computer's share."""
         return self._host.limit_bytes - self._host.used_bytes
 
-    def release(self, nbytes: int, *, defer: bool) -> None:
-        """Give device memory back, at once or with the next `trim`."""
-        self._host.used_bytes -= nbytes
-        self._freed_bytes += nbytes
-        if not defer and self._freed_bytes > _KEPT_BYTES:
-            self.settle()
+    def release(self, buffer: DeviceBuffer) -> None:
+        """Give the memory of a buffer back with the next `trim`."""
+        # Without a call: of a buffer that is still charged nothing has been given back.
+        self._host.used_bytes -= buffer.nbytes
+        self._freed_bytes += buffer.nbytes
+        buffer.__class__ = DeviceBuffer
 
     def trim(self) -> None:
         """Pass on deferred frees if they are large."""
@@ -112,8 +115,9 @@ class MemoryAccount:
         if self._freed_bytes and not self._inside and not self._closed:
             self._inside = True
             try:
-                freed_bytes, self._freed_bytes = self._freed_bytes, 0
-                self._accelerator.free(self._index, freed_bytes)
+                with InterruptHold(HOLD_S):
+                    freed_bytes, self._freed_bytes = self._freed_bytes, 0
+                    self._accelerator.free(self._index, freed_bytes)
             finally:
                 self._inside = False
 

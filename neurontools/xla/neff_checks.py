@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.compiler.graph_memory import scratch_bytes
@@ -116,6 +117,8 @@ class _Checker:
             self._check_views(node)
             self._check_call(operator, node, values)
         except ValueError as error:
+            if is_of_handler(error):
+                raise
             raise DeviceError(
                 f"{self._name} has an invalid call of {node.op}: {error}", "compile the model again"
             ) from error
@@ -171,6 +174,8 @@ class _Checker:
             if not fits_kernel(name, numbers):
                 raise ValueError("its kernel does not check these arguments")
         except (RuntimeError, TypeError) as error:
+            if is_of_handler(error):
+                raise
             raise ValueError(str(error).partition("\n")[0]) from error
         operations = _operations(node, numbers)
         if operations > _MOST_OPERATIONS:
@@ -213,10 +218,13 @@ class _Checker:
             kwargs["device"] = torch.device("meta")
         try:
             outcome = operator.overload(*map(self._meta, node.args), **kwargs)
-        except NotImplementedError as error:
-            raise ValueError("the size of its results is not known in advance") from error
         except Exception as error:  # torch's kernels in Python raise any
-            raise ValueError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+            if is_of_handler(error):
+                raise
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            if isinstance(error, NotImplementedError):
+                reason = "the size of its results is not known in advance"
+            raise ValueError(reason) from error
         results = outcome if isinstance(outcome, list | tuple) else () if outcome is None else (outcome,)
         return true_results(_plain_name(node.op), values, results)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.compiler.neff import parse
 from neurontools.compiler.work import written
 from neurontools.xla import api
@@ -164,7 +165,9 @@ def _check(graph: Graph, inputs: Sequence[View], scalars: Sequence[float], resul
         for view in (*inputs, *results):
             check_view(graph, view)
         fits = all(view.slot in known for view in results)
-    except (IndexError, ValueError):
+    except (IndexError, ValueError) as error:
+        if is_of_handler(error):
+            raise
         fits = False
     if not fits:
         raise DeviceError("the model's inputs or results do not fit its NEFF", "compile the model again")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.compiler.graph import Lifted, View, reads
 from neurontools.compiler.neff import parse
 from neurontools.errors import NeuronToolsError
@@ -85,6 +86,8 @@ def execute_neff(
         except NeuronToolsError:
             raise
         except Exception as error:  # torch's kernels refuse values, such as an index outside of its tensor
+            if is_of_handler(error):
+                raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NeffRunError(
                 f"{name} fails: {reason}", "give contents of its inputs that it can compute with"

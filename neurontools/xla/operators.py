@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import InterruptHold
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -151,10 +153,11 @@ def find_overload(qualified_name: str) -> Any:
     """Return the overload of a name like aten::add.Tensor, None if torch does not have it."""
     namespace, _, rest = qualified_name.partition("::")
     name, _, overload_name = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
-    except AttributeError:
-        return None
+    with InterruptHold():  # torch takes any RuntimeError for a missing name
+        try:
+            return getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
+        except AttributeError:
+            return None
 
 
 def _read(overload: Any, index: int) -> Operator:

@@ -63,7 +63,7 @@ class PythonEngine:
         operators = torch.ops.neurontools
         self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
         self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
-        deliver_from(ChargedBuffer.__del__)
+        deliver_from(ChargedBuffer.__del__, finalizes=True)
         keep_from_compiler(ChargedBuffer.__del__)
         metrics.add_source(self._tensor_counters)
         before_takeover(self.forget_programs)

@@ -194,19 +194,25 @@ class Recorder:
 
     def charge(self, buffer: DeviceBuffer) -> None:
         """Account for a buffer's device memory."""
-        if not buffer.charged:
+        if buffer.charged:
+            return
+        with InterruptHold(HOLD_S):
             self.account.charge(buffer.nbytes)
             buffer.mark_charged()
             self.created += 1
-            if observers:
-                report_buffer(self.index, buffer)
+        if observers:
+            report_buffer(self.index, buffer)
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Release the memory of a buffer; called from its finalizer."""
+        if not buffer.charged:
+            return
+        self.account.release(buffer)
         self.destroyed += 1
         if observers:
             report_release(self.index, buffer, buffer.nbytes)
-        self.account.release(buffer.nbytes, defer=self.node.parent is not None)
+        if self.node.parent is None:
+            self.account.trim()
 
     def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
@@ -340,7 +346,7 @@ class Recorder:
             hold.__enter__()
             return self._learn(call, key)
         finally:
-            hold.ended  # noqa: B018  without a call afterwards: what was held back takes effect when torch has returned
+            hold.end()  # what was held back takes effect when torch has returned
 
     def _learn(self, call: Call, key: Hashable) -> Any:
         operator, slots = call.operator, self.slots

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from neurontools.base.interrupts import is_of_handler
+from neurontools.base.interrupts import InterruptHold, is_of_handler
 from neurontools.xla import device_guard, view_copies
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.autocast import autocast_kernels
@@ -132,7 +132,7 @@ class Registry:
 
     def _first_sight(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
         """Register a kernel for an operator that has none yet, such as a custom operator, and call it."""
-        with self._lock:
+        with InterruptHold(), self._lock:  # torch refuses a second registration
             kernel = self._late.get(overload)
             if kernel is None:
                 kernel = self._late[overload] = self._kernel(overload)

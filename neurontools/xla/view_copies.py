@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_name import XLA, device_name
 from neurontools.xla.geometry import META
@@ -44,8 +45,8 @@ def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     redispatch = torch.ops.aten.view.default.redispatch
     try:
         return redispatch(META, tensor, size)
-    except RuntimeError:
-        if device_name() != XLA or tensor.is_contiguous():
+    except RuntimeError as error:
+        if device_name() != XLA or tensor.is_contiguous() or is_of_handler(error):
             raise
         return redispatch(META, _copy(tensor), size)
 

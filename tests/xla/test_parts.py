@@ -22,6 +22,7 @@ from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import custom_op_graph
+from neurontools.xla.buffers import NEVER, DeviceBuffer
 from neurontools.xla.call_capture import _last_positional, fast_result
 from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import collectives, process_group, worker_group, workers
@@ -254,6 +255,14 @@ def test_the_random_state_survives_as_a_number(seed: int, draws: int) -> None:
         assert torch.equal(torch.rand(3), expected)
 
 
+def release(account: MemoryAccount, nbytes: int) -> None:
+    """Do what the finalizer of a buffer does outside of a recording."""
+    buffer = DeviceBuffer(None, NEVER, 0, nbytes, 0)  # type: ignore[arg-type]
+    buffer.mark_charged()
+    account.release(buffer)
+    account.trim()
+
+
 def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(
     machine: InMemoryAccelerator,
 ) -> None:
@@ -262,7 +271,7 @@ def test_frees_from_a_finalizer_inside_an_allocation_are_passed_on_later(
     allocate = machine.allocate
 
     def allocate_and_collect(index: int, nbytes: int) -> None:
-        account.release(100, defer=False)  # what the garbage collector may do at any moment
+        release(account, 100)  # what the garbage collector may do at any moment
         allocate(index, nbytes)
 
     machine.allocate = allocate_and_collect  # type: ignore[method-assign]
@@ -276,12 +285,12 @@ def test_small_frees_are_kept_for_the_next_tensors_and_large_ones_passed_on(
 ) -> None:
     account = MemoryAccount(machine, 0, HostBudget(1 << 30))
     account.charge(1000)
-    account.release(600, defer=False)
+    release(account, 600)
     account.charge(500)
     assert machine.used_bytes[0] == 1000
     assert account.read().used_bytes == 900
     account.charge(2 << 20)
-    account.release(2 << 20, defer=False)
+    release(account, 2 << 20)
     assert machine.used_bytes[0] == 900
 
 
@@ -290,7 +299,7 @@ def test_kept_memory_is_not_used_while_a_fault_may_fail_the_next_allocation(
 ) -> None:
     account = MemoryAccount(machine, 0, HostBudget(1000))
     account.charge(100)
-    account.release(100, defer=False)
+    release(account, 100)
     machine.faults_armed, machine.limit_bytes = True, 50
     with pytest.raises(MemoryError):
         account.charge(60)
@@ -305,7 +314,7 @@ def test_contents_beyond_this_computers_budget_are_refused_and_nothing_is_taken(
     with pytest.raises(HostMemoryError, match="101 B of host memory, the limit is 100 B"):
         account.charge(41)
     assert (machine.used_bytes[0], host.used_bytes) == (60, 60)
-    account.release(60, defer=False)
+    release(account, 60)
     account.charge(40)
     with pytest.raises(HostMemoryError):
         account.charge(61)
