@@ -119,10 +119,11 @@ class Client:
             reconnect=reconnect,
             start_again=start_again,
         )
-        try:
-            client._connection = client._open_connection(owner=False)
-        except BrokenConnectionError as error:
-            raise connection_closed_error(client.machine) from error
+        with InterruptHold(HOLD_S):
+            try:
+                client._connection = client._open_connection(owner=False)
+            except BrokenConnectionError as error:
+                raise connection_closed_error(client.machine) from error
         return client
 
     def __enter__(self) -> Self:

@@ -104,13 +104,20 @@ class Runtime:
         _check_may_open()
         chosen = os.environ if environ is None else environ
         log = RuntimeLog(chosen)
-        with InterruptHold(HOLD_S):  # cores that are claimed belong to a runtime
-            claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
-            try:
-                return cls(claim, chosen, log)
-            except BaseException:
-                release_cores(claim.client)
-                raise
+        runtime = None
+        try:
+            with InterruptHold(HOLD_S):  # cores that are claimed belong to a runtime
+                claim = claim_cores(chosen, log, tag=tag, on_notice=on_notice)
+                try:
+                    runtime = cls(claim, chosen, log)
+                except BaseException:
+                    release_cores(claim.client)
+                    raise
+        except BaseException:
+            if runtime is not None:
+                runtime.close()
+            raise
+        return runtime
 
     @property
     def faults_armed(self) -> bool:
@@ -283,16 +290,17 @@ class Runtime:
         """Unload everything and give the cores back; closing twice is fine."""
         if self._ended is not None:
             return
-        self._memory.keep_reservations()
-        for model in self._models.models():
-            self.unload(model)
-        for observer in self.observers:
-            observer.on_close()
-        self._ended = (NrtStatus.NRT_CLOSED, "")
-        if _process.runtime is self:
-            _process.runtime = None
-        self._unmap()
-        release_cores(self._client)
+        with InterruptHold(HOLD_S):  # cores that are not given back belong to a runtime
+            self._memory.keep_reservations()
+            for model in self._models.models():
+                self.unload(model)
+            for observer in self.observers:
+                observer.on_close()
+            self._ended = (NrtStatus.NRT_CLOSED, "")
+            if _process.runtime is self:
+                _process.runtime = None
+            self._unmap()
+            release_cores(self._client)
 
     def abandon(self) -> None:
         """Close connection and page in a forked child; the parent keeps both."""

@@ -18,7 +18,7 @@ from neurontools.base.units import format_size, parse_size
 from neurontools.errors import UsageError
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.buffers import DeviceBuffer
+from neurontools.xla.buffers import ChargedBuffer, DeviceBuffer
 from neurontools.xla.device_name import NEURON, device_name
 
 if TYPE_CHECKING:
@@ -79,6 +79,21 @@ class MemoryAccount:
                 raise
         finally:
             self._inside = False
+
+    def charge_kept(self, buffer: DeviceBuffer) -> bool:
+        """Give a buffer memory that is kept, and return whether there is enough: not while a fault may refuse it."""
+        nbytes, host = buffer.nbytes, self._host
+        if (
+            self._accelerator.faults_armed
+            or nbytes > self._freed_bytes
+            or host.used_bytes + nbytes > host.limit_bytes
+        ):
+            return False
+        # Without a call, so that nothing raises in between.
+        self._freed_bytes -= nbytes
+        host.used_bytes += nbytes
+        buffer.__class__ = ChargedBuffer
+        return True
 
     def check(self, nbytes: int) -> None:
         """Check that there is room for a tensor.

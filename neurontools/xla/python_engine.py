@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import ChargedBuffer, buffer_of
@@ -74,8 +75,9 @@ class PythonEngine:
         """The cores of this process; opens them."""
         with self._lock:
             if self._accelerator is None:
-                self._accelerator = self._open_accelerator()
-                set_device_count(self._accelerator.core_count())
+                with InterruptHold(HOLD_S):
+                    self._accelerator = self._open_accelerator()
+                    set_device_count(self._accelerator.core_count())
             return self._accelerator
 
     @property

@@ -196,10 +196,11 @@ class Recorder:
         """Account for a buffer's device memory."""
         if buffer.charged:
             return
-        with InterruptHold(HOLD_S):
-            self.account.charge(buffer.nbytes)
-            buffer.mark_charged()
-            self.created += 1
+        if not self.account.charge_kept(buffer):
+            with InterruptHold(HOLD_S):
+                self.account.charge(buffer.nbytes)
+                buffer.mark_charged()
+        self.created += 1
         if observers:
             report_buffer(self.index, buffer)
 

@@ -56,14 +56,18 @@ class SimulatedAccelerator:
         """Claim the cores that the environment requests, start the machine if needed, attach the profiler if requested."""
         show_cache_lines()
         runtime = Runtime.open(on_notice=_notice)
-        check_worker_count(runtime.instance, runtime.lnc, os.environ)
-        capture = capture_from_environ(runtime)
-        if capture is not None:
-            attach(capture, runtime)
-        runtime.on_profile_request = LiveProfiler(runtime, attach).follow_request
-        cache = CompileCache.open()
-        report_at_exit(cache.url)
-        return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))
+        try:
+            check_worker_count(runtime.instance, runtime.lnc, os.environ)
+            capture = capture_from_environ(runtime)
+            if capture is not None:
+                attach(capture, runtime)
+            runtime.on_profile_request = LiveProfiler(runtime, attach).follow_request
+            cache = CompileCache.open()
+            report_at_exit(cache.url)
+            return cls(runtime, cache, read_numerics(os.environ, cache.flags, runtime.instance.device))
+        except BaseException:
+            runtime.close()  # the program may try again
+            raise
 
     @property
     def dumps_inputs(self) -> bool:

@@ -10,6 +10,7 @@ signal handler: at a chosen bytecode of the device's code, which a tracer counts
 import _thread
 import faulthandler
 import json
+import os
 import random
 import signal
 import sys
@@ -87,8 +88,7 @@ class Interrupts:
             self.counts["handled late"] += 1
             self.error = None
             return
-        # Torch's guards of compiled code, in Python, drop what is raised in them, on every device.
-        if frame.f_code.co_filename.endswith("_dynamo/guards.py") and frame.f_code.co_name == "fn":
+        if is_in_guard(frame):
             self.counts["dropped by torch"] += 1
             self.error = None
             return
@@ -132,6 +132,16 @@ class Interrupts:
             sys.settrace(None)  # or the handler would run in the next call of the tracer
             self.trip.now  # noqa: B018
         return self.step
+
+
+def is_in_guard(frame):
+    """Return whether torch checks a guard of compiled code, which drops what is raised in it, on every device."""
+    while frame is not None:
+        called_by_c = frame.f_back is not None and frame.f_back.f_code.co_name == "compile_wrapper"
+        if called_by_c and frame.f_code.co_name in {"fn", "__eq__"}:
+            return frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
+        frame = frame.f_back
+    return False
 
 
 class Mirror(TorchDispatchMode):

@@ -22,10 +22,10 @@ def test_no_value_is_wrong_after_an_exception(
     device: str, instance: str, seed: int, torch_python: str, home: Path
 ) -> None:
     start(StartOptions(machine="default", instance_type=instance))
-    command = [torch_python, "-W", "ignore", str(PROGRAM), device, "150", str(seed)]
+    command = [torch_python, "-W", "ignore", str(PROGRAM), device, "80", str(seed)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "NEURON_RT_NUM_CORES": "1"}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout)
     assert seen["problems"] == []
-    assert seen["counts"]["raised"] > 20
+    assert seen["counts"]["raised"] > 10
