@@ -90,7 +90,7 @@ class FaultedCore:
         return min(1.0, scripted_share * _time_factor(self._lasting))
 
     def _take(self, executions: int, queries: FaultQueries | None) -> list[Hit]:
-        """Ask about new executions; return the hits on single ones, and keep the one that lasts."""
+        """Ask about new executions; return the hits on single ones, and keep a lasting one."""
         if queries is None:
             self._lasting = None
             return []
@@ -123,7 +123,7 @@ class FaultedCore:
     def _count(self, before: CoreCounters, scripted: CoreCounters, hits: list[Hit], elapsed_ns: int) -> None:
         executions = scripted.executions - before.executions
         others = executions - len(hits)
-        # Without a new execution, time goes on for the one that runs.
+        # Without a new execution, time goes on for the running one.
         factor = _time_factor(self._lasting)
         if executions:
             factor = (sum(map(_time_factor, hits)) + others * factor) / executions

@@ -76,7 +76,7 @@ class DeviceBuffer:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nobody has written or read it: its contents are not set."""
+        """Whether it was neither written nor read: its contents are not set."""
         return self.host is None and self.epoch is NEVER
 
     def mark_charged(self) -> None:

@@ -30,7 +30,7 @@ class ForkLocks:
     """Takes locks before a fork and gives them back after it, in parent and child.
 
     Args:
-        owners: returns the recorders of now. One that stays busy gets a new lock in the child, where it can only refuse.
+        owners: returns the present recorders. A recorder that stays busy gets a new lock in the child, where it can only refuse.
     """
 
     def __init__(self, owners: Callable[[], Iterable[Locked]]) -> None:

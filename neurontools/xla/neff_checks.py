@@ -274,7 +274,7 @@ def is_made(
     Args:
         graph: the graph.
         view: the view.
-        tensor: the result, on whatever device, or something else for a result that is no tensor.
+        tensor: the result, on whatever device, or something else for a result that is not a tensor.
         in_place: whether the result is an argument that the call changes.
         any_order: whether the order in memory is not known.
     """

@@ -67,7 +67,7 @@ class Recorder:
         stores: all devices of the engine.
 
     `unfinished` is what an exception would leave half done: CALL, RECORDING, or the buffers that an execution changes.
-    It is set first and deleted last, so that whoever comes next settles it: no cleanup can be interrupted itself.
+    It is set first and deleted last, so that the next user settles it: no cleanup can be interrupted itself.
 
     `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
     the slots of inputs that were uninitialised.

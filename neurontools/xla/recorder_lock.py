@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALL = "call"
-"""A call is being recorded: its inputs and results are no part of the recording yet."""
+"""A call is being recorded: its inputs and results are not part of the recording yet."""
 
 RECORDING = "recording"
 """The recorded operators run: the values that they change are lost if they do not finish."""

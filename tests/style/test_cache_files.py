@@ -42,7 +42,7 @@ ALLOWED = {
     "cache/remote/transfer.py": f"{_PRIVATE}; {_STAGED}",
     "cache/sync/endpoints.py": f"{_STAGED}; regular files that are copied to it",
     "cache/verify.py": _PRIVATE,
-    "cache/why/explain.py": _PRIVATE,
+    "cache/why/journal.py": _PRIVATE,
     "precompile/analysis.py": _CHOSEN,
     "precompile/trial_run.py": "the work directory of a trial run",
     "precompile/worker.py": "/dev/null",

@@ -33,6 +33,9 @@ INSIDE = {
 CHOOSER = "neurontools/xla/api.py"
 """The module that decides which engine a process has."""
 
+ACCOUNT = "neurontools/xla/memory.py"
+"""The account of device memory: it marks a buffer as charged in the same step."""
+
 
 def reaches_inside(path: Path) -> Iterator[str]:
     """Yield what a module uses of the engine's inside."""
@@ -53,7 +56,10 @@ def test_only_the_engine_knows_its_inside():
         name = str(path.relative_to(ROOT))
         if not (name.startswith("neurontools/xla/") and path.stem in INSIDE):
             found[name] = sorted(set(reaches_inside(path)))
-    assert {name: names for name, names in found.items() if names} == {CHOOSER: [f"{_PACKAGE}python_engine"]}
+    assert {name: names for name, names in found.items() if names} == {
+        CHOOSER: [f"{_PACKAGE}python_engine"],
+        ACCOUNT: [f"{_PACKAGE}buffers"],
+    }
 
 
 def test_the_modules_of_the_engine_exist():

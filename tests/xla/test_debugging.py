@@ -274,7 +274,7 @@ def test_a_compile_is_explained_when_it_happens(home: Path, capsys: Capture, mon
     assert "   graph      4 operators, up to mark_step\n   line       train.py:9\n" in first
     assert "first compile" in first
     second = compile_one(relu_graph(3))
-    assert "   nearest    " in second
+    assert "   against    " in second
     assert "last partial batch" in second
     assert "(8 -> 3)" in second
     assert max(map(len, second.splitlines())) <= 80

@@ -9,7 +9,7 @@ import torch
 
 from neurontools.xla import api
 from tests.xla.features import derivatives, networks, storages, tensors  # noqa: F401  # each registers its features
-from tests.xla.features.feature import FEATURES
+from tests.xla.features.feature import FEATURES, torch_warns
 
 # Cells of recurrent layers add their biases after the matrix product, as torch lets devices do.
 TOLERANCES = {"recurrent": 1e-5, "jagged_attention": 1e-6}
@@ -37,11 +37,7 @@ def assert_same(got: Any, wanted: Any, tolerance: float = 0.0) -> None:
             assert a == b, position
 
 
-@pytest.mark.filterwarnings(  # torch's own decompositions of forward mode, its linearize, and what it says on the CPU too
-    "ignore:.*torch.jit.script:DeprecationWarning",
-    "ignore:Attempted to insert a get_attr Node",
-    "ignore:An output with one or more elements was resized",
-)
+@torch_warns
 @pytest.mark.parametrize("name", FEATURES)
 def test_gives_the_same_bits_as_the_cpu(name: str, machine: Any) -> None:
     function = FEATURES[name]

@@ -17,7 +17,7 @@ from neurontools.xla import api
 from neurontools.xla.core_arithmetic.settings import CastMode, read_numerics
 from tests.numerics.reference import nearest, nearest_of
 from tests.xla.features import networks, tensors  # noqa: F401  # each registers its features
-from tests.xla.features.feature import FEATURES
+from tests.xla.features.feature import FEATURES, torch_warns
 from tests.xla.test_matrix import TOLERANCES, assert_same, flat
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -46,6 +46,7 @@ def test_numbers_are_those_of_the_cpu_without_the_switch(machine: Any) -> None:
     assert api.engine().recorder(0).numerics is None
 
 
+@torch_warns
 @pytest.mark.parametrize("name", FEATURES)
 def test_float32_stays_exact_where_nothing_is_cast(name: str, machine: Any) -> None:
     compute_as_device(machine)

@@ -42,7 +42,7 @@ class StepInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class InputChange:
+class StepInputChange:
     """How the inputs of steps differ.
 
     Args:
@@ -133,7 +133,7 @@ def _type(view: View) -> _Type:
     return view.dtype, tuple(view.shape)
 
 
-def compare_inputs(before: StepInputs, after: StepInputs) -> InputChange:
+def compare_inputs(before: StepInputs, after: StepInputs) -> StepInputChange:
     """Return how the inputs of two profiles' steps differ."""
     before, after = _paired_batches(before, after)
     texts = []
@@ -149,7 +149,7 @@ def compare_inputs(before: StepInputs, after: StepInputs) -> InputChange:
     texts += [f"input {_text(old)} -> {_text(new)}" for old, new in pairs[:_SHOWN]]
     if len(pairs) > _SHOWN:
         texts.append(f"and {plural(len(pairs) - _SHOWN, 'more input')}")
-    return InputChange(before, after, tuple(texts), bool(pairs))
+    return StepInputChange(before, after, tuple(texts), bool(pairs))
 
 
 def _paired_batches(before: StepInputs, after: StepInputs) -> tuple[StepInputs, StepInputs]:

@@ -24,7 +24,7 @@ from neurontools.profiler.analysis.steps import column_of, find_steps, of_steady
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from neurontools.profiler.analysis.batches import InputChange
+    from neurontools.profiler.analysis.batches import StepInputChange
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
 
@@ -130,7 +130,7 @@ class ProfileComparison:
     device: TimeChange | None
     step: TimeChange | None
     groups: dict[By, tuple[GroupChange, ...]]
-    inputs: InputChange
+    inputs: StepInputChange
     sample: TimeChange | None
 
     @property

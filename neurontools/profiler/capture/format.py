@@ -131,7 +131,7 @@ _LABELS = (
 SAMPLED_TRACKS = frozenset({Track.CPU, Track.RAM})
 """Rows of samples of the computer, see host_load.py."""
 IDLE_TRACKS = SAMPLED_TRACKS | {Track.ANNOTATION}
-"""Rows whose events are no work: nothing is busy with them."""
+"""Rows whose events are not work: nothing is busy with them."""
 NAMED_TRACKS = SAMPLED_TRACKS | {Track.HOST, Track.MEMORY}
 """Rows whose records carry their names; they do not belong to executions."""
 _MEASURED = NAMED_TRACKS | {Track.RUNTIME, Track.HARDWARE, Track.DEVICE, Track.ANNOTATION}

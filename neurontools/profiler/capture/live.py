@@ -3,8 +3,8 @@
 Every viewer holds a shared lock of the profile's directory. When no viewer is left, even after a crash, the process
 stops profiling and removes the files that it made. Only the newest records are kept, so that a long look costs no disk.
 
-The path of the directory comes from the daemon, which may be another user's: only one that a viewer of this user made is
-accepted, and nothing else in it is ever removed.
+The path of the directory comes from the daemon, which may be another user's: only the directory of a viewer of this
+user is accepted, and nothing else in it is ever removed.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class LiveProfiler:
 
 
 def is_live_directory(directory: str, machine: str) -> bool:
-    """Return whether a path is one that a viewer of this user makes for the profile of a process on a machine."""
+    """Return whether a viewer of this user makes such a path for the profile of a process on a machine."""
     parent, name = os.path.split(directory)
     return LIVE_NAME.fullmatch(name) is not None and parent == paths.live_dir(machine)
 

@@ -157,7 +157,7 @@ def _check_size(connection: Any, place: str, size: int) -> None:
     """Refuse a small file that is huge when it is read.
 
     Raises:
-        OSError: it is one, or is no Parquet file.
+        OSError: it is one, or not a Parquet file.
     """
     groups = f"""SELECT DISTINCT row_group_id, row_group_num_rows, sum(total_uncompressed_size) AS size
         FROM parquet_metadata('{place}') GROUP BY ALL"""

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 Feature = Callable[[str], Any]
 FEATURES: dict[str, Feature] = {}
+
+torch_warns = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script:DeprecationWarning",
+    "ignore:Attempted to insert a get_attr Node",
+    "ignore:An output with one or more elements was resized",
+    "ignore:The PyTorch API of nested tensors is in prototype stage",
+)
+"""For tests of all features: torch's own decompositions and its linearize warn, and it warns on the CPU too."""
 
 
 def feature(function: Feature) -> Feature:

@@ -82,7 +82,7 @@ def write_to_summary(
 
 
 def close_summary_writer(summary_writer: Any) -> None:
-    """Write what is left; None is no writer."""
+    """Write the rest; nothing is written without a writer."""
     if summary_writer is not None:
         summary_writer.close()
 
