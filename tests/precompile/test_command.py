@@ -172,12 +172,13 @@ def test_analyze_says_what_the_device_does_not_run(home: Path, tool: Tool, torch
     done = tool(TOOL, "--command", "analyze", "--analyze-output", "report", torch_python, script)
     assert done.returncode == 0, done.stderr
     result = json.loads((home / "report" / "result.json").read_text())
-    assert result["support_percentage"] == "40.00%"
+    assert result["support_percentage"] == "33.33%"
     assert result["supported_operators"] == {"aten": {"aten::add": 1, "aten::sum": 1}}
     unsupported = result["unsupported_operators"]["aten"]
     assert [(item["kind"], item["failureAt"]) for item in unsupported] == [
         ("aten::_unique2", "Lowering to HLO"),
         ("aten::complex", "neuronx-cc"),
+        ("aten::copy_", "neuronx-cc"),  # torch.complex writes into a tensor that it resizes
         ("aten::mul", "neuronx-cc"),
     ]
     assert unsupported[0]["call"] == f"aten::_unique2 ({script}:8)"
