@@ -86,4 +86,5 @@ def _copying(copy: Callable[..., Any]) -> Callable[..., Any]:
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return whole.set_(storage, 0, (_size(storage),), (1,))
+    nbytes = _size(storage) if storage.device.type == NEURON else storage.nbytes()
+    return whole.set_(storage, 0, (nbytes,), (1,))

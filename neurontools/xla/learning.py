@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.xla.call_capture import fast_result
 from neurontools.xla.execution import host_execution, last_use_of_slots, run_call
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from neurontools.xla.buffers import DeviceBuffer
     from neurontools.xla.call_capture import Call
-    from neurontools.xla.recorder import Recorder
     from neurontools.xla.trie import Recipe
 
 HELD_BY_RECORDER = 2
 """References to a buffer that no tensor has: the recording's, and the argument of the function that counts them."""
 
 
-def run_recorded(recorder: Recorder) -> None:
+def run_recorded(recorder: Any) -> None:
     """Run what is recorded, call by call, and fill the buffers of the results."""
     hosts: list[torch.Tensor | None] = []
     slots, count = recorder.slots, sys.getrefcount
@@ -60,7 +59,7 @@ def release_unreferenced(slots: Sequence[DeviceBuffer]) -> int:
 
 
 def learned_node(
-    recorder: Recorder, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int
+    recorder: Any, parent: TrieNode, call: Call, recipes: tuple[Recipe, ...], bound: int
 ) -> TrieNode:
     """Return the node of a call that has bound that many inputs."""
     fresh = [recipe for recipe in recipes if isinstance(recipe, Fresh)]

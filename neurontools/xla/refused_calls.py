@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.compiler.options import CompileError
-    from neurontools.xla.recorder import Recorder
     from neurontools.xla.trie import TrieNode
 
 
-def run_accepted(recorder: Recorder, cause: str) -> None:
+def run_accepted(recorder: Any, cause: str) -> None:
     """Run a recording without refused calls and what depends on them, and start a new one; nothing if none is refused."""
     refused = recorder.programs.refusals(recorder.calls())
     if not refused:
@@ -48,7 +47,7 @@ def run_accepted(recorder: Recorder, cause: str) -> None:
         recorder.reset()
 
 
-def _execute(recorder: Recorder, calls: Sequence[Node], live: Sequence[int], cause: str) -> None:
+def _execute(recorder: Any, calls: Sequence[Node], live: Sequence[int], cause: str) -> None:
     """Report calls that have run to the accelerator, as one execution of a graph of their own."""
     trace, slots, scalars = _renumber(calls, [buffer.layout_id for buffer in recorder.slots])
     numbers = {slot: number for number, slot in enumerate(slots)}
