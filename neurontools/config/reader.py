@@ -7,7 +7,6 @@ are in `neurontools.config.types`. neuron-ls reads config.yaml through this modu
 
 from __future__ import annotations
 
-from neurontools.base.interrupts import InterruptHold
 from neurontools.base.text import printable
 from neurontools.errors import NeuronToolsError
 
@@ -308,8 +307,7 @@ def read_yaml(text: str | bytes, *, trusted: bool = False) -> Value:
     Raises:
         FormatError: it is not YAML, or more than one document.
     """
-    with InterruptHold():  # its part in C cannot be imported a second time
-        import yaml
+    import yaml
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if trusted else _bounded_loader()
