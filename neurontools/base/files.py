@@ -238,7 +238,7 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
     """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory", os.fspath(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):  # a device may do something when it is opened
         raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
     descriptor = os.open(path, READ_SAFELY & ~os.O_NOFOLLOW)
