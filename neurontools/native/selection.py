@@ -161,7 +161,7 @@ def _imports_for_neuron(node: ast.AST) -> bool:
 
 
 def _places_of_devices(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the parts of code that name a device: arguments of some functions, values of what is called a device."""
+    """Yield the parts of code that name a device: arguments of some functions, values of variables called device."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="torch")):

@@ -157,7 +157,7 @@ class DeviceEngine(TensorStores, Protocol):
         """Return an identity of the device's recording, None while nothing is recorded."""
 
     def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
-        """Return what is recorded for tensors of one device, as a graph, and those among them for which nothing is."""
+        """Return the recording of tensors of one device, as a graph, and the tensors without one."""
 
     def record_function(
         self,

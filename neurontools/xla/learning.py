@@ -24,7 +24,7 @@ HELD_BY_RECORDER = 2
 
 
 def run_recorded(recorder: Any) -> None:
-    """Run what is recorded, call by call, and fill the buffers of the results."""
+    """Run the recorded calls one by one, and fill the buffers of the results."""
     hosts: list[torch.Tensor | None] = []
     slots, count = recorder.slots, sys.getrefcount
     last_uses = last_use_of_slots(recorder.calls())

@@ -3,7 +3,7 @@
 The executable of a graph is generated Python over torch's CPU kernels. So an operator must be on the list
 (`neff_operators`), its arguments must fit the operator's schema and its kernel (`neff_kernels`), a tensor must lie
 within its buffer, and the results, which torch's meta kernels make without computing anything, must be the tensors that
-the graph states. So what is checked of the stated tensors holds for those that the kernels get.
+the graph states. So the checks of the stated tensors hold for the tensors that the kernels get.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class PythonEngine:
         return self.recorder(index).epoch if self.pending(index) else None
 
     def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
-        """Return what is recorded for tensors, see `DeviceEngine.recorded_graph`."""
+        """Return the recording of tensors, see `DeviceEngine.recorded_graph`."""
         recorder = self.recorder(tensors[0].device.index)
         with recorder.lock:
             made = set(recorder.node.visible())

@@ -420,7 +420,7 @@ class Recorder:
             self.sync("state of the random numbers")
 
     def sync(self, cause: str) -> None:
-        """Run what is recorded and start a new recording.
+        """Run the recorded calls and start a new recording.
 
         What a signal handler raises before the graph runs leaves the recording as it is.
         """
