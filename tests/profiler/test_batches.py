@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.compiler.graph import Node
-from neurontools.profiler.analysis.batches import InputChange, StepInputs, compare_inputs, inputs_of_graphs
+from neurontools.profiler.analysis.batches import (
+    StepInputChange,
+    StepInputs,
+    compare_inputs,
+    inputs_of_graphs,
+)
 from tests.compiler.graphs import graph_of, mlp, tensor
 from tests.profiler.advice.programs import gpt
 
@@ -50,7 +55,7 @@ def inputs(*graphs: tuple[Graph, float]) -> StepInputs:
     return inputs_of_graphs(graphs)
 
 
-def change(before: StepInputs, after: StepInputs) -> InputChange:
+def change(before: StepInputs, after: StepInputs) -> StepInputChange:
     return compare_inputs(before, after)
 
 

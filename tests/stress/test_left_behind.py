@@ -16,6 +16,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.events import Process
 from neurontools.machine.journal import RecordWriter
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.protocol import BrokenConnectionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,7 @@ class Cut:
             answer = real(self_, name, params, result_type)
             if name == self.method:
                 self.method = None
-                raise ConnectionResetError
+                raise BrokenConnectionError("cut")
             return answer
 
         monkeypatch.setattr(connection.SyncConnection, "call", call)

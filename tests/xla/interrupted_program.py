@@ -8,6 +8,7 @@ signal handler: at a chosen bytecode of the device's code, which a tracer counts
 """
 
 import _thread
+import _weakrefset
 import faulthandler
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+import weakref
 from collections import Counter
 
 import torch
@@ -40,6 +42,8 @@ class UserError(Exception):
 ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, RuntimeError, KeyError, IndexError, ValueError,
           StopNow, UserError)  # fmt: skip
 SIGNAL = signal.SIGUSR1
+WEAK_CALLBACKS = {"_remove", "remove"}
+WEAK_FILES = {_weakrefset.__file__, weakref.__file__}
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
     lambda a, b, n: a @ b.t() if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] else a - n,
@@ -89,8 +93,8 @@ class Interrupts:
             self.counts["handled late"] += 1
             self.error = None
             return
-        if is_in_guard(frame):
-            self.counts["dropped by torch"] += 1
+        if is_in_guard(frame) or is_in_weak_callback(frame):
+            self.counts["dropped by torch or Python"] += 1
             self.error = None
             return
         self.counts["raised"] += 1
@@ -141,6 +145,15 @@ def is_in_guard(frame):
         called_by_c = frame.f_back is not None and frame.f_back.f_code.co_name == "compile_wrapper"
         if called_by_c and frame.f_code.co_name in {"fn", "__eq__"}:
             return frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__))
+        frame = frame.f_back
+    return False
+
+
+def is_in_weak_callback(frame):
+    """Return whether a callback of a weak reference runs, in which Python drops every exception."""
+    while frame is not None:
+        if frame.f_code.co_name in WEAK_CALLBACKS and frame.f_code.co_filename in WEAK_FILES:
+            return True
         frame = frame.f_back
     return False
 
