@@ -262,6 +262,11 @@ def is_set(variable: bytes) -> bool:
     return variable in os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def is_one(variable: bytes) -> bool:
+    """Return whether an environment variable is 1. `os.environ.get` would drop a KeyError that a signal handler raises in it."""
+    return os.environ._data.get(variable) == b"1"  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
 def flag(name: str, environ: "Mapping[str, str] | None" = None) -> bool:
     """Return whether a boolean variable is on; see `setting`."""
     return setting(name, environ) not in {"", "0", "false", "no"}

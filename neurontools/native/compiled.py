@@ -7,13 +7,13 @@ that it reaches the compiler, the cache and the tools like any recorded graph. L
 from __future__ import annotations
 
 import logging
-import os
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
+from neurontools import env
 from neurontools.errors import NeuronToolsError
 from neurontools.native import replayed_random
 from neurontools.native.activation import is_active
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _INPUTS = "inputs of torch.compile(backend='neuron')"
 _GRAPH = "torch.compile(backend='neuron')"
-_NO_COPIES = "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"
+_NO_COPIES = b"TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"
 _CPU = torch.device("cpu")
 _CONSTANT = "_tensor_constant"
 _log = logging.getLogger("neurontools.native")
@@ -88,7 +88,7 @@ def _compile(model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Runner:
     run = api.engine().as_graph(graph, _INPUTS, _GRAPH, repeatable=is_repeatable(graph), on_host=on_host)
 
     def run_boxed(args: list[Any]) -> Any:
-        if arrays and os.environ.get(_NO_COPIES) == "1":
+        if arrays and env.is_one(_NO_COPIES):
             _check_devices(args, arrays)
         taken = [*args, *owned]
         args.clear()
@@ -129,7 +129,7 @@ def _check_devices(args: Sequence[Any], positions: Sequence[int]) -> None:
         if isinstance(args[position], torch.Tensor) and args[position].device == _CPU:
             raise DeviceError(
                 f"Input tensor at index {position} is on cpu device",
-                f"move it to {NEURON}, or unset {_NO_COPIES}",
+                f"move it to {NEURON}, or unset {_NO_COPIES.decode()}",
             )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from neurontools import env
 from neurontools.xla import api
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
 
-_NO_FALLBACK = "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"
+_NO_FALLBACK = b"TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS"
 _LIMIT = 256
 _LONGEST_LOOP = 192  # of the last 256 operators, so that at least a quarter of them is seen twice
 
@@ -39,6 +39,6 @@ class AdaptiveFusion:
 
         Source: AWS Neuron documentation, "Best practices for TorchNeuron", "TorchNeuron environment variables".
         """
-        if os.environ.get(_NO_FALLBACK) == "1":
+        if env.is_one(_NO_FALLBACK):
             return False
         return api.engine().accelerator.refusal(call) is not None

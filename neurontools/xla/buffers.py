@@ -11,7 +11,7 @@ buffer, and it ends with the last of them.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools.compiler.options import CompileError
 from neurontools.xla.accelerator import LostValueError
@@ -42,6 +42,9 @@ class BufferOwner(TensorStore, Protocol):
 
     def bind(self, buffer: DeviceBuffer) -> int:
         """Make a buffer an input of the recording and return its part of the key."""
+
+    def bind_overwritten(self, buffer: DeviceBuffer, values: tuple[Any, ...]) -> int:
+        """Make the buffer of the first argument of a call, which is overwritten, an input of the recording."""
 
     def forget(self, buffer: DeviceBuffer) -> None:
         """Release the memory of a buffer; called from its finalizer."""

@@ -174,7 +174,10 @@ class Call:
             return None, None
         buffer = buffer_of(tensor)
         if buffer.epoch is not self._recorder.epoch:
-            self._recorder.bind(buffer)
+            if parameter.overwritten:
+                self._recorder.bind_overwritten(buffer, self._values)
+            else:
+                self._recorder.bind(buffer)
         geometry = geometry_of(tensor)
         base = buffer.host
         assert base is not None

@@ -39,6 +39,7 @@ class _Field(NamedTuple):
     has_default: bool
     omits_default: bool
     is_changed_list: bool
+    overwritten: bool
 
 
 def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
@@ -57,6 +58,7 @@ def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
             p.has_default,
             p.kind is Kind.SCALAR and p.has_default and is_constant(p.default),
             p.kind is Kind.TENSOR_LIST and p.written,
+            p.overwritten,
         )
         for position, p in enumerate(operator.parameters)
     )
@@ -224,8 +226,9 @@ class _Writer:
     def _key(self) -> list[str]:
         lines = []
         parts = ["_index"]
-        for position, (name, kind, _, _, omits_default, _) in enumerate(self._fields):
-            slot = f"b{position}.slot if b{position}.epoch is _epoch else _recorder.bind(b{position})"
+        for position, (name, kind, _, _, omits_default, _, overwritten) in enumerate(self._fields):
+            bind = f"bind_overwritten(b{position}, {self._all})" if overwritten else f"bind(b{position})"
+            slot = f"b{position}.slot if b{position}.epoch is _epoch else _recorder.{bind}"
             part = f"k{position}"
             match kind:
                 case Kind.TENSOR:

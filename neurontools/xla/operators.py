@@ -72,6 +72,7 @@ _WITH_PENDING_BITS = {
     "clone", "copy_", "_conj_physical", "neg_", "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "dot", "vdot",
     "linalg_solve_triangular",
 }  # fmt: skip
+_OVERWRITING = {"aten::copy_", "aten::fill_", "aten::zero_", "neurontools::recv_"}
 _OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {
@@ -82,7 +83,10 @@ _HIDDEN_WRITES = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operator. `default` is only meaningful where `has_default` is set."""
+    """One parameter of an operator. `default` is only meaningful where `has_default` is set.
+
+    `overwritten`: all of it is written, whatever it contains.
+    """
 
     name: str
     kind: Kind
@@ -90,6 +94,7 @@ class Parameter:
     has_default: bool
     default: Any
     written: bool
+    overwritten: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,13 +204,15 @@ def _parameter(operator: str, argument: Any, hidden: tuple[str, ...]) -> Paramet
     if kind is Kind.SCALAR and (operator in _SHAPED_BY_SCALARS or not operator.startswith(_OWN_NAMESPACES)):
         kind = Kind.FIXED_SCALAR
     has_default = argument.has_default_value()
+    written = (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden
     return Parameter(
         name=argument.name,
         kind=kind,
         keyword_only=argument.kwarg_only,
         has_default=has_default,
         default=argument.default_value if has_default else None,
-        written=(argument.alias_info is not None and argument.alias_info.is_write) or argument.name in hidden,
+        written=written,
+        overwritten=written and operator in _OVERWRITING,
     )
 
 

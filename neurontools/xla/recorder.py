@@ -70,7 +70,7 @@ class Recorder:
     It is set first and deleted last, so that the next user settles it: no cleanup can be interrupted itself.
 
     `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
-    the slots of inputs that were uninitialised.
+    the slots of inputs that were uninitialised or lost, and their earlier `DeviceBuffer.epoch`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Recorder:
         self.root = self.node = new_root()
         self.epoch: object = object()
         self.slots: list[DeviceBuffer] = []
-        self.blank: set[int] = set()
+        self.blank: dict[int, object] = {}
         self.scalars: list[float] = []
         self.learning = False
         self.fuse(OneGraph())
@@ -131,8 +131,25 @@ class Recorder:
         buffer.slot = slot
         buffer.epoch = self.epoch
         if is_blank:
-            self.blank.add(slot)
+            self.blank[slot] = NEVER
         return -1 - buffer.layout_id
+
+    def bind_overwritten(self, buffer: DeviceBuffer, values: tuple[Any, ...]) -> int:
+        """Make the buffer of the first argument of a call, which is overwritten, an input.
+
+        If it has lost its contents and is overwritten as a whole, it gets new ones.
+        """
+        earlier = buffer.epoch
+        if buffer.host is not None or earlier is NEVER or not _is_replaced(buffer, *values):
+            return self.bind(buffer)
+        buffer.epoch = NEVER
+        try:
+            key = self.bind(buffer)
+        except BaseException:
+            buffer.epoch = earlier
+            raise
+        self.blank[buffer.slot] = earlier
+        return key
 
     def describe(
         self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[DeviceBuffer | None]
@@ -314,8 +331,7 @@ class Recorder:
         for buffer in self.slots[node.slots :]:
             buffer.epoch = NEVER
         for slot in [slot for slot in self.blank if slot >= node.slots]:
-            self.slots[slot].host = None
-            self.blank.remove(slot)
+            self.slots[slot].host, self.slots[slot].epoch = None, self.blank.pop(slot)
         del self.slots[node.slots :]
         del self.scalars[node.lifted :]
 
@@ -459,9 +475,9 @@ class Recorder:
             self._known_nodes = 0
         node = new_root() if self.eager else self.root  # an unknown operator runs at once
         epoch = object()
-        # Without a call from here on, so that no exception comes in between; {*()} is an empty set.
+        # Without a call from here on, so that no exception comes in between.
         self.node = node
-        self.slots, self.blank, self.scalars = [], {*()}, []
+        self.slots, self.blank, self.scalars = [], {}, []
         self.epoch = epoch
         self.learning = False
         self.unfinished = None
@@ -494,3 +510,11 @@ class Recorder:
         self.executed = program
         self.note_execution(program, node.slots, cause)
         return program
+
+
+def _is_replaced(buffer: DeviceBuffer, target: torch.Tensor, *others: Any) -> bool:
+    """Return whether a tensor covers all of a buffer that no other argument reads."""
+    return layout_geometry(buffer.layout_id) == geometry_of(target) and not any(
+        isinstance(other, torch.Tensor) and other.device == target.device and buffer_of(other) is buffer
+        for other in others
+    )

@@ -44,6 +44,7 @@ ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, Runtim
 SIGNAL = signal.SIGUSR1
 WEAK_CALLBACKS = {"_remove", "remove"}
 WEAK_FILES = {_weakrefset.__file__, weakref.__file__}
+CODE_READER = ("get_code", "<frozen importlib._bootstrap_external>")
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
     lambda a, b, n: a @ b.t() if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] else a - n,
@@ -93,7 +94,7 @@ class Interrupts:
             self.counts["handled late"] += 1
             self.error = None
             return
-        if is_in_guard(frame) or is_in_weak_callback(frame):
+        if is_in_guard(frame) or is_dropped_by_python(frame):
             self.counts["dropped by torch or Python"] += 1
             self.error = None
             return
@@ -149,10 +150,11 @@ def is_in_guard(frame):
     return False
 
 
-def is_in_weak_callback(frame):
-    """Return whether a callback of a weak reference runs, in which Python drops every exception."""
+def is_dropped_by_python(frame):
+    """Return whether Python drops exceptions here: callbacks of weak references all, the reader of modules an OSError."""
     while frame is not None:
-        if frame.f_code.co_name in WEAK_CALLBACKS and frame.f_code.co_filename in WEAK_FILES:
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if name in WEAK_CALLBACKS and file in WEAK_FILES or (name, file) == CODE_READER:
             return True
         frame = frame.f_back
     return False

@@ -353,3 +353,49 @@ def test_a_lost_tensor_can_be_overwritten_from_the_host(strict: InMemoryAccelera
             total.add_(1)
         total.copy_(torch.ones(4))
         assert total.add_(1).tolist() == [2] * 4
+
+
+OVERWRITES = {
+    "zero_": (lambda lost, other: lost.zero_(), [0] * 4),
+    "fill_": (lambda lost, other: lost.fill_(2.5), [2.5] * 4),
+    "fill_ from a tensor": (lambda lost, other: lost.fill_(other[0]), [1] * 4),
+    "copy_": (lambda lost, other: lost.copy_(other), [1] * 4),
+    "copy_ of another type": (lambda lost, other: lost.copy_(other.bool()), [1] * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_a_lost_tensor_can_be_overwritten_on_the_device(name: str, strict: InMemoryAccelerator) -> None:
+    overwrite, wanted = OVERWRITES[name]
+    for _ in ("learned", "replayed", "replayed again"):
+        other = ones("xla", 4)
+        lost = torch.fft.fft(ones("xla", 4)).abs()
+        with pytest.raises(CompileError):
+            lost.cpu()
+        overwrite(lost, other)
+        assert (lost.add(1) - 1).tolist() == lost.tolist() == wanted
+
+
+PARTS = {
+    "a part": lambda lost, other: lost[1:].zero_(),
+    "itself": lambda lost, other: lost.copy_(lost.flip(0)),
+    "a view of itself": lambda lost, other: lost.fill_(lost[0]),
+    "another lost tensor": lambda lost, other: lost.copy_(other),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_lost_tensor_stays_lost_if_its_new_value_depends_on_lost_ones(
+    name: str, strict: InMemoryAccelerator
+) -> None:
+    for _ in ("learned", "replayed", "replayed again"):
+        lost, other = torch.fft.fft(ones("xla", 4)).abs(), torch.fft.fft(ones("xla", 4)).real.clone()
+        with pytest.raises(CompileError):
+            lost.cpu()
+        with pytest.raises(LostValueError, match=r"aten\._fft_r2c"):
+            PARTS[name](lost, other)
+        for tensor in (lost, other):
+            with pytest.raises(LostValueError, match=r"aten\._fft_r2c"):
+                tensor.cpu()
+        lost.zero_()
+        assert lost.tolist() == [0] * 4

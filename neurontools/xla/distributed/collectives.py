@@ -18,7 +18,6 @@ import torch
 from neurontools import env
 from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.runtime.host_activity import HostEvent, observers
-from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.distributed import communicator
 from neurontools.xla.distributed.shared_exchange import write_back
 from neurontools.xla.distributed.worker_group import REDUCTIONS
@@ -226,11 +225,7 @@ def send(tensor: torch.Tensor, target: int, tag: int = 0) -> None:
 def receive_(output: torch.Tensor, source: int, tag: int = 0) -> None:
     """Receive a tensor from the worker with a rank."""
     with torch.no_grad():
-        try:
-            torch.ops.neurontools.recv_(output, source, tag)
-        except LostValueError:  # of an earlier receive that failed; this one replaces it
-            output.copy_(torch.zeros(output.shape, dtype=output.dtype))
-            torch.ops.neurontools.recv_(output, source, tag)
+        torch.ops.neurontools.recv_(output, source, tag)
 
 
 def buckets(tensors: Sequence[torch.Tensor], limit_mb: int = 0) -> Iterator[list[torch.Tensor]]:
