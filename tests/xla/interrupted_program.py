@@ -154,7 +154,7 @@ def is_dropped_by_python(frame):
     """Return whether Python drops exceptions here: callbacks of weak references all, the reader of modules an OSError."""
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if name in WEAK_CALLBACKS and file in WEAK_FILES or (name, file) == CODE_READER:
+        if (name in WEAK_CALLBACKS and file in WEAK_FILES) or (name, file) == CODE_READER:
             return True
         frame = frame.f_back
     return False
