@@ -8,6 +8,7 @@ import operator
 import os
 import signal
 import threading
+from _thread import get_ident
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -26,6 +27,7 @@ _INTERRUPT: Callable[[int], None] = _thread.interrupt_main  # type: ignore[assig
 HOLD_S = 1.0
 """How long an interrupt waits for the end of what is usually short: a request, an execution."""
 
+_main_thread = threading.main_thread().ident
 _current: InterruptHold | None = None
 _last: tuple[list[object], dict[int, Callable[[int, FrameType | None], object]]] = [], {}
 
@@ -41,14 +43,18 @@ class InterruptHold:
         limit_s: how long a signal is held back at most.
     """
 
+    __slots__ = ("_handlers", "_is_ending", "_is_held", "_outer", "_pending", "_thread", "_timers", "limit_s")
+
+    _handlers: dict[int, Callable[[int, FrameType | None], object]]
+    _is_ending: bool
+    _outer: InterruptHold | None
+    _pending: list[int]
+    _thread: int
+    _timers: list[threading.Lock]
+
     def __init__(self, limit_s: float | None = None) -> None:
         self.limit_s = limit_s
-        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-        self._pending: list[int] = []
-        self._timers: list[threading.Lock] = []
-        self._is_held = self._is_ending = False
-        self._outer: InterruptHold | None = None
-        self._thread = 0
+        self._is_held = False
 
     def __enter__(self) -> Self:
         self._hold()
@@ -95,8 +101,8 @@ class InterruptHold:
 
     def _hold(self) -> None:
         global _current
-        thread = threading.get_ident()
-        if thread != threading.main_thread().ident:
+        thread = get_ident()
+        if thread != _main_thread:
             return
         outer = _current
         if outer is not None and (outer.limit_s is None or self.limit_s is not None):
@@ -105,8 +111,7 @@ class InterruptHold:
         if not handlers:
             return
         note = self._note
-        self._pending.clear()
-        self._timers.clear()
+        self._pending, self._timers, self._is_ending = [], [], False
         self._outer, self._handlers, self._thread = outer, handlers, thread
         self._is_held, _current = True, self
         try:
@@ -136,7 +141,7 @@ class InterruptHold:
 
     def leave_to_parent(self) -> None:
         """End the section in a child that another thread has forked."""
-        if self._thread != threading.get_ident():
+        if self._thread != get_ident():
             self._pending.clear()
             self._timers.clear()
             self.end()
@@ -181,6 +186,8 @@ def _do_nothing() -> None:
 
 
 def _forget_in_child() -> None:
+    global _main_thread  # noqa: PLW0603  the thread that forked is the main one of the child
+    _main_thread = get_ident()
     if _current is not None:
         _current.leave_to_parent()
 
