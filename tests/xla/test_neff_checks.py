@@ -204,8 +204,9 @@ def run_with_ones(made: NeffExecutable, *views: View) -> list[torch.Tensor]:
     return made.execute(made.load(0), [torch.ones(view.shape) for view in views])
 
 
-def convolution(above: View = MADE, padding: int = 1) -> NeffExecutable:
-    args = (above, IMAGE, FILTERS, (5,), (1, 1), (padding,) * 2, (1, 1), False, (0, 0), 1, (True, True, True))
+def convolution(above: View = MADE, padding: int = 1, stride: int = 1, groups: int = 1) -> NeffExecutable:
+    settings = ((stride,) * 2, (padding,) * 2, (1, 1), False, (0, 0), groups)
+    args = (above, IMAGE, FILTERS, (5,), *settings, (True, True, True))
     return foreign_call("aten.convolution_backward.default", *args, inputs=(IMAGE, FILTERS, above))
 
 
@@ -327,6 +328,8 @@ REPEATED = View(0, "float32", (1, 2, 4, 8), (8, 4, 1, 0), 0)
         lambda: layer_norm(above=view(0, 2, 8)),
         lambda: convolution(above=view(2, 2, 5, 2, 2)),
         lambda: convolution(padding=0),
+        lambda: convolution(stride=0),
+        lambda: convolution(groups=0),
         lambda: batch_norm(statistics=view(2, 2)),
         lambda: batch_norm(statistics=None),
         lambda: batch_norm(scale=view(1, 1)),
