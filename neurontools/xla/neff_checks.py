@@ -175,7 +175,8 @@ class _Checker:
         except Exception as error:  # torch's kernels in Python raise any
             if is_of_handler(error):
                 raise
-            raise ValueError(str(error).partition("\n")[0]) from error
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"its kernel does not check these arguments: {reason}") from error
         if not fits:
             raise ValueError("its kernel does not check these arguments")
         operations = _operations(node, numbers)
