@@ -18,7 +18,7 @@ ROUNDS = 3
 HITS = 300
 OPERATORS = 5_000
 _TOOL = str(Path(sys.executable).parent / "neuron-cache")
-_LOAD_JSON = "import json, sys; [json.load(open(name, 'rb')) for name in sys.argv[1:]]"
+_LOAD_JSON = "import json, sys; [json.loads(line) for name in sys.argv[1:] for line in open(name, 'rb')]"
 _FILES = (
     ("model.hlo_module.pb", b"g" * 100),
     ("compile_flags.json", b'["--target=trn1"]'),

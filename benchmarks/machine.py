@@ -44,21 +44,29 @@ def cpu_share(pid: int, seconds: float) -> float:
 
 
 @contextmanager
-def running_machine(instance: str) -> Iterator[dict[str, str]]:
-    """Start a machine in directories of its own; yields the environment that leads to it."""
+def own_directories(**variables: str) -> Iterator[dict[str, str]]:
+    """Set the environment to directories that are removed afterwards, and more variables; yields it."""
     root = Path(tempfile.mkdtemp(prefix="nt-bench-"))
-    places = {
+    directories = {
         "NEURONTOOLS_RUNTIME_DIR": str(root / "run"),
-        "NEURONTOOLS_MACHINE": "bench",
         "NEURON_COMPILE_CACHE_URL": str(root / "compile-cache"),
         "XDG_CACHE_HOME": str(root / "cache"),
         "XDG_CONFIG_HOME": str(root / "config"),
         "XDG_STATE_HOME": str(root / "state"),
     }
-    with mock.patch.dict(os.environ, places):
-        launch.start(launch.StartOptions(machine="bench", instance_type=instance))
+    with mock.patch.dict(os.environ, {**directories, **variables}):
         try:
             yield dict(os.environ)
         finally:
-            launch.stop("bench", force=True)
             shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def running_machine(instance: str) -> Iterator[dict[str, str]]:
+    """Start a machine in directories of its own; yields the environment that leads to it."""
+    with own_directories(NEURONTOOLS_MACHINE="bench") as environ:
+        launch.start(launch.StartOptions(machine="bench", instance_type=instance))
+        try:
+            yield environ
+        finally:
+            launch.stop("bench", force=True)
