@@ -107,7 +107,7 @@ def open_profile(path: str) -> Trace:
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
-    from neurontools.profiler.exchange.foreign import open_trace
+    from neurontools.profiler.trace.open import open_trace
 
     return open_trace(path)
 
@@ -174,7 +174,7 @@ def _open(
 ) -> Trace:
     from neurontools.profiler.analysis.steps import of_steps
     from neurontools.profiler.capture.settings import parse_steps
-    from neurontools.profiler.exchange.foreign import open_trace
+    from neurontools.profiler.trace.open import open_trace
     from neurontools.profiler.trace.selection import select
 
     steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None

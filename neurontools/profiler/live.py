@@ -76,7 +76,7 @@ class LiveProfile:
     def read(self) -> LiveNumbers:
         """Return the numbers of the last seconds."""
         from neurontools.profiler.analysis.live import LiveNumbers, live_numbers
-        from neurontools.profiler.trace.load import merge
+        from neurontools.profiler.trace.open import merge
         from neurontools.profiler.trace.reader import open_captures
 
         try:

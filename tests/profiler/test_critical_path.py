@@ -16,7 +16,7 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.critical_path import critical_paths, path_of_neff
 from neurontools.profiler.analysis.programs import core_of, schedule_of
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from neurontools.profiler.capture.format import ProfileError, read_meta
 from neurontools.profiler.capture.observer import describe_run
 from neurontools.profiler.capture.settings import CaptureOptions
 from neurontools.profiler.exchange.export_timeline import layout
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
 

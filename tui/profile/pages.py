@@ -11,7 +11,6 @@ from neurontools.tui.profile.overview import ProfileOverviewPage
 from neurontools.tui.profile.ranks_page import RanksPage
 from neurontools.tui.profile.roofline_page import RooflinePage
 from neurontools.tui.profile.source_page import SourcePage
-from neurontools.tui.profile.sql_page import SqlPage
 from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.profile.tree_page import TreePage
 
@@ -30,7 +29,6 @@ _PAGES: dict[str, type[TimelinePage | ProfilePage]] = {
     "ranks": RanksPage,
     "source": SourcePage,
     "compare": ComparePage,
-    "sql": SqlPage,
 }
 PAGE_NAMES = tuple(_PAGES)
 PAGE_TITLES = tuple(page.title for page in _PAGES.values())

@@ -16,7 +16,7 @@ import numpy as np
 
 from neurontools.base.files import open_input
 from neurontools.base.text import plural
-from neurontools.profiler.capture.format import META_FILE, ProfileError
+from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.chrome_columns import group_rows
 from neurontools.profiler.exchange.chrome_events import ForeignEvents
 from neurontools.profiler.query.tables import SCHEMA_VERSION, TABLES, connect, create_tables
@@ -98,14 +98,6 @@ def _run(connection: Any, query: str) -> Any:
         reason = str(error).splitlines()[0]
         code = next((code for code in _FULL if os.strerror(code) in reason), None)
         raise OSError(code, os.strerror(code) if code else reason[:200]) from error
-
-
-def has_tables(path: str) -> bool:
-    """Return whether a directory has Parquet tables and no capture of ours."""
-    if not os.path.isdir(path) or os.path.exists(os.path.join(path, META_FILE)):
-        return False
-    with os.scandir(path) as entries:
-        return any(entry.name.endswith(_ENDING) for entry in entries)
 
 
 def read_tables(directory: str) -> ForeignEvents:

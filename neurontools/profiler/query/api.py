@@ -13,8 +13,8 @@ from neurontools.profiler.analysis.roofline import RooflinePoint, roofline
 from neurontools.profiler.analysis.steps import TrainingStep, column_of, find_steps, of_steps
 from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.exchange.foreign import open_trace
 from neurontools.profiler.query.columns import ColumnTable, table_of
+from neurontools.profiler.trace.open import open_trace
 from neurontools.profiler.trace.selection import Selection, select
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -47,14 +47,6 @@ class SchemaColumn:
     table: str
     column: str
     type: str
-
-
-class SqlRows(NamedTuple):
-    """The first rows of a result, with Python's own types; whether there are more."""
-
-    names: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    is_cut: bool
 
 
 class SqlSession:
@@ -108,22 +100,6 @@ class SqlSession:
         wide = [name for name, kind, *_ in described if str(kind) == "HUGEINT"]
         exact = {name: found[name].astype(np.int64) for name in wide if np.all(np.abs(found[name]) < _EXACT)}
         return ColumnTable(found | exact)
-
-    def rows(self, text: str, limit: int) -> SqlRows:
-        """Return at most `limit` rows of the result of a query; the others are not computed where that is possible.
-
-        Raises:
-            ProfileError: as in `query`.
-        """
-        with _one_line_errors():
-            done = self._connection.execute(text)
-            described = (done and done.description) or ()
-            found = done.fetchmany(limit + 1) if described else []
-        return SqlRows(tuple(column[0] for column in described), tuple(found[:limit]), len(found) > limit)
-
-    def interrupt(self) -> None:
-        """Stop the query that another thread waits for."""
-        self._connection.interrupt()
 
     def schema(self) -> tuple[SchemaColumn, ...]:
         """Return the columns of all tables, table after table."""

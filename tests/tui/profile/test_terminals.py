@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.events import Click, MouseDown, MouseMove, MouseScrollDown, MouseUp
 
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.tui.profile.app import ProfileApp
 from neurontools.tui.profile.pages import PAGE_NAMES
 from neurontools.tui.profile.timeline import TimelineView

@@ -1,13 +1,19 @@
-"""From captures to a trace: tables of actions and models, rows on one axis, executions placed on the device's clock."""
+"""Open a profile: captures become a trace, with rows on one axis and executions placed on the device's clock.
+
+Traces of other programs open here too; only for those are the modules of `exchange/` imported.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.base.files import open_input, packing_of
 from neurontools.profiler.capture.format import (
+    META_FILE,
     NC_EXEC_RUNNING,
     NO_CORE,
     NRT_EXECUTE,
@@ -15,6 +21,7 @@ from neurontools.profiler.capture.format import (
     SAMPLED_TRACKS,
     SYSTEM_EVENTS,
     TRACK_OF_LABEL,
+    ProfileError,
     Track,
 )
 from neurontools.profiler.capture.host_events import HostEvent
@@ -37,6 +44,54 @@ _COMPLETED = (
     NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR,
 )
 """With these the device did run."""
+_SNIFFED_BYTES = 64
+
+
+def open_trace(path: str, session: int | None = None) -> Trace:
+    """Open a profile, or a trace of another program: a Chrome trace file, a directory of Parquet tables.
+
+    Args:
+        path: the directory of captures, or a file.
+        session: which run, as in `load`.
+
+    Raises:
+        ProfileError: nothing there that can be read.
+    """
+    if _is_json(path):
+        from neurontools.profiler.exchange.foreign import open_chrome
+
+        return open_chrome(path)
+    if _has_tables(path):
+        from neurontools.profiler.exchange.foreign import open_tables
+
+        return open_tables(path)
+    return load(path, session)
+
+
+def _is_json(path: str) -> bool:
+    if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == META_FILE:
+        return False
+    try:
+        with open_input(path) as file:
+            first = file.read(_SNIFFED_BYTES)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    packing = packing_of(first)
+    if packing is not None and packing[0] != "gzip":
+        raise ProfileError(
+            f"{path} is packed with {packing[0]}, which is not read here",
+            f"unpack it with {packing[1]}, and open the trace in it; gzip is read as it is",
+        )
+    is_named = path.endswith((".json", ".json.gz"))
+    is_packed = first.startswith(b"\x1f\x8b")
+    return is_named or is_packed or first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["}
+
+
+def _has_tables(path: str) -> bool:
+    """Return whether a directory has Parquet tables and no capture of ours."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, META_FILE)):
+        return False
+    return any(name.endswith(".parquet") for name in os.listdir(path))
 
 
 def load(path: str, session: int | None = None) -> Trace:
