@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, IMPOSSIBLE, is_shown
-from neurontools.profiler.exchange.chrome_parts import read_parts
+from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, IMPOSSIBLE, is_shown, read_parts
 from neurontools.profiler.exchange.chrome_text import read_header
 
 if TYPE_CHECKING:
@@ -140,22 +139,21 @@ class _Joined:
 
     def add(self, part: ChromePart) -> None:
         """Add a part, after all parts before it."""
-        notes = part.notes
-        names: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
-        for number, kind in enumerate(notes.kinds):
+        names: Codes = np.zeros(len(part.kinds), dtype=np.uint32)
+        for number, kind in enumerate(part.kinds):
             if is_shown(kind):
                 names[number] = self._names[kind[2], kind[1]]
         self._columns.append((part.start, part.duration, names[part.kind]))
-        self._runs += [(self._tracks[process, thread], count) for process, thread, count in notes.rows]
-        self._marks += [(at, notes.kinds[number], ids) for at, number, ids in notes.marks]
-        self._processes.update(notes.processes)
-        self._labels.update(notes.labels)
-        self._threads.update({(process, thread): name for process, thread, name in notes.threads})
-        self._devices.update(notes.devices)
-        self._headers += notes.headers
-        self._impossible += notes.impossible
-        self._damaged += notes.damaged
-        self._truncated |= notes.truncated
+        self._runs += [(self._tracks[process, thread], count) for process, thread, count in part.rows]
+        self._marks += [(at, part.kinds[number], ids) for at, number, ids in part.marks]
+        self._processes |= part.processes
+        self._labels |= part.labels
+        self._threads |= part.threads
+        self._devices |= part.devices
+        self._headers += part.headers
+        self._impossible += part.impossible
+        self._damaged += part.damaged
+        self._truncated |= part.truncated
 
     def _join_pairs(self) -> tuple[int, int]:
         """Make events of begins and ends; return how many ends end nothing, and how many begins never end."""
