@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.commands.parsing import Verbs
-    from neurontools.profiler.analysis.critical_path import CriticalPath
-    from neurontools.profiler.analysis.gaps import Gaps
+    from neurontools.profiler.analysis.host import Gaps
     from neurontools.profiler.analysis.operators import GroupTotal
+    from neurontools.profiler.analysis.programs import CriticalPath
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.profiler.analysis.roofline import Roofline
     from neurontools.profiler.analysis.steps import ProcessSteps
@@ -296,7 +296,7 @@ def _roofline_text(found: Roofline, by: str) -> str:
 
 def _gaps(arguments: argparse.Namespace) -> int:
     from neurontools.base.units import parse_duration_ns
-    from neurontools.profiler.analysis.gaps import find_gaps
+    from neurontools.profiler.analysis.host import find_gaps
 
     shortest = parse_duration_ns(arguments.shortest, needs_unit=True) if arguments.shortest else 1
     found = find_gaps(_load_profile(arguments), arguments.limit or _LIMIT, max(1, shortest))
@@ -348,7 +348,7 @@ def _host_text(host: Sequence[tuple[str, int]], limit: int = 2) -> str:
 
 
 def _critical_path(arguments: argparse.Namespace) -> int:
-    from neurontools.profiler.analysis.critical_path import critical_paths
+    from neurontools.profiler.analysis.programs import critical_paths
 
     limit = arguments.limit or _LIMIT
     found = critical_paths(_load_profile(arguments))

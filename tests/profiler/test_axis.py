@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.profiler.analysis.ranges import range_operators, row_uses
+from neurontools.profiler.analysis.operators import range_operators, row_uses
 from neurontools.profiler.analysis.steady import steady_window
 from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.trace.axis import DeviceAxis, WallAxis, device_axis

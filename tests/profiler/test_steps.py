@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neurontools.profiler.analysis.check import check, parse_limit
-from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.host import find_gaps
 from neurontools.profiler.analysis.ranks import compare_ranks, missing_ranks
 from neurontools.profiler.analysis.steps import PARTS, find_steps, of_steps
 from neurontools.profiler.analysis.summary import summarise

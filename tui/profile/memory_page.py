@@ -10,8 +10,7 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.memory import core_memory, on_chip_use
-from neurontools.profiler.analysis.programs import busiest_program
+from neurontools.profiler.analysis.programs import busiest_program, core_memory, on_chip_use
 from neurontools.tui.profile.page import ProfileListPage
 from neurontools.tui.profile.timeline_groups import short_label
 from neurontools.tui.widgets.bars import bar, blocks
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from textual import events
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.memory import MemoryCurve, OnChipUse
+    from neurontools.profiler.analysis.programs import MemoryCurve, OnChipUse
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme

@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.operators import By, GroupParts, group_totals
-from neurontools.tui.profile.page import Asked, ProfileGroupsPage, short_name
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.tui.profile.page import PARTS_NOTE, Asked, ProfileGroupsPage, part_lines, short_name
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role

@@ -11,12 +11,11 @@ from textual.worker import Worker, WorkerState
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
-from neurontools.profiler.analysis.bounds import device_bound, step_bound
-from neurontools.profiler.analysis.operators import By, group_totals
-from neurontools.profiler.analysis.ranges import row_uses
+from neurontools.profiler.advice.subject import open_subject
+from neurontools.profiler.analysis.operators import By, group_totals, row_uses
 from neurontools.profiler.analysis.ranks import compare_ranks
+from neurontools.profiler.analysis.roofline import device_bound, step_bound
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import process_label
@@ -29,10 +28,9 @@ from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.profiler.analysis.bounds import DeviceBound
-    from neurontools.profiler.analysis.operators import GroupTotal
-    from neurontools.profiler.analysis.ranges import RowUse
+    from neurontools.profiler.analysis.operators import GroupTotal, RowUse
     from neurontools.profiler.analysis.ranks import RankReport
+    from neurontools.profiler.analysis.roofline import DeviceBound
     from neurontools.profiler.analysis.steps import ProcessSteps, StepSummary
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.advice.host_work import host_work
+from neurontools.profiler.analysis.host import host_work
 from neurontools.profiler.analysis.ranks import compare_ranks
 from neurontools.profiler.analysis.steady import execution_of_step
 from neurontools.profiler.capture.format import process_label
@@ -25,7 +25,7 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from neurontools.profiler.advice.host_work import HostLine, HostWork
+    from neurontools.profiler.analysis.host import HostLine, HostWork
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.tui.widgets.lines import Line
 

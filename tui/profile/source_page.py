@@ -9,9 +9,8 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import By, GroupParts, slowest_event
-from neurontools.profiler.analysis.source_lines import source_files
-from neurontools.tui.profile.page import OPEN, ProfileListPage, ShowEvent
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.profiler.analysis.tree import source_files
+from neurontools.tui.profile.page import OPEN, PARTS_NOTE, ProfileListPage, ShowEvent, part_lines
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, fit, width_of
@@ -20,7 +19,7 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.source_lines import SourceFile
+    from neurontools.profiler.analysis.tree import SourceFile
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme

@@ -12,7 +12,7 @@ from neurontools.base import units
 from neurontools.base.text import short_operator
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.dependencies import Dependencies, order_details
-from neurontools.profiler.analysis.ranges import range_operators, row_uses
+from neurontools.profiler.analysis.operators import range_operators, row_uses
 from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.timeline import TimelineView
@@ -25,8 +25,7 @@ from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from neurontools.profiler.analysis.operators import OperatorTotal
-    from neurontools.profiler.analysis.ranges import RowUse
+    from neurontools.profiler.analysis.operators import OperatorTotal, RowUse
     from neurontools.profiler.trace.trace import Trace, TraceRow
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme

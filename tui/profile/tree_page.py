@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import UNKNOWN
 from neurontools.profiler.analysis.tree import TreeKind, operators_below, tree
-from neurontools.tui.profile.page import ProfilePage, short_name
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.tui.profile.page import PARTS_NOTE, ProfilePage, part_lines, short_name
 from neurontools.tui.widgets.bars import CELLS, bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed

@@ -7,18 +7,30 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from neurontools.base.text import plural
-from neurontools.profiler.advice.attention import attention
-from neurontools.profiler.advice.data_types import DTYPE, data_types
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Silent
-from neurontools.profiler.advice.foreign import foreign_findings, foreign_steps
-from neurontools.profiler.advice.host import graph_cuts, host_bound
-from neurontools.profiler.advice.kernels import kernels
-from neurontools.profiler.advice.movement import layouts, small_copies
-from neurontools.profiler.advice.opening import open_subject
-from neurontools.profiler.advice.sizes import BATCH, batch, widths
-from neurontools.profiler.advice.spills import overlap, spills
-from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
-from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
+from neurontools.profiler.advice.rules_graph import (
+    BATCH,
+    DTYPE,
+    attention,
+    batch,
+    data_types,
+    kernels,
+    layouts,
+    overlap,
+    small_copies,
+    spills,
+    widths,
+)
+from neurontools.profiler.advice.rules_measured import (
+    foreign_findings,
+    foreign_steps,
+    graph_cuts,
+    host_bound,
+    input_stalls,
+    recompiles,
+    stragglers,
+)
+from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun, open_subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ A record of the row Host or Memory has, beside its times,
     name        number of a string: what was done, or the cause
     link        number of a string: the user's `file:line`, or an empty one; with call stacks, a line `function file:line`
                 for each frame of the program follows, the innermost first
-    value       bytes that were copied, exchanged, allocated or released; or a sample of host_load.py
+    value       bytes that were copied, exchanged, allocated or released; or a sample of observer.py
     execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
 
 An event costs less than a microsecond. It is queued without a lock: buffers are released in finalizers, which may run

@@ -17,9 +17,8 @@ from neurontools.profiler.exchange.export_timeline import write_chrome
 from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.html_report import write_html
 from neurontools.profiler.exchange.parquet import write_parquet
-from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.exchange.perfetto import write_perfetto, write_tensorboard
 from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
-from neurontools.profiler.exchange.tensorboard import write_tensorboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

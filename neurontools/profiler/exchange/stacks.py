@@ -18,7 +18,7 @@ from neurontools import __version__
 from neurontools.base.text import printable
 from neurontools.profiler.analysis.tree import TreeKind, path_of
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
-from neurontools.profiler.trace.nesting import nest
+from neurontools.profiler.trace.intervals import nest
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from neurontools.base.text import did_you_mean
-from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.host import find_gaps
 from neurontools.profiler.analysis.steps import TrainingStep, find_steps
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.query.columns import ColumnTable
+from neurontools.profiler.query.api import ColumnTable
 from neurontools.profiler.query.tables import TABLES, by_column, connect, create_tables, insert
 from neurontools.profiler.trace.trace import Trace
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.engine_model.transformers import encoder
-from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.findings import one_line
 from neurontools.profiler.advice.rules import Report, advise
-from neurontools.profiler.advice.text import one_line
+from neurontools.profiler.advice.subject import open_subject
 from neurontools.profiler.analysis.check import LimitOutcome, check, parse_limit, tolerance_limits
 from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.operators import By, group_totals

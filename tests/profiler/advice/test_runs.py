@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.profiler.advice.findings import Advice, Clock, Severity, Silent
-from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.findings import Advice, Clock, Severity, Silent, one_line, to_text
 from neurontools.profiler.advice.rules import Report, advise
-from neurontools.profiler.advice.text import one_line, to_text
+from neurontools.profiler.advice.subject import open_subject
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures

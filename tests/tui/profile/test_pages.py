@@ -10,9 +10,8 @@ import pytest
 
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.trace.open import load, open_trace
-from neurontools.tui.profile.app import ProfileApp
-from neurontools.tui.profile.pages import PAGE_NAMES
-from neurontools.tui.profile.step_timelines import StepTimelines
+from neurontools.tui.profile.app import PAGE_NAMES, ProfileApp
+from neurontools.tui.profile.compare_page import StepTimelines
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import BLOCKS, text_of, width_of
