@@ -13,7 +13,7 @@ from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
 from neurontools.commands.profile.real_flags import add_real_flags, check_real_flags, system_filter
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
+from neurontools.profiler.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
     import argparse

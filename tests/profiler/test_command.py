@@ -204,6 +204,17 @@ def test_without_numpy_one_line_says_how_to_get_it(profile_dir: Path) -> None:
     ]
 
 
+def test_a_profile_of_ours_opens_without_the_readers_of_other_formats(profile_dir: Path) -> None:
+    code = (
+        "import sys\n"
+        "from neurontools.commands.profile import main\n"
+        f"code = main(['summary', {str(profile_dir)!r}])\n"
+        "sys.exit(code or [name for name in sys.modules if '.profiler.exchange' in name] and 'exchange/ is loaded')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom neurontools.commands.profile import main\n"

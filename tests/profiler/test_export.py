@@ -18,8 +18,8 @@ from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.export_timeline import write_chrome
-from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.formats import TraceFormat
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents, RowEvents
 from neurontools.profiler.trace.trace import TraceAction, TraceRow
 

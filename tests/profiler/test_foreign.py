@@ -25,7 +25,7 @@ from neurontools.profiler.exchange import chrome_columns, chrome_text
 from neurontools.profiler.exchange.chrome_columns import read_part
 from neurontools.profiler.exchange.chrome_events import join_parts, read_chrome
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
 from neurontools.profiler.trace.intervals import nest
 from neurontools.profiler.trace.open import open_trace
 

@@ -192,8 +192,8 @@ class ProfileApp(ThemedApp):
 
     def page(self, name: str) -> TimelinePage | ProfilePage:
         """Return a page."""
-        found: TimelinePage | ProfilePage = self.screen_stack[0].query_one(f"#{name}")  # type: ignore[assignment]
-        return found
+        page: TimelinePage | ProfilePage = self.screen_stack[0].query_one(f"#{name}")  # type: ignore[assignment]
+        return page
 
     @property
     def timeline(self) -> TimelineView:
@@ -203,7 +203,7 @@ class ProfileApp(ThemedApp):
     def on_show_event(self, message: ShowEvent) -> None:
         """Show an event in the timeline."""
         self.action_tab(FIRST_PAGE)
-        self.timeline.show_closely(message.event)
+        self.timeline.change("show_closely", message.event)
 
     def apply_theme(self, theme: Theme) -> None:
         """Change the colours of the pages too."""
@@ -235,9 +235,9 @@ class ProfileApp(ThemedApp):
         small = small_screen("neuron-profile", SMALLEST, self.size)
         head = small if is_small else (self._head().line,)
         foot = () if is_small else (self._foot().line,)
-        for name, shown in (("head", head), ("foot", foot)):
+        for name, lines in (("head", head), ("foot", foot)):
             for pane in self.screen_stack[0].query(f"#{name}").results(LinePane):
-                pane.show(shown)
+                pane.show(lines)
 
     def action_exit(self, code: int) -> None:
         """End with an exit code."""
@@ -303,6 +303,6 @@ class ProfileApp(ThemedApp):
         if not text:
             return
         try:
-            self.timeline.go_to(units.parse_duration_ns(text, needs_unit=True))
+            self.timeline.change("go_to", units.parse_duration_ns(text, needs_unit=True))
         except NeuronToolsError as error:
             self.notify(error.message, severity="error", markup=False)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.axis import DeviceAxis
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
 
@@ -84,10 +84,10 @@ class StepRows(NamedTuple):
 
 def step_rows(trace: Trace) -> StepRows | None:
     """Return a steady step, None for a trace without modelled executions."""
-    found = steady_execution(trace)
-    if found is None:
+    execution = steady_execution(trace)
+    if execution is None:
         return None
-    runs, _ = found
+    runs, _ = execution
     # The step of this worker alone: its rows are all that is shown.
     own = trace.with_rows(
         [row for row in trace.rows if row.process == runs.process],
@@ -131,8 +131,8 @@ class StepTimelines(Widget):
         """Make rows as high as fits; return the lines of those that fit and of the axis, 0 if none does."""
         rows = 2 * len(self.tracks)
         self._row_lines = max(1, min(_MOST_LINES_A_ROW, (room - 1) // max(rows, 1)))
-        shown = min(rows, 2 * ((room - 1) // (2 * self._row_lines)))
-        return 1 + shown * self._row_lines if shown > 0 else 0
+        fitting = min(rows, 2 * ((room - 1) // (2 * self._row_lines)))
+        return 1 + fitting * self._row_lines if fitting > 0 else 0
 
     def on_resize(self) -> None:
         """Keep the window on the new width."""
@@ -337,11 +337,7 @@ class ComparePage(ProfileGroupsPage):
         if self._found is None or height <= edges:
             return []
         layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
-        body = [layout.head()]
-        body += [
-            _line(layout, self._changes[number], selected=number == self.cursor.row)
-            for number in self.cursor.window(self.count, height - edges - 1)
-        ]
+        body = self.table(layout, height - edges - 1, lambda row: _cells(self._changes[row]))
         unit = "a sample" if self._found.is_per_sample else "a step"
         note = f"{plural(self.count, 'group')}, {unit}, modelled"
         title = f"Changes by {self.by}"
@@ -366,20 +362,17 @@ def _time_lines(name: str, change: TimeChange | None, width: int) -> list[Line]:
     return [fit(spans, width)]
 
 
-def _line(layout: TableLayout, change: GroupChange, *, selected: bool) -> Line:
+def _cells(change: GroupChange) -> tuple[Span, ...]:
     sign = "+" if change.difference_ns > 0 else "-" if change.difference_ns < 0 else ""
     ratio = f"x{change.after_ns / change.before_ns:.2f}" if change.before_ns else "-"
     counts = f"{change.before_count:g} → {change.after_count:g}"
     role = _ROLES.get(change.kind, Role.PLAIN)
-    return layout.line(
-        (
-            (short_name(change.name), Role.PLAIN),
-            (units.format_ns(change.before_ns), Role.PLAIN),
-            (units.format_ns(change.after_ns), Role.VALUE),
-            (f"{sign}{units.format_ns(abs(change.difference_ns))}", role),
-            (ratio, Role.PLAIN),
-            (str(change.kind), role),
-            (counts if change.before_count != change.after_count else f"{change.after_count:g}", Role.DIM),
-        ),
-        selected=selected,
+    return (
+        (short_name(change.name), Role.PLAIN),
+        (units.format_ns(change.before_ns), Role.PLAIN),
+        (units.format_ns(change.after_ns), Role.VALUE),
+        (f"{sign}{units.format_ns(abs(change.difference_ns))}", role),
+        (ratio, Role.PLAIN),
+        (str(change.kind), role),
+        (counts if change.before_count != change.after_count else f"{change.after_count:g}", Role.DIM),
     )

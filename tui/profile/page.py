@@ -18,7 +18,7 @@ from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from textual import events
     from textual.app import ComposeResult
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from neurontools.profiler.analysis.operators import By, GroupPart
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
+    from neurontools.tui.widgets.table_lines import TableLayout
     from neurontools.tui.widgets.theme import Theme
 
 
@@ -70,11 +71,11 @@ class ProfilePage(Widget, can_focus=True):
 
     def key_bindings(self) -> list[BindingType]:
         """Return the keys of the page."""
-        found: list[BindingType] = []
+        bindings: list[BindingType] = []
         for kind in type(self).__mro__:
             if issubclass(kind, ProfilePage):
-                found += [each for each in vars(kind).get("BINDINGS", ()) if each not in found]
-        return found
+                bindings += [each for each in vars(kind).get("BINDINGS", ()) if each not in bindings]
+        return bindings
 
     def compose(self) -> ComposeResult:
         """Make the pane."""
@@ -141,6 +142,14 @@ class ProfileListPage(ProfilePage):
     def count(self) -> int:
         """Number of rows."""
         raise NotImplementedError
+
+    def table(
+        self, layout: TableLayout, room: int, cells_of: Callable[[int], Sequence[Span | tuple[Span, ...]]]
+    ) -> list[Line]:
+        """Return the head of a table and its rows in view, which have `room` lines."""
+        window = self.cursor.window(self.count, max(room, 0))
+        rows = [layout.line(cells_of(row), selected=row == self.cursor.row) for row in window]
+        return [layout.head(), *rows]
 
     def action_move(self, steps: int) -> None:
         """Select another row."""
@@ -220,8 +229,8 @@ def part_lines(parts: Sequence[GroupPart], known: str, width: int, room: int) ->
     total = sum(part.total_ns for part in parts) or 1
     cells = _PART_BAR if width >= _LEAST_FOR_BAR else 0
     name = width - cells - 27
-    shown = parts if len(parts) <= room else parts[: max(room - 1, 0)]
-    for part in shown:
+    fitting = parts if len(parts) <= room else parts[: max(room - 1, 0)]
+    for part in fitting:
         share = part.total_ns / total
         spans = (
             (f" {fixed(short_name(part.name.removeprefix(known)), name)} ", Role.PLAIN),
@@ -231,5 +240,5 @@ def part_lines(parts: Sequence[GroupPart], known: str, width: int, room: int) ->
             (f"{part.count:>6}", Role.DIM),
         )
         yield fit(spans, width)
-    if len(shown) < len(parts):
-        yield fit(((f" and {len(parts) - len(shown)} more", Role.DIM),), width)
+    if len(fitting) < len(parts):
+        yield fit(((f" and {len(parts) - len(fitting)} more", Role.DIM),), width)

@@ -157,8 +157,8 @@ def _wrapped(line: str, width: int | None, indent: int) -> str:
 
 def one_line(advice: Advice) -> str:
     """Return an advice in one line: what to change, where, and what it gains."""
-    place = next((line for line in advice.evidence if line.source), None)
-    where = f": {_place(place)}" if place else ""
+    located = next((line for line in advice.evidence if line.source), None)
+    where = f": {_place(located)}" if located else ""
     return printable(f"{advice.title}{where}, {gain_text(advice)}")
 
 
@@ -173,14 +173,14 @@ def gain_text(advice: Advice) -> str:
 
 
 def _details(advice: Advice) -> list[str]:
-    found = [f"   change  {advice.change}"]
-    found += [
+    lines = [f"   change  {advice.change}"]
+    lines += [
         f"   {'seen' if number == 0 else '':<6}  {_seen(line)}" for number, line in enumerate(advice.evidence)
     ]
-    found.append(f"   gain    {advice.method}")
+    lines.append(f"   gain    {advice.method}")
     if advice.program:
-        found.append(f"   graph   {advice.program}")
-    return list(map(printable, found))
+        lines.append(f"   graph   {advice.program}")
+    return list(map(printable, lines))
 
 
 def _place(line: Evidence) -> str:
@@ -204,10 +204,10 @@ def _silent_lines(report: Report) -> Iterator[str]:
     advised = {advice.rule for advice in report.advice}
     for rule, programs in rules.items():
         if rule not in advised:
-            (program, found), *others = programs.items()
+            (program, reasons), *others = programs.items()
             more = f"; nothing in {plural(len(others), 'other graph')}" if others else ""
             where = f" ({program}{more})" if program else ""
-            for silent in found:
+            for silent in reasons:
                 yield printable(f"  {rule:<16}  {silent.reason}{where}")
 
 

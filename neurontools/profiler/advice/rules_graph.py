@@ -24,7 +24,7 @@ from neurontools.profiler.advice.findings import Advice, Evidence, Silent
 from neurontools.profiler.analysis.programs import path_of_neff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from neurontools.compiler.graph import Graph, Node
     from neurontools.profiler.advice.findings import Finding
@@ -41,24 +41,26 @@ _AFTER_SOFTMAX = 4  # dropout, the copy of values, the product, the copy of its 
 _DROPOUTS = frozenset({"bernoulli", "native_dropout"})
 
 
-def attention(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield attention that is written out, if a fused call is faster."""
+def attention(program: ProfiledProgram) -> list[Finding]:
+    """Advise fused attention where it is written out, if that is faster."""
     nodes = program.graph.nodes
     try:
         fused = fuse_attention(program.graph)
     except ChangeError:
         has_fused = any(is_attention(node.op) for node in nodes)
-        yield Silent(ATTENTION, "attention is fused already" if has_fused else "no attention in this graph")
-        return
+        return [
+            Silent(ATTENTION, "attention is fused already" if has_fused else "no attention in this graph")
+        ]
     kept = {id(node) for node in fused.nodes}
     removed = [position for position, node in enumerate(nodes) if id(node) not in kept]
     softmaxes = [position for position in removed if family(nodes[position].op) in _SOFTMAX]
     is_causal = any(_hides_positions(nodes[position]) for position in removed)
     trial = program.trial(lambda: fuse_attention(program.graph, is_causal=True) if is_causal else fused)
     if trial.gain is None or not trial.is_worth:
-        place = os.path.basename(nodes[softmaxes[0]].source)
-        yield Silent(ATTENTION, f"written out{' at ' + place if place else ''}, but fused: {trial.words}")
-        return
+        source = os.path.basename(nodes[softmaxes[0]].source)
+        return [
+            Silent(ATTENTION, f"written out{' at ' + source if source else ''}, but fused: {trial.words}")
+        ]
     last = max(softmaxes) + _AFTER_SOFTMAX
     # The copy of the result may be at a later line, which stays.
     forward = [
@@ -68,19 +70,21 @@ def attention(program: ProfiledProgram) -> Iterator[Finding]:
         and not nodes[position].layer.endswith(BACKWARD)
         and family(nodes[position].op) != "clone"
     ]
-    yield Advice(
-        ATTENTION,
-        "Use scaled_dot_product_attention instead of writing attention out",
-        f"replace {_line_range([nodes[position].source for position in forward])} by"
-        f" {_attention_call({family(nodes[position].op) for position in removed}, is_causal=is_causal)}",
-        trial.gain,
-        f"engine model, this graph with one{' causal' if is_causal else ''} kernel for each attention and one for its"
-        f" gradient: {trial.words}",
-        tuple(
-            replace(line, text="product, softmax and product", share=program.share(removed))
-            for line in program.lines(softmaxes)
-        ),
-    )
+    return [
+        Advice(
+            ATTENTION,
+            "Use scaled_dot_product_attention instead of writing attention out",
+            f"replace {_line_range([nodes[position].source for position in forward])} by"
+            f" {_attention_call({family(nodes[position].op) for position in removed}, is_causal=is_causal)}",
+            trial.gain,
+            f"engine model, this graph with one{' causal' if is_causal else ''} kernel for each attention and one for its"
+            f" gradient: {trial.words}",
+            tuple(
+                replace(line, text="product, softmax and product", share=program.share(removed))
+                for line in program.lines(softmaxes)
+            ),
+        )
+    ]
 
 
 def _hides_positions(node: Node) -> bool:
@@ -121,8 +125,8 @@ _CAST = f'start the program with NEURON_CC_FLAGS="{" ".join(_CAST_FLAGS)}"'
 _WHOLE = "write model.to(torch.bfloat16) and give it bfloat16 data"
 
 
-def data_types(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield bfloat16 for a graph whose products run in float32."""
+def data_types(program: ProfiledProgram) -> list[Finding]:
+    """Advise bfloat16 for a graph whose products run in float32."""
     nodes = program.graph.nodes
     slow = [
         position
@@ -130,11 +134,11 @@ def data_types(program: ProfiledProgram) -> Iterator[Finding]:
         if products(node) and written(node)[0].dtype == "float32"
     ]
     if not slow:
-        yield Silent(DTYPE, "no matrix product in float32")
-        return
+        return [Silent(DTYPE, "no matrix product in float32")]
     if names_flag(program.neff.flags, "--auto-cast"):
-        yield Silent(DTYPE, "products are written in float32, but --auto-cast decides what the device uses")
-        return
+        return [
+            Silent(DTYPE, "products are written in float32, but --auto-cast decides what the device uses")
+        ]
     cast = program.trial(flags=_CAST_FLAGS)
     whole = program.trial(lambda: apply_change(program.graph, Change(dtype="bf16")))
     # Weights in bfloat16 lose small updates, so for training they are only the second choice.
@@ -142,17 +146,18 @@ def data_types(program: ProfiledProgram) -> Iterator[Finding]:
     if not program.trains and whole.ns > cast.ns:
         first, words, how = whole, _WHOLE, "all tensors in bfloat16"
     if first.gain is None or not first.is_worth:
-        yield Silent(DTYPE, f"float32 products, but in bfloat16: {first.words}")
-        return
+        return [Silent(DTYPE, f"float32 products, but in bfloat16: {first.words}")]
     choice = f"; or {_WHOLE}: -{format_ns(whole.ns)}" if whole.ns > first.ns else ""
-    yield Advice(
-        DTYPE,
-        "Run matrix products in bfloat16 instead of float32",
-        f"{words} ({how}){choice}; compare the loss before you rely on it",
-        first.gain,
-        f"engine model, this graph with {how}: {first.words}",
-        program.lines(slow, "float32 product"),
-    )
+    return [
+        Advice(
+            DTYPE,
+            "Run matrix products in bfloat16 instead of float32",
+            f"{words} ({how}){choice}; compare the loss before you rely on it",
+            first.gain,
+            f"engine model, this graph with {how}: {first.words}",
+            program.lines(slow, "float32 product"),
+        )
+    ]
 
 
 WIDTHS, BATCH = "widths", "batch"
@@ -164,15 +169,15 @@ _MOST_SIZES = 4
 _PRODUCTS = frozenset({"mm", "addmm", "linear", "_addmm_activation"})
 
 
-def widths(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield sizes of weights for which a multiple of 128 near by is faster."""
+def widths(program: ProfiledProgram) -> list[Finding]:
+    """Advise a near multiple of 128 for sizes of weights, if that is faster."""
     sizes = _weight_sizes(program)
     odd = sorted(size for size in sizes if size > _TILE and size % _TILE)
     bases = [size for size in odd if not any(size % other == 0 for other in odd if other < size)]
     if not bases:
-        yield Silent(WIDTHS, "every width of a weight is a multiple of 128, or less")
-    for base in sorted(bases, key=lambda size: -len(sizes[size]))[:_MOST_SIZES]:
-        yield _width(program, base, sizes)
+        return [Silent(WIDTHS, "every width of a weight is a multiple of 128, or less")]
+    most_used = sorted(bases, key=lambda size: -len(sizes[size]))[:_MOST_SIZES]
+    return [_width(program, base, sizes) for base in most_used]
 
 
 def _width(program: ProfiledProgram, base: int, sizes: Mapping[int, list[int]]) -> Finding:
@@ -214,7 +219,7 @@ def _weight_sizes(program: ProfiledProgram) -> dict[int, list[int]]:
     """Return the sizes of weights, each with the products that use them."""
     inputs = set(program.graph.inputs)
     is_weight: dict[int, bool] = {}
-    found: dict[int, list[int]] = {}
+    products: dict[int, list[int]] = {}
     for position, node in enumerate(program.graph.nodes):
         if family(node.op) not in _PRODUCTS:
             continue
@@ -225,33 +230,31 @@ def _weight_sizes(program: ProfiledProgram) -> dict[int, list[int]]:
         is_weight.setdefault(left.slot, False)  # data: a later product, of the gradient, has it on the right
         if right.slot in inputs and is_weight.setdefault(right.slot, True) and len(right.shape) == 2:
             for size in set(right.shape):
-                found.setdefault(size, []).append(position)
-    return found
+                products.setdefault(size, []).append(position)
+    return products
 
 
 def _counts(program: ProfiledProgram) -> set[int]:
     """Return sizes that count things of the data, which cannot be fewer: rows of tables, classes of a loss."""
-    found = set()
+    counts = set()
     for node in program.graph.nodes:
         views = reads(node)
         if family(node.op) == "embedding":
-            found.add(views[0].shape[0])
+            counts.add(views[0].shape[0])
         elif family(node.op) in {"_log_softmax", "nll_loss_forward"} and views[0].shape:
-            found.add(views[0].shape[-1])
-    return found
+            counts.add(views[0].shape[-1])
+    return counts
 
 
-def batch(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield a larger batch if it takes less time a sample."""
-    known = batch_sizes(program.graph)
-    if len(known) != 1:
-        yield Silent(BATCH, "the batch does not follow from the inputs of the graph")
-        return
-    (now,) = known
+def batch(program: ProfiledProgram) -> list[Finding]:
+    """Advise a larger batch if it takes less time a sample."""
+    batches = batch_sizes(program.graph)
+    if len(batches) != 1:
+        return [Silent(BATCH, "the batch does not follow from the inputs of the graph")]
+    (now,) = batches
     if now == 1:
         reason = "a batch of 1 looks like any other dimension of 1: capture the program with a batch of 2, and ask again"
-        yield Silent(BATCH, reason)
-        return
+        return [Silent(BATCH, reason)]
     best, best_factor, reason = None, 1, ""
     for factor in _FACTORS:
         trial = program.trial_of_batch(now, now * factor)
@@ -263,23 +266,24 @@ def batch(program: ProfiledProgram) -> Iterator[Finding]:
             break
         best, best_factor = trial, factor
     if best is None or best.gain is None:
-        yield Silent(BATCH, reason)
-        return
+        return [Silent(BATCH, reason)]
     new = now * best_factor
     tensor = program.neff.cost.engine_busy_ns(Engine.TENSOR) / max(1, program.total_ns)
-    yield Advice(
-        BATCH,
-        f"Use a batch of {new} instead of {now}",
-        f"where the batch is set (batch_size of the data loader), write {new} instead of {now}; the learning rate may"
-        " need to follow, or accumulate fewer gradients",
-        replace(best.gain, samples=now),
-        f"engine model, this graph with a batch of {new}, for the same samples: {best.words}",
-        (
-            Evidence(
-                f"the Tensor engine works {format_percent(tensor)} of the step; launches and loads of weights do not grow with the batch"
+    return [
+        Advice(
+            BATCH,
+            f"Use a batch of {new} instead of {now}",
+            f"where the batch is set (batch_size of the data loader), write {new} instead of {now}; the learning rate may"
+            " need to follow, or accumulate fewer gradients",
+            replace(best.gain, samples=now),
+            f"engine model, this graph with a batch of {new}, for the same samples: {best.words}",
+            (
+                Evidence(
+                    f"the Tensor engine works {format_percent(tensor)} of the step; launches and loads of weights do not grow with the batch"
+                ),
             ),
-        ),
-    )
+        )
+    ]
 
 
 COPIES, LAYOUT = "small-copies", "layout"
@@ -289,8 +293,8 @@ _MANY = 8
 _BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm"})
 
 
-def small_copies(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield copies of small tensors at one line of the program, if one copy of all is faster."""
+def small_copies(program: ProfiledProgram) -> list[Finding]:
+    """Advise one copy instead of many small ones at a line of the program, if that is faster."""
     groups: dict[tuple[str, str], list[int]] = {}
     for position, node in enumerate(program.graph.nodes):
         views = written(node) if family(node.op) in _COPIES else ()
@@ -298,22 +302,22 @@ def small_copies(program: ProfiledProgram) -> Iterator[Finding]:
             groups.setdefault((node.source, node.op), []).append(position)
     many = [group for group in groups.values() if len(group) >= _MANY]
     if not many:
-        yield Silent(COPIES, f"no line makes {_MANY} copies of {format_binary_size(_SMALL_BYTES)} or less")
-    yield from (_copies_of_a_line(program, group) for group in many)
+        return [Silent(COPIES, f"no line makes {_MANY} copies of {format_binary_size(_SMALL_BYTES)} or less")]
+    return [_copies_of_a_line(program, group) for group in many]
 
 
 def _copies_of_a_line(program: ProfiledProgram, group: Sequence[int]) -> Finding:
     node = program.graph.nodes[group[0]]
-    place = f"at {os.path.basename(node.source)}" if node.source else "by the program"
+    where = f"at {os.path.basename(node.source)}" if node.source else "by the program"
     trial = program.trial(lambda: merge_copies(program.graph, group))
     if trial.gain is None or not trial.is_worth:
-        return Silent(COPIES, f"{len(group)} small copies {place}, but one of all: {trial.words}")
+        return Silent(COPIES, f"{len(group)} small copies {where}, but one of all: {trial.words}")
     views = [written(program.graph.nodes[position])[0] for position in group]
     size, total = format_binary_size(max(map(_nbytes, views))), sum(map(numel, views))
     return Advice(
         COPIES,
         f"Copy once instead of {len(group)} times",
-        f"{place}, keep the tensors as parts of one of {total:,} elements, and copy that: a loop of copies becomes one"
+        f"{where}, keep the tensors as parts of one of {total:,} elements, and copy that: a loop of copies becomes one"
         " clone() or copy_()",
         trial.gain,
         f"engine model, this graph with one copy of {format_binary_size(sum(map(_nbytes, views)))}: {trial.words}",
@@ -325,19 +329,17 @@ def _nbytes(view: View) -> int:
     return numel(view) * item_bytes(view.dtype)
 
 
-def layouts(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield copies into another order of dimensions, if the step is faster with data that lies in that order."""
+def layouts(program: ProfiledProgram) -> list[Finding]:
+    """Advise data in the order of dimensions that the program copies it into, if that is faster."""
     turned = _turning(program.graph)
     if not turned:
-        yield Silent(LAYOUT, "no copy changes the order of dimensions of a whole tensor")
-        return
+        return [Silent(LAYOUT, "no copy changes the order of dimensions of a whole tensor")]
     trial = program.trial(lambda: drop_copies(program.graph, turned), is_bound=True)
     count = f"{len(turned)} {'copy' if len(turned) == 1 else 'copies'} into another order of dimensions"
     if trial.gain is None or not trial.is_worth:
-        yield Silent(LAYOUT, f"{count}, but without: {trial.words}")
-        return
+        return [Silent(LAYOUT, f"{count}, but without: {trial.words}")]
     lines = program.lines(turned, "copy into another order of dimensions")
-    place = f"at {os.path.basename(lines[0].source)}" if lines[0].source else "in the program"
+    line = f"at {os.path.basename(lines[0].source)}" if lines[0].source else "in the program"
     shape = "x".join(map(str, written(program.graph.nodes[min(turned)])[0].shape))
     is_data = all(slot in program.graph.inputs for slot in turned.values())
     where = (
@@ -345,29 +347,31 @@ def layouts(program: ProfiledProgram) -> Iterator[Finding]:
         if is_data
         else "make it in that order"
     )
-    yield Advice(
-        LAYOUT,
-        "Keep tensors in the order of dimensions in which they are read",
-        f"{place}, a permuted tensor is copied to {shape}, by contiguous() for instance; {where}, and leave the copy out",
-        trial.gain,
-        f"engine model, this graph without {count}: {trial.words}",
-        lines,
-    )
+    return [
+        Advice(
+            LAYOUT,
+            "Keep tensors in the order of dimensions in which they are read",
+            f"{line}, a permuted tensor is copied to {shape}, by contiguous() for instance; {where}, and leave the copy out",
+            trial.gain,
+            f"engine model, this graph without {count}: {trial.words}",
+            lines,
+        )
+    ]
 
 
 def _turning(graph: Graph) -> dict[int, int]:
     """Return the copies of whole buffers into another order of dimensions, each with the buffer that it copies."""
     around = [(*reads(node), *written(node)) for node in graph.nodes if family(node.op) in _BATCHED_PRODUCTS]
     by_attention = {view.slot for views in around for view in views}
-    found = {}
+    copied = {}
     for position, node in enumerate(graph.nodes):
         if family(node.op) != "clone" or not node.results or node.results[0] is None:
             continue
         source, made = reads(node)[0], node.results[0]
         is_whole = graph.slots[source.slot].nbytes == graph.slots[made.slot].nbytes == _nbytes(made)
         if is_whole and _order(source) != _order(made) and not {source.slot, made.slot} & by_attention:
-            found[position] = source.slot
-    return found
+            copied[position] = source.slot
+    return copied
 
 
 def _order(view: View) -> tuple[int, ...]:
@@ -381,62 +385,64 @@ _PARTS = (2, 4, 8)
 _SMALLEST_PART = 0.02
 
 
-def spills(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield smaller batches, run one after the other, if values then stay in SBUF and the sum is faster."""
+def spills(program: ProfiledProgram) -> list[Finding]:
+    """Advise smaller batches, run one after the other, if values then stay in SBUF and the sum is faster."""
     cost = program.neff.cost
     if not cost.spill_save_bytes:
-        yield Silent(SPILLS, "no value left SBUF for lack of room")
-        return
+        return [Silent(SPILLS, "no value left SBUF for lack of room")]
     moved = [row for row in cost.rows if row.opcode in {SPILL_OPCODE, RELOAD_OPCODE}]
     saved, reloaded = map(format_binary_size, (cost.spill_save_bytes, cost.spill_reload_bytes))
     share = sum(row.busy_ns for row in moved) / max(1, program.total_ns)
     seen = Evidence(f"{saved} spilled to HBM, {reloaded} reloaded", count=len(moved), share=share)
-    known = batch_sizes(program.graph)
-    now = known[0] if len(known) == 1 else 1
+    batches = batch_sizes(program.graph)
+    now = batches[0] if len(batches) == 1 else 1
     trials = {parts: program.trial_of_batch(now, now // parts) for parts in _PARTS if now % parts == 0}
     best = max(trials, key=lambda parts: trials[parts].ns, default=1)
     if best == 1 or (gain := trials[best].gain) is None or not trials[best].is_worth:
         result = f"{best} smaller batches: {trials[best].words}" if trials else "the batch cannot be divided"
-        yield Silent(SPILLS, f"{seen.text}, {format_percent(share)} of the step, but {result}")
-        return
-    yield Advice(
-        SPILLS,
-        f"Run {best} batches of {now // best} instead of one of {now}, so that values stay in SBUF",
-        f"set the batch to {now // best} and run {best} in turn; in training, add up their gradients before"
-        " optimizer.step()",
-        replace(gain, samples=now),
-        f"engine model, {best} executions of this graph with a batch of {now // best}: {trials[best].words}",
-        (seen, *program.lines([row.operator for row in moved])),
-    )
+        return [Silent(SPILLS, f"{seen.text}, {format_percent(share)} of the step, but {result}")]
+    return [
+        Advice(
+            SPILLS,
+            f"Run {best} batches of {now // best} instead of one of {now}, so that values stay in SBUF",
+            f"set the batch to {now // best} and run {best} in turn; in training, add up their gradients before"
+            " optimizer.step()",
+            replace(gain, samples=now),
+            f"engine model, {best} executions of this graph with a batch of {now // best}: {trials[best].words}",
+            (seen, *program.lines([row.operator for row in moved])),
+        )
+    ]
 
 
-def overlap(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield two halves of the batch in turn, if engines that wait for each other then work at once."""
+def overlap(program: ProfiledProgram) -> list[Finding]:
+    """Advise two halves of the batch in turn, if engines that wait for each other then work at once."""
     parts = _critical_parts(program)
     chain = ", ".join(f"{engine} {format_percent(part)}" for engine, part in parts)
     if len(parts) < 2:
-        yield Silent(OVERLAP, f"one engine is the whole critical path: {chain}")
-        return
-    known = batch_sizes(program.graph)
-    if len(known) != 1 or known[0] % 2:
-        yield Silent(OVERLAP, f"the critical path runs through {chain}, but the batch cannot be halved")
-        return
-    trial = program.trial(lambda: work_in_halves(program.graph, known[0]))
+        return [Silent(OVERLAP, f"one engine is the whole critical path: {chain}")]
+    batches = batch_sizes(program.graph)
+    if len(batches) != 1 or batches[0] % 2:
+        return [Silent(OVERLAP, f"the critical path runs through {chain}, but the batch cannot be halved")]
+    trial = program.trial(lambda: work_in_halves(program.graph, batches[0]))
     if trial.gain is None or not trial.is_worth:
-        yield Silent(
-            OVERLAP, f"the critical path runs through {chain}; two halves of the batch in turn: {trial.words}"
-        )
-        return
+        return [
+            Silent(
+                OVERLAP,
+                f"the critical path runs through {chain}; two halves of the batch in turn: {trial.words}",
+            )
+        ]
     (first, _), (second, _), *_ = parts
-    yield Advice(
-        OVERLAP,
-        f"Work on two halves of the batch in turn, so that {first} and {second} engines overlap",
-        f"split the batch of {known[0]} with a, b = x.chunk(2), and write each line of a layer for both halves"
-        " (a = f(a); b = f(b)) before the next one",
-        trial.gain,
-        f"engine model, this graph with each operator for one half and then for the other: {trial.words}",
-        tuple(Evidence(f"the critical path runs through {engine}", share=part) for engine, part in parts),
-    )
+    return [
+        Advice(
+            OVERLAP,
+            f"Work on two halves of the batch in turn, so that {first} and {second} engines overlap",
+            f"split the batch of {batches[0]} with a, b = x.chunk(2), and write each line of a layer for both halves"
+            " (a = f(a); b = f(b)) before the next one",
+            trial.gain,
+            f"engine model, this graph with each operator for one half and then for the other: {trial.words}",
+            tuple(Evidence(f"the critical path runs through {engine}", share=part) for engine, part in parts),
+        )
+    ]
 
 
 def _critical_parts(program: ProfiledProgram) -> list[tuple[str, float]]:
@@ -450,16 +456,18 @@ _SLOWER = 4
 """Factor above the time of copies in pieces from which accesses to elements must be the cause: the model has no other."""
 
 
-def kernels(program: ProfiledProgram) -> Iterator[Finding]:
-    """Yield custom operators that take much longer than copies of their tensors through TCM."""
+def kernels(program: ProfiledProgram) -> list[Finding]:
+    """Advise TCM for custom operators that take much longer than copies of their tensors through it."""
     spent = {row.operator: row.busy_ns for row in program.neff.cost.rows if row.opcode == CUSTOM_OPCODE}
     by_op: dict[str, list[int]] = {}
     for position in spent:
         by_op.setdefault(program.graph.nodes[position].op, []).append(position)
     if not by_op:
-        yield Silent(KERNELS, "no custom operator in this graph")
-    for op, positions in by_op.items():
-        yield _kernel(program, op, positions, sum(spent[position] for position in positions))
+        return [Silent(KERNELS, "no custom operator in this graph")]
+    return [
+        _kernel(program, op, positions, sum(spent[position] for position in positions))
+        for op, positions in by_op.items()
+    ]
 
 
 def _kernel(program: ProfiledProgram, op: str, positions: Sequence[int], now_ns: int) -> Finding:

@@ -22,7 +22,7 @@ from neurontools.profiler.trace.intervals import BusyIndex
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from neurontools.profiler.advice.findings import Finding
     from neurontools.profiler.advice.subject import ProfiledRun
@@ -45,73 +45,70 @@ _ONE_FUNCTION = (
 )
 
 
-def host_bound(subject: ProfiledRun) -> Iterator[Finding]:
-    """Yield a host that takes longer between executions than the device for a step."""
+def host_bound(subject: ProfiledRun) -> list[Finding]:
+    """Advise less work on a host that takes longer between executions than the device for a step."""
     if subject.steps is None:
-        yield Silent(HOST, "the profile has no steps")
-        return
+        return [Silent(HOST, "the profile has no steps")]
     if subject.steps.compile_ns or subject.steps.load_ns:
         # Steady steps have neither: where all steps are first executions, the host's time is mostly that.
-        yield Silent(HOST, "every step compiles or loads a graph, so there is no typical time of the host")
-        return
+        return [Silent(HOST, "every step compiles or loads a graph, so there is no typical time of the host")]
     step_ns = subject.steps.mean_ns
     host_ns = step_ns - subject.steps.execute_ns
     clocks = f"{format_ns(host_ns)} outside of executions (measured), device: {format_ns(subject.step_ns)} (modelled)"
     if host_ns <= subject.step_ns:
-        yield Silent(HOST, f"host: {clocks}, in the average step")
-        return
+        return [Silent(HOST, f"host: {clocks}, in the average step")]
     operators = round(sum(len(program.graph.nodes) * program.per_step for program in subject.programs))
-    yield Advice(
-        HOST,
-        "Let the host do less in a step: the device waits for it",
-        f"the program records {operators:,} operators a step; use a larger batch, a fused optimizer (fused=True) and whole"
-        " tensors instead of loops over parts, and do logging and data loading in other threads",
-        Gain(host_ns, step_ns, Clock.MEASURED, is_bound=True),
-        f"host: {clocks}, in the average step; the host's clock is that of this computer",
-        (Evidence(f"{operators:,} operators recorded a step", count=operators),),
-    )
-
-
-def graph_cuts(subject: ProfiledRun) -> Iterator[Finding]:
-    """Yield lines that end a graph within a step."""
-    runs = sum(program.per_step for program in subject.programs)
-    inner = [program for program in subject.programs if not _ends_step(program.graph.cut)]
-    if runs < 1.5 or not inner:
-        yield Silent(
-            CUTS, "one graph a step" if runs < 1.5 else f"{runs:.1f} graphs a step, each ended by mark_step"
+    return [
+        Advice(
+            HOST,
+            "Let the host do less in a step: the device waits for it",
+            f"the program records {operators:,} operators a step; use a larger batch, a fused optimizer (fused=True) and whole"
+            " tensors instead of loops over parts, and do logging and data loading in other threads",
+            Gain(host_ns, step_ns, Clock.MEASURED, is_bound=True),
+            f"host: {clocks}, in the average step; the host's clock is that of this computer",
+            (Evidence(f"{operators:,} operators recorded a step", count=operators),),
         )
-        return
+    ]
+
+
+def graph_cuts(subject: ProfiledRun) -> list[Finding]:
+    """Advise on lines that end a graph within a step."""
+    runs = sum(program.per_step for program in subject.programs)
+    cuts = [(program, program.graph.cut) for program in subject.programs]
+    inner = [program for program, cut in cuts if cut and not cut.startswith(_STEP_ENDS)]
+    if runs < 1.5 or not inner:
+        return [
+            Silent(
+                CUTS,
+                "one graph a step" if runs < 1.5 else f"{runs:.1f} graphs a step, each ended by mark_step",
+            )
+        ]
     launch_ns = round(
         sum(engine_costs(program.device.core.name).launch_ns * program.per_step for program in inner)
     )
     gain = Gain(launch_ns, subject.step_ns)
     parts = dict.fromkeys(program.graph.cut.rpartition(" at ") for program in inner)
     lines = tuple(Evidence(what or "end of a graph", source) for what, _, source in parts)
+    # Compiled functions end a graph each, other cuts read a value.
+    remedies = dict.fromkeys(_ONE_FUNCTION if line.text.startswith(_COMPILED) else _READS for line in lines)
     places = ", ".join(f"{line.text} at {os.path.basename(line.source)}" for line in lines[:3])
     if gain.share < WORTH:
-        yield Silent(
-            CUTS, f"{runs:.1f} graphs a step ({places}), but their launches take {format_ns(launch_ns)}"
+        return [
+            Silent(
+                CUTS, f"{runs:.1f} graphs a step ({places}), but their launches take {format_ns(launch_ns)}"
+            )
+        ]
+    return [
+        Advice(
+            CUTS,
+            f"Keep the step in one graph instead of {runs:.0f}",
+            f"{places}: {'; '.join(remedies)}",
+            gain,
+            f"engine model, the launch of {plural(round(sum(program.per_step for program in inner)), 'execution')} a step; what"
+            " the cuts store, load and wait for comes on top",
+            lines[:3],
         )
-        return
-    yield Advice(
-        CUTS,
-        f"Keep the step in one graph instead of {runs:.0f}",
-        f"{places}: {'; '.join(_remedies(line.text for line in lines))}",
-        gain,
-        f"engine model, the launch of {plural(round(sum(program.per_step for program in inner)), 'execution')} a step; what"
-        " the cuts store, load and wait for comes on top",
-        lines[:3],
-    )
-
-
-def _remedies(cuts: Iterable[str]) -> list[str]:
-    """Return what to change about cuts: compiled functions end a graph each, other cuts read a value."""
-    found = dict.fromkeys(_ONE_FUNCTION if cut.startswith(_COMPILED) else _READS for cut in cuts)
-    return list(found)
-
-
-def _ends_step(cut: str) -> bool:
-    return not cut or cut.startswith(_STEP_ENDS)
+    ]
 
 
 COMPILES, INPUT, STRAGGLERS = "recompiles", "input-stalls", "stragglers"
@@ -119,35 +116,36 @@ _LINES = 3
 _NO_STEPS = "the profile has no steps after the warm-up"
 
 
-def recompiles(subject: ProfiledRun) -> Iterator[Finding]:
-    """Yield lines at which graphs are compiled after the warm-up."""
+def recompiles(subject: ProfiledRun) -> list[Finding]:
+    """Advise on lines at which graphs are compiled after the warm-up."""
     if not subject.host:
-        yield Silent(COMPILES, _NO_STEPS)
-        return
+        return [Silent(COMPILES, _NO_STEPS)]
     work = max(subject.host, key=lambda work: work.ns_a_step(HostEvent.COMPILE))
     lines = work.of(HostEvent.COMPILE)
     count = sum(line.count for line in lines)
     gain = Gain(work.ns_a_step(HostEvent.COMPILE), work.step_ns, Clock.MEASURED)
-    found = f"{plural(count, 'compile') if count else 'no compiles'} in {work.steps} steps after the warm-up"
+    compiles = (
+        f"{plural(count, 'compile') if count else 'no compiles'} in {work.steps} steps after the warm-up"
+    )
     if count < 2 or gain.share < WORTH:
-        yield Silent(COMPILES, found)
-        return
+        return [Silent(COMPILES, compiles)]
     differences = _differences(subject)
     at_a_line: Counter[str] = Counter()
     for line in lines:
         at_a_line[line.source] += line.count
     if not differences and max(at_a_line.values()) <= WARM_UP:
-        yield Silent(COMPILES, f"{found}, no more than the warm-up of another part of the program has")
-        return
-    yield Advice(
-        COMPILES,
-        f"Give all steps the same shapes: {count} graphs were compiled in {work.steps} steps after the warm-up",
-        f"pad the data to one length, or to a few (buckets), and keep Python numbers that change out of the"
-        f" shapes{differences}; neuron-run --explain names the difference",
-        gain,
-        f"the time of the compiles, {format_ns(gain.ns)} a step; the clock is that of this computer",
-        _evidence(lines, work.steps, "compile"),
-    )
+        return [Silent(COMPILES, f"{compiles}, no more than the warm-up of another part of the program has")]
+    return [
+        Advice(
+            COMPILES,
+            f"Give all steps the same shapes: {count} graphs were compiled in {work.steps} steps after the warm-up",
+            f"pad the data to one length, or to a few (buckets), and keep Python numbers that change out of the"
+            f" shapes{differences}; neuron-run --explain names the difference",
+            gain,
+            f"the time of the compiles, {format_ns(gain.ns)} a step; the clock is that of this computer",
+            _evidence(lines, work.steps, "compile"),
+        )
+    ]
 
 
 def _differences(subject: ProfiledRun) -> str:
@@ -157,45 +155,45 @@ def _differences(subject: ProfiledRun) -> str:
         graph = program.graph
         for number, shape in enumerate(program.input_shapes):
             shapes.setdefault((graph.cut, len(graph.nodes), number), {}).setdefault(shape)
-    found = next((list(seen) for seen in shapes.values() if len(seen) > 1), [])
-    return f" (now {found[0]} and {found[1]})" if len(found) > 1 else ""
+    different = next((list(seen) for seen in shapes.values() if len(seen) > 1), [])
+    return f" (now {different[0]} and {different[1]})" if len(different) > 1 else ""
 
 
-def input_stalls(subject: ProfiledRun) -> Iterator[Finding]:
-    """Yield data loaders that a step waits for."""
+def input_stalls(subject: ProfiledRun) -> list[Finding]:
+    """Advise on data loaders that a step waits for."""
     if not subject.host:
-        yield Silent(INPUT, _NO_STEPS)
-        return
+        return [Silent(INPUT, _NO_STEPS)]
     work = max(subject.host, key=lambda work: work.ns_a_step(HostEvent.INPUT))
     gain = Gain(work.ns_a_step(HostEvent.INPUT), work.step_ns, Clock.MEASURED, is_bound=True)
     if gain.share < WORTH:
-        yield Silent(INPUT, f"a step waits {format_ns(gain.ns)} for data ({gain.clock})")
-        return
-    yield Advice(
-        INPUT,
-        "Load data while the device works: each step waits for the next batch",
-        "give DataLoader num_workers=4 (or more) and prefetch_factor=2, and wrap it in"
-        " torch_xla.distributed.parallel_loader.MpDeviceLoader, which also uploads ahead",
-        gain,
-        f"the time that steps of {work.process} wait for a batch; the clock is that of this computer",
-        _evidence(work.of(HostEvent.INPUT), work.steps, "wait for a batch"),
-    )
+        return [Silent(INPUT, f"a step waits {format_ns(gain.ns)} for data ({gain.clock})")]
+    return [
+        Advice(
+            INPUT,
+            "Load data while the device works: each step waits for the next batch",
+            "give DataLoader num_workers=4 (or more) and prefetch_factor=2, and wrap it in"
+            " torch_xla.distributed.parallel_loader.MpDeviceLoader, which also uploads ahead",
+            gain,
+            f"the time that steps of {work.process} wait for a batch; the clock is that of this computer",
+            _evidence(work.of(HostEvent.INPUT), work.steps, "wait for a batch"),
+        )
+    ]
 
 
-def stragglers(subject: ProfiledRun) -> Iterator[Finding]:
-    """Yield workers that others wait for: always the same one, or another one each time."""
+def stragglers(subject: ProfiledRun) -> list[Finding]:
+    """Advise on workers that others wait for: one slow worker, or a different one in each step."""
     if subject.ranks is None or not subject.ranks.steps:
-        yield Silent(STRAGGLERS, "one worker" if subject.ranks is None else _NO_STEPS)
-        return
+        return [Silent(STRAGGLERS, "one worker" if subject.ranks is None else _NO_STEPS)]
     ranks = sorted(subject.ranks.ranks, key=lambda rank: -rank.work_ns)
     lost_ns, step_ns = subject.ranks.lost_ns, max(rank.step_ns for rank in ranks)
     gain = Gain(lost_ns, step_ns, Clock.MEASURED, is_bound=True)
     if gain.share < WORTH or lost_ns <= NOISE_NS:
-        yield Silent(
-            STRAGGLERS,
-            f"the slowest worker of a step takes {format_ns(lost_ns)} longer than others (measured)",
-        )
-        return
+        return [
+            Silent(
+                STRAGGLERS,
+                f"the slowest worker of a step takes {format_ns(lost_ns)} longer than others (measured)",
+            )
+        ]
     slow = next((rank for rank in ranks if rank.is_straggler), None)
     if slow is not None:
         title = f"Rebalance the work: the others wait for rank {slow.rank}"
@@ -209,20 +207,22 @@ def stragglers(subject: ProfiledRun) -> Iterator[Finding]:
             "use hierarchical SGD: HierarchicalModelAverager of torch.distributed.algorithms.model_averaging averages"
             " small groups often and all workers seldom, so that a stall delays few"
         )
-    yield Advice(
-        STRAGGLERS,
-        title,
-        change,
-        gain,
-        "the median over steps of what the slowest worker works longer than the one in the middle; the clock is that of"
-        " this computer",
-        tuple(
-            Evidence(
-                f"rank {rank.rank} works {format_ns(rank.work_ns)} and waits {format_ns(rank.wait_ns)} a step (measured)"
-            )
-            for rank in (ranks[0], ranks[-1])
-        ),
-    )
+    return [
+        Advice(
+            STRAGGLERS,
+            title,
+            change,
+            gain,
+            "the median over steps of what the slowest worker works longer than the one in the middle; the clock is that of"
+            " this computer",
+            tuple(
+                Evidence(
+                    f"rank {rank.rank} works {format_ns(rank.work_ns)} and waits {format_ns(rank.wait_ns)} a step (measured)"
+                )
+                for rank in (ranks[0], ranks[-1])
+            ),
+        )
+    ]
 
 
 def _evidence(lines: Sequence[HostLine], steps: int, text: str) -> tuple[Evidence, ...]:
@@ -270,22 +270,19 @@ def foreign_steps(trace: Trace) -> ForeignSteps:
     Raises:
         ProfileError: the trace has no steps.
     """
-    found = find_steps(trace)
-    if not found:
+    processes = find_steps(trace)
+    if not processes:
         raise ProfileError(
             f"advice needs steps, and this trace of {trace.measured_by} has none",
             HOW_TO_MARK,
         )
-    return _of_process(trace, max(found, key=lambda steps: int(steps.duration_ns.sum())))
+    return _of_process(trace, max(processes, key=lambda steps: int(steps.duration_ns.sum())))
 
 
-def foreign_findings(steps: ForeignSteps, program: str) -> Iterator[Finding]:
-    """Yield what a step waits for; `program` wrote the trace."""
-    yield _foreign_input_stalls(steps)
-    yield _foreign_host_bound(steps)
-    yield Silent(
-        _GRAPHS, f"need the graphs that ran, and a trace of {program} has none: neuron-run --profile has"
-    )
+def foreign_findings(steps: ForeignSteps, program: str) -> list[Finding]:
+    """Return what a step waits for; `program` wrote the trace."""
+    reason = f"need the graphs that ran, and a trace of {program} has none: neuron-run --profile has"
+    return [_foreign_input_stalls(steps), _foreign_host_bound(steps), Silent(_GRAPHS, reason)]
 
 
 def _foreign_input_stalls(steps: ForeignSteps) -> Finding:
@@ -349,8 +346,8 @@ def _of_process(trace: Trace, steps: ProcessSteps) -> ForeignSteps:
             np.concatenate((start, device.starts)), np.concatenate((duration, device.ends - device.starts))
         )
         input_ns = (both.between(edges) - device.between(edges))[::2]
-        place = np.searchsorted(edges, begins, side="right") - 1
-        inside = (place >= 0) & (place % 2 == 0)
+        edge = np.searchsorted(edges, begins, side="right") - 1
+        inside = (edge >= 0) & (edge % 2 == 0)
         kernels = float(inside.sum()) / len(steps)
         kernel_ns = int(np.median(lengths[inside])) if inside.any() else 0
     return ForeignSteps(

@@ -91,7 +91,7 @@ class ProfiledProgram:
 
     @cached_property
     def _now_ns(self) -> int:
-        """Time of an execution by the model of this version, which may be newer than that of the NEFF."""
+        """Time of an execution by the model of this version, which may be newer than the NEFF's."""
         cost, _ = model_graph(self.neff, self.graph, self.device, self.lnc)
         return self.total_ns if cost is None else cost.total_ns
 
@@ -162,17 +162,17 @@ class ProfiledProgram:
         by_line: dict[str, list[int]] = {}
         for position in sorted(set(positions)):
             by_line.setdefault(self.graph.nodes[position].source, []).append(position)
-        found = []
+        evidence = []
         for source, group in by_line.items():
             nodes = [self.graph.nodes[position] for position in group]
             names = ", ".join(dict.fromkeys(split_name(node.op)[1] for node in nodes))
             layers = {node.layer.removesuffix(BACKWARD) for node in nodes} - {""}
             share = self.share(group)
-            found.append(
+            evidence.append(
                 Evidence(text or names, source, len(group), share, layer_pattern(layers), len(layers))
             )
         return tuple(
-            sorted(found, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
+            sorted(evidence, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
         )
 
     @cached_property

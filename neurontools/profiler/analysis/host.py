@@ -35,7 +35,7 @@ _SPECIFIC_FIRST = (
 
 
 def host_events(trace: Trace, process: int, *kinds: HostEvent) -> EventBlock | None:
-    """Return the events of some kinds of a process in order of start, None without any."""
+    """Return the events of some kinds of a process in order of start, or None."""
     wanted = np.isin(trace.host_kinds, kinds)
     for row in trace.rows_of(Track.HOST):
         if row.process == process:
@@ -47,9 +47,9 @@ def host_events(trace: Trace, process: int, *kinds: HostEvent) -> EventBlock | N
 
 def host_intervals(trace: Trace, process: int, *kinds: HostEvent) -> tuple[Int64s, Int64s]:
     """Return starts and durations of the events of some kinds of a process."""
-    found = host_events(trace, process, *kinds)
+    events = host_events(trace, process, *kinds)
     nothing: Int64s = np.zeros(0, dtype=np.int64)
-    return (nothing, nothing) if found is None else (found.start, found.duration)
+    return (nothing, nothing) if events is None else (events.start, events.duration)
 
 
 def load_intervals(trace: Trace, process: int) -> tuple[Int64s, Int64s]:
@@ -74,18 +74,18 @@ def covered_in_turn(kinds: dict[str, list[tuple[Int64s, Int64s]]], edges: Int64s
         kinds: starts and durations of each kind.
         edges: sorted times, n + 1 of them.
     """
-    found: dict[str, Int64s] = {}
+    times: dict[str, Int64s] = {}
     until: Int64s = np.zeros(len(edges) - 1, dtype=np.int64)
-    known: list[tuple[Int64s, Int64s]] = []
+    counted: list[tuple[Int64s, Int64s]] = []
     for name, intervals in kinds.items():
         if any(len(start) for start, _ in intervals):
-            known += intervals
-            starts, durations = (np.concatenate([each[at] for each in known]) for at in (0, 1))
+            counted += intervals
+            starts, durations = (np.concatenate([each[at] for each in counted]) for at in (0, 1))
             covered = BusyIndex(starts, durations).between(edges)
-            found[name], until = covered - until, covered
+            times[name], until = covered - until, covered
         else:
-            found[name] = np.zeros_like(until)
-    return found
+            times[name] = np.zeros_like(until)
+    return times
 
 
 def activity(trace: Trace, process: int, edges: Int64s) -> dict[str, Int64s]:
@@ -97,8 +97,8 @@ def activity(trace: Trace, process: int, edges: Int64s) -> dict[str, Int64s]:
     kinds = {OTHER_CORE: executions, LOAD: [load_intervals(trace, process)]} | {
         kind.name.lower(): [host_intervals(trace, process, kind)] for kind in _SPECIFIC_FIRST
     }
-    found = covered_in_turn(kinds, edges)
-    return found | {PYTHON: np.diff(edges) - sum(found.values())}
+    times = covered_in_turn(kinds, edges)
+    return times | {PYTHON: np.diff(edges) - sum(times.values())}
 
 
 WARM_UP = 2
@@ -149,8 +149,8 @@ class HostWork:
 
 def host_work(trace: Trace) -> tuple[HostWork, ...]:
     """Return what each process did on the host; nothing for those that marked no step after the warm-up."""
-    found = (_work_of(trace, row) for row in trace.rows_of(Track.HOST))
-    return tuple(work for work in found if work is not None)
+    works = (_work_of(trace, row) for row in trace.rows_of(Track.HOST))
+    return tuple(work for work in works if work is not None)
 
 
 def _work_of(trace: Trace, row: TraceRow) -> HostWork | None:
@@ -163,11 +163,12 @@ def _work_of(trace: Trace, row: TraceRow) -> HostWork | None:
     first_ns, last_ns = int(ends[warm_up - 1]), int(ends[-1])
     inside = (events.start >= first_ns) & (events.start < last_ns) & (events.status != HostEvent.STEP)
     events = events.take(inside)
-    actions, first, place, counts = np.unique(
+    actions, first, action_index, counts = np.unique(
         events.action, return_index=True, return_inverse=True, return_counts=True
     )
     times, sizes = (
-        np.bincount(place.reshape(-1), column, len(actions)) for column in (events.duration, events.value)
+        np.bincount(action_index.reshape(-1), column, len(actions))
+        for column in (events.duration, events.value)
     )
     lines = [
         HostLine(
@@ -261,7 +262,7 @@ def find_gaps(trace: Trace, limit: int | None = None, at_least_ns: int = 1) -> G
         start, end = ends[:-1][long], starts[1:][long]
         if len(start):
             cores.append(_CoreGaps(runs, start, end, _host_in(trace, runs.process, start, end)))
-    places = [(number, place) for number, core in enumerate(cores) for place in range(len(core.start))]
+    places = [(number, index) for number, core in enumerate(cores) for index in range(len(core.start))]
     if places:
         length = np.concatenate([core.end - core.start for core in cores])
         chosen = np.argsort(-length, kind="stable")[:limit].tolist()
@@ -271,7 +272,7 @@ def find_gaps(trace: Trace, limit: int | None = None, at_least_ns: int = 1) -> G
         for kind, column in core.host.items():
             sums[kind] = sums.get(kind, 0) + int(column.sum())
     return Gaps(
-        gaps=tuple(_gap(trace, cores[number], place) for number, place in places),
+        gaps=tuple(_gap(trace, cores[number], index) for number, index in places),
         count=sum(len(core.start) for core in cores),
         total_ns=sum(int((core.end - core.start).sum()) for core in cores),
         span_ns=span_ns,

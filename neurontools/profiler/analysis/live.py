@@ -102,18 +102,18 @@ def live_numbers(trace: Trace, now_unix_ns: int, window_ns: int) -> LiveNumbers:
 
 
 def _steps(trace: Trace, from_ns: int) -> LiveSteps | None:
-    found = next(iter(find_steps(trace)), None)
-    if found is None:
+    steps = next(iter(find_steps(trace)), None)
+    if steps is None:
         return None
-    last = found.first_number + len(found) - 1
-    inside = int((found.start_ns + found.duration_ns > from_ns).sum())
+    last = steps.first_number + len(steps) - 1
+    inside = int((steps.start_ns + steps.duration_ns > from_ns).sum())
     first = last + 1 - max(inside, 1)
-    chosen = found.take(first, last)
+    chosen = steps.take(first, last)
     part = of_steps(trace, first, last)
     ordered = np.sort(chosen.duration_ns[chosen.steady])
     summary = chosen.summary()
     return LiveSteps(
-        how=found.how,
+        how=steps.how,
         last_ns=int(chosen.duration_ns[-1]),
         p95_ns=int(ordered[int(np.ceil(_SLOW * len(ordered))) - 1]),
         summary=summary,
@@ -165,16 +165,16 @@ def step_facts(numbers: LiveNumbers, steps: LiveSteps) -> list[tuple[str, str]]:
     parts = [(part.removesuffix("_ns"), int(getattr(summary, part))) for part in PARTS]
     times = (("last", steps.last_ns), ("median", summary.median_ns), ("p95", steps.p95_ns))
     step = ", ".join(f"{name} {format_ns(ns)}" for name, ns in times)
-    found = [
+    facts = [
         ("step", f"{step} ({plural(summary.count, 'step')})"),
         ("", _shares(parts, max(summary.mean_ns, 1))),
         ("bound", steps.bound),
     ]
     if steps.device is not None:
         engines = ", ".join(f"{each.engine} {format_percent(each.share)}" for each in steps.device.engines)
-        found += [("device", f"{steps.device.text} (modelled)"), ("", engines)]
+        facts += [("device", f"{steps.device.text} (modelled)"), ("", engines)]
     host = _shares(steps.gaps.host, max(steps.gaps.total_ns, 1))
-    found.append(
+    facts.append(
         (
             "host gaps",
             f"{format_percent(steps.gaps.share)} of the time, {plural(steps.gaps.count, 'gap')}: {host}"
@@ -185,7 +185,7 @@ def step_facts(numbers: LiveNumbers, steps: LiveSteps) -> list[tuple[str, str]]:
     compiles = "none"
     if numbers.compiles:
         compiles = f"{plural(numbers.compiles, 'compile')}, {format_ns(numbers.compile_ns)}"
-    return [*found, ("compiles", compiles)]
+    return [*facts, ("compiles", compiles)]
 
 
 def to_json(numbers: LiveNumbers) -> dict[str, Any]:

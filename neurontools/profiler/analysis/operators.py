@@ -110,11 +110,11 @@ def layer_pattern(layers: Collection[str]) -> str:
     paths = [layer.split(".") for layer in layers]
     if not paths or len(set(map(len, paths))) > 1:
         return ""
-    found = [
+    pattern = [
         parts[0] if len(set(parts)) == 1 else "*" if all(part.isdecimal() for part in parts) else ""
         for parts in zip(*paths, strict=True)
     ]
-    return ".".join(found) if all(found) else ""
+    return ".".join(pattern) if all(pattern) else ""
 
 
 def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupTotal, ...]:
@@ -137,9 +137,9 @@ def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupT
     ]
     if not parts:
         return ()
-    found = _totals(trace, parts, list(names))
-    found.sort(key=lambda group: (-group.total_ns, group.name))
-    return tuple(found[:limit])
+    totals = _totals(trace, parts, list(names))
+    totals.sort(key=lambda group: (-group.total_ns, group.name))
+    return tuple(totals[:limit])
 
 
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
@@ -239,8 +239,8 @@ class GroupParts:
                 part = parts.setdefault(label_of(self._actions[number], over), [0, 0])
                 part[0] += self._counts[number]
                 part[1] += self._times[number]
-        found = (GroupPart(label, count, total) for label, (count, total) in parts.items())
-        return tuple(sorted(found, key=lambda part: -part.total_ns))
+        totals = (GroupPart(label, count, total) for label, (count, total) in parts.items())
+        return tuple(sorted(totals, key=lambda part: -part.total_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,12 +329,12 @@ def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupT
     order = np.lexsort((worked, group))
     group, worked, weight = group[order], worked[order], weight[order]
     edges: Int64s = np.searchsorted(group, np.arange(len(names) + 1))
-    found = []
+    totals = []
     for number in np.flatnonzero(counts).tolist():
         own = slice(int(edges[number]), int(edges[number + 1]))
         passed: Int64s = np.cumsum(weight[own])
         middle = int(np.searchsorted(passed, int(passed[len(passed) - 1]) // 2, side="right"))
-        found.append(
+        totals.append(
             GroupTotal(
                 name=names[number],
                 count=int(counts[number]),
@@ -348,13 +348,13 @@ def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupT
                 write_bytes=int(writes[number]),
             )
         )
-    return found
+    return totals
 
 
 def _sums(group: Int64s, values: Int64s, size: int) -> Int64s:
-    found: Int64s = np.zeros(size, dtype=np.int64)
-    np.add.at(found, group, values)
-    return found
+    sums: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, group, values)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +379,7 @@ def row_uses(trace: Trace, rows: Iterable[TraceRow], from_ns: int, to_ns: int) -
         to_ns: its end.
     """
     edges = np.array([from_ns, max(to_ns, from_ns + 1)], dtype=np.int64)
-    found = []
+    uses = []
     for row in rows:
         if row.track in IDLE_TRACKS:
             continue
@@ -387,8 +387,8 @@ def row_uses(trace: Trace, rows: Iterable[TraceRow], from_ns: int, to_ns: int) -
         busy = int(row.events.busy_between(edges)[0])
         if not row.track.measured:
             busy -= _waited_ns(trace, row, int(edges[0]), int(edges[1]))
-        found.append(RowUse(row, last - first, max(busy, 0)))
-    return tuple(found)
+        uses.append(RowUse(row, last - first, max(busy, 0)))
+    return tuple(uses)
 
 
 def _waited_ns(trace: Trace, row: TraceRow, from_ns: int, to_ns: int) -> int:

@@ -50,9 +50,9 @@ def executions_per_step(trace: Trace, steps: ProcessSteps) -> dict[str, float]:
     for run in trace.runs:
         if run.process != steps.process:
             continue
-        place = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
+        step = np.searchsorted(steps.start_ns, run.wall_start, side="right") - 1
         end_ns = int(steps.start_ns[-1] + steps.duration_ns[-1])
-        inside = (place >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(place, 0)]
+        inside = (step >= 0) & (run.wall_start < end_ns) & steps.steady[np.maximum(step, 0)]
         here: Counter[str] = Counter()
         for number in np.unique(run.model).tolist():
             here[trace.models[number].neff_hash] += int((run.model[inside] == number).sum())
@@ -70,10 +70,10 @@ def neff_path(trace: Trace, neff_hash: str) -> str:
         ProfileError: the copy is gone.
     """
     paths = (os.path.join(directory, f"neff_{neff_hash}.neff") for directory in trace.directories)
-    found = next(filter(os.path.isfile, paths), None)
-    if found is None:
+    path = next(filter(os.path.isfile, paths), None)
+    if path is None:
         raise ProfileError(f"neff_{neff_hash}.neff is gone from the profile", "capture the run again")
-    return found
+    return path
 
 
 def read_neff(trace: Trace, neff_hash: str) -> Neff:
@@ -192,23 +192,23 @@ def critical_paths(trace: Trace) -> tuple[CriticalPath, ...]:
             model = trace.models[number]
             counts[model.neff_hash] = counts.get(model.neff_hash, 0) + 1
             names[model.neff_hash] = model.name
-    found, problem = [], ""
+    critical, problem = [], ""
     for neff_hash, count in counts.items():
         if trace.programs.get(neff_hash) is not None:
             neff = read_neff(trace, neff_hash)
             try:
-                found.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
+                critical.append(path_of_neff(neff, names[neff_hash], neff_hash, count))
             except CompileError as error:
                 problem = f"{names[neff_hash]}: {error.message}"
-    if not found:
+    if not critical:
         if problem:
             raise ProfileError(f"no critical path of {problem}", "compile the program again")
         raise ProfileError(
             "the profile has no executed program whose NEFF can be read, so no critical path",
             "capture a run that uses the device, with neuron-run --profile",
         )
-    found.sort(key=lambda path: (-path.total_ns * path.executions, path.neff_hash))
-    return tuple(found)
+    critical.sort(key=lambda path: (-path.total_ns * path.executions, path.neff_hash))
+    return tuple(critical)
 
 
 def path_of_neff(
@@ -252,14 +252,14 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
     """Return the parts in order of time, and the numbers of their groups."""
     path = schedule.critical_path()
     shapes = {op.operator: op.shape for op in neff.cost.ops}
-    found, reached = [], 0
+    parts, reached = [], 0
     for number in path:
         group = schedule.groups[number]
         node = neff.graph.nodes[group.operator]
         end = round(group.end_ns)
         # A group that only passes values on, or that another one outlasts, adds nothing.
         if end > reached:
-            found.append(
+            parts.append(
                 PathPart(
                     operator=node.op,
                     opcode=group.instruction.opcode,
@@ -272,17 +272,17 @@ def _parts(neff: Neff, schedule: Schedule) -> tuple[list[PathPart], frozenset[in
                 )
             )
             reached = end
-    return found, frozenset(path)
+    return parts, frozenset(path)
 
 
 def _slack(schedule: Schedule, on_path: frozenset[int], name: Callable[[int], str]) -> dict[str, int]:
     """Return by name the least slack of the groups that are not on the path."""
-    found: dict[str, int] = {}
+    least: dict[str, int] = {}
     for number, slack_ns in enumerate(schedule.slack_ns()):
         if number not in on_path and schedule.groups[number].instruction.count:
             key, slack = name(number), max(0, round(slack_ns))
-            found[key] = min(found.get(key, slack), slack)
-    return found
+            least[key] = min(least.get(key, slack), slack)
+    return least
 
 
 def _totals(parts: list[PathPart], slack: dict[str, int], name: str) -> tuple[PathTotal, ...]:
@@ -292,9 +292,9 @@ def _totals(parts: list[PathPart], slack: dict[str, int], name: str) -> tuple[Pa
         group[0] += 1
         group[1] += part.part_ns
     whole = sum(part.part_ns for part in parts) or 1
-    found = [PathTotal(key, count, ns, ns / whole, slack.get(key)) for key, (count, ns) in sums.items()]
-    found.sort(key=lambda total: (-total.path_ns, total.slack_ns or 0, total.name))
-    return tuple(found)
+    totals = [PathTotal(key, count, ns, ns / whole, slack.get(key)) for key, (count, ns) in sums.items()]
+    totals.sort(key=lambda total: (-total.path_ns, total.slack_ns or 0, total.name))
+    return tuple(totals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +329,8 @@ class MemoryCurve:
 
     def at(self, times: Int64s) -> Int64s:
         """Return the bytes in use at times."""
-        place = np.searchsorted(self.times, times, side="right") - 1
-        return np.where(place < 0, 0, self.used[np.maximum(place, 0)])
+        change = np.searchsorted(self.times, times, side="right") - 1
+        return np.where(change < 0, 0, self.used[np.maximum(change, 0)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,11 +389,11 @@ def _of_row(trace: Trace, row: TraceRow) -> MemoryCurve:
     # The last event of a buffer up to the peak says whether it is alive.
     last = peak - np.unique(events.execution[peak::-1], return_index=True)[1]
     owners: dict[tuple[str, str], list[int]] = {}
-    for place in last[is_taken[last]].tolist():
-        action = trace.actions[int(events.action[place])]
+    for event in last[is_taken[last]].tolist():
+        action = trace.actions[int(events.action[event])]
         sums = owners.setdefault((action.name, action.source), [0, 0])
         sums[0] += 1
-        sums[1] += int(events.value[place])
+        sums[1] += int(events.value[event])
     found = [MemoryOwner(*key, *sums) for key, sums in owners.items()]
     found.sort(key=lambda owner: (-owner.nbytes, owner.name, owner.source))
     return MemoryCurve(

@@ -131,9 +131,9 @@ def _active(group: Int64s, start: Int64s, duration: Int64s, size: int) -> Int64s
     begin = int(start.min(initial=0))
     span = int((start + duration).max(initial=0)) - begin + 1
     starts, ends = union(group * span + start - begin, duration)
-    found: Int64s = np.zeros(size, dtype=np.int64)
-    np.add.at(found, starts // span, ends - starts)
-    return found
+    active: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(active, starts // span, ends - starts)
+    return active
 
 
 def _point(name: str, work: tuple[int, int, int], executed: int, peaks: Peaks) -> RooflinePoint:

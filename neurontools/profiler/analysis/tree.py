@@ -83,8 +83,8 @@ def operators_below(node: TreeNode) -> tuple[GroupPart, ...]:
             total = totals.setdefault(branch.name, [0, 0])
             total[0] += branch.count
             total[1] += branch.total_ns
-    found = (GroupPart(name, count, total_ns) for name, (count, total_ns) in totals.items())
-    return tuple(sorted(found, key=lambda part: (-part.total_ns, part.name)))
+    parts = (GroupPart(name, count, total_ns) for name, (count, total_ns) in totals.items())
+    return tuple(sorted(parts, key=lambda part: (-part.total_ns, part.name)))
 
 
 def path_of(action: TraceAction, kind: TreeKind) -> tuple[str, ...]:
@@ -158,9 +158,9 @@ def source_files(trace: Trace) -> tuple[SourceFile, ...]:
         path, _, line = group.name.rpartition(":")
         if path and line.isdecimal() and len(line) < 10:
             files.setdefault(path, {})[int(line)] = group
-    found = [_file(path, lines) for path, lines in files.items()]
-    found.sort(key=lambda file: (-file.total_ns, file.path))
-    return tuple(found)
+    sources = [_file(path, lines) for path, lines in files.items()]
+    sources.sort(key=lambda file: (-file.total_ns, file.path))
+    return tuple(sources)
 
 
 def _file(path: str, totals: dict[int, GroupTotal]) -> SourceFile:

@@ -1,4 +1,4 @@
-"""Events of a Chrome trace file by columns: what is equal in many events is stored once.
+"""Events of a Chrome trace file by columns: values that many events share are stored once.
 
 A large file is read in parts, each by a process of its own.
 """
@@ -123,8 +123,8 @@ def _find_borders(path: str) -> list[int]:
         size = 0 if is_packed(file) else os.fstat(file.fileno()).st_size
     size -= _LEAD
     count = min(len(os.sched_getaffinity(0)), _MOST_PARTS, size // _SMALLEST_PART)
-    found = (find_border(path, _LEAD + size * number // count) for number in range(1, count))
-    return sorted({border for border in found if border is not None})
+    candidates = (find_border(path, _LEAD + size * number // count) for number in range(1, count))
+    return sorted({border for border in candidates if border is not None})
 
 
 def _start_reader(stack: ExitStack, path: str, first: int, last: int | None) -> subprocess.Popen[bytes]:
@@ -209,9 +209,9 @@ class _Columns:
         kind = phase or "", category, name, _id(written[3]), _id(written[4])
         self._part.kinds.append(kind)
         self._are_complete.append(is_shown(kind))
-        place = category, *kind[3:]
-        if self._are_complete[-1] and place not in self._places and len(self._places) < _MOST_PLACES:
-            self._places.add(place)
+        row = category, *kind[3:]
+        if self._are_complete[-1] and row not in self._places and len(self._places) < _MOST_PLACES:
+            self._places.add(row)
             self._unseen.add(number)
 
     def _flush(self) -> None:
@@ -321,9 +321,9 @@ def _nanoseconds(times: Floats) -> Int64s:
     wild = ~(np.abs(times) < _LONGEST_US)
     times = np.where(wild, 0.0, times)
     whole = np.floor(times)
-    found: Int64s = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
-    found[wild] = IMPOSSIBLE
-    return found
+    nanoseconds: Int64s = whole.astype(np.int64) * 1000 + np.rint((times - whole) * 1000).astype(np.int64)
+    nanoseconds[wild] = IMPOSSIBLE
+    return nanoseconds
 
 
 def _exact_ns(raw: msgspec.Raw) -> int:
@@ -331,6 +331,6 @@ def _exact_ns(raw: msgspec.Raw) -> int:
     text = bytes(raw).decode().strip('"')
     whole, _, fraction = text.partition(".")
     if whole.removeprefix("-").isdecimal() and (not fraction or fraction.isdecimal()):
-        found = int(whole) * 1000 + int(fraction[:_NANOSECONDS_DIGITS].ljust(_NANOSECONDS_DIGITS, "0"))
-        return found if abs(found) < 1 << 62 else int(IMPOSSIBLE)
+        ns = int(whole) * 1000 + int(fraction[:_NANOSECONDS_DIGITS].ljust(_NANOSECONDS_DIGITS, "0"))
+        return ns if abs(ns) < 1 << 62 else int(IMPOSSIBLE)
     return int(_nanoseconds(np.array([float(text)]))[0])

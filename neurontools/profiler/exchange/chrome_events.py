@@ -158,7 +158,7 @@ class _Joined:
     def _join_pairs(self) -> tuple[int, int]:
         """Make events of begins and ends; return how many ends end nothing, and how many begins never end."""
         stacks: dict[object, _OpenStack] = {}
-        found: dict[int, list[tuple[int, int, int]]] = {}
+        joined: dict[int, list[tuple[int, int, int]]] = {}
         lonely_ends = 0
         self._marks.sort(key=lambda mark: mark[0])
         for at, (phase, category, name, process, thread), ids in self._marks:
@@ -172,10 +172,10 @@ class _Joined:
                 track = (process, (ASYNC, category or "")) if is_async else (process, thread)
                 stack.push(name, _Begin(at, self._names[name, category], self._tracks[track]))
             elif begin := stack.pop(name):
-                found.setdefault(begin.track, []).append((begin.at, at - begin.at, begin.name))
+                joined.setdefault(begin.track, []).append((begin.at, at - begin.at, begin.name))
             else:
                 lonely_ends += 1
-        for track_number, events in found.items():
+        for track_number, events in joined.items():
             starts, durations, names = np.array(events, dtype=np.int64).T
             self._columns.append((starts, durations, names.astype(np.uint32)))
             self._runs.append((track_number, len(events)))
@@ -211,11 +211,11 @@ class _Joined:
         runs: Int64s = np.array(self._runs, dtype=np.int64).reshape(-1, 2)
         order = np.argsort(runs[:, 0], kind="stable")
         track, count = runs[order].T
-        place: Int64s | slice = slice(None)
+        source: Int64s | slice = slice(None)
         if np.any(order[1:] < order[:-1]):
             first = np.cumsum(runs[:, 1]) - runs[:, 1]
-            place = np.repeat(first[order] - (np.cumsum(count) - count), count)
-            place += np.arange(len(place))
-        start, duration, name = (np.concatenate(columns.pop(0))[place] for _ in range(3))
+            source = np.repeat(first[order] - (np.cumsum(count) - count), count)
+            source += np.arange(len(source))
+        start, duration, name = (np.concatenate(columns.pop(0))[source] for _ in range(3))
         counts = np.bincount(track, count, len(self._tracks)).astype(np.int64)
         return start, duration, name, np.concatenate(([0], np.cumsum(counts)))

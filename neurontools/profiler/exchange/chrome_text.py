@@ -291,7 +291,7 @@ def _scannable(data: bytes) -> bytes:
 
 
 def _repaired(text: bytes) -> bytes:
-    """Return a scannable text as UTF-8, with null for what is no number in JSON."""
+    """Return a scannable text as UTF-8, with null for NaN and Infinity."""
     text = text.decode("utf-8", "replace").encode()
     if b"NaN" in text or b"Infinity" in text:
         text = _NO_NUMBER.sub(rb"\g<1>null", text)
@@ -316,7 +316,7 @@ class _Fault(NamedTuple):
 
 
 def _scan_event(letters: str, scanned: bytes, at: int) -> tuple[int, _Fault | None]:
-    """Return where the event at a place ends, or what is wrong with it."""
+    """Return the end of the event at a place, and its fault."""
     try:
         _, end = _SCANNER.raw_decode(letters, at)
     except RecursionError:

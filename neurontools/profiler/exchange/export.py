@@ -14,11 +14,11 @@ from neurontools.base.files import atomic_file, temporary_name
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.export_timeline import write_chrome
-from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.html_report import write_html
 from neurontools.profiler.exchange.parquet import write_parquet
 from neurontools.profiler.exchange.perfetto import write_perfetto, write_tensorboard
 from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
+from neurontools.profiler.formats import TraceFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -159,8 +159,8 @@ def _make_missing(directory: str) -> list[str]:
 def _move_into(source: str, target: str) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
-            place = f"{target}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False) and os.path.isdir(place):
-                _move_into(entry.path, place)
+            moved = f"{target}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False) and os.path.isdir(moved):
+                _move_into(entry.path, moved)
             else:
-                os.replace(entry.path, place)
+                os.replace(entry.path, moved)

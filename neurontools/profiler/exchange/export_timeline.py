@@ -98,14 +98,14 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         metadata.append(_metadata("thread_name", line.group, line.number, {"name": line.name}))
         metadata.append(_metadata("thread_sort_index", line.group, line.number, {"sort_index": line.number}))
     file.write(",\n".join(metadata))
-    known: dict[tuple[int, int], tuple[str, str]] = {}
+    texts: dict[tuple[int, int], tuple[str, str]] = {}
     for line, block in event_blocks(trace, lines, progress):
         text = []
         for start, duration, action, execution, status in event_tuples(block):
             key = (line.number, action)
-            if key not in known:
-                known[key] = _static(trace, trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
-            head, arguments = known[key]
+            if key not in texts:
+                texts[key] = _static(trace, trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
+            head, arguments = texts[key]
             text.append(
                 f',\n{head},"ts":{_microseconds(start)},"dur":{_microseconds(duration)},'
                 f'"args":{{"execution":{execution},"status":{status}{arguments}}}}}'
@@ -113,8 +113,8 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         file.write("".join(text))
     for group_number, track in counter_groups(trace):
         head = f',\n{{"ph":"C","name":{dump_compact(track.name)},"pid":{group_number},"ts":'
-        for times, found in values(trace, track):
-            steps = zip(times.tolist(), found.tolist(), strict=True)
+        for times, counted in values(trace, track):
+            steps = zip(times.tolist(), counted.tolist(), strict=True)
             file.write(
                 "".join(f'{head}{_microseconds(at)},"args":{{"value":{value}}}}}' for at, value in steps)
             )
@@ -173,8 +173,8 @@ def _microseconds(ns: int) -> str:
 
 
 def _metadata(name: str, pid: int, tid: int, arguments: dict[str, Any]) -> str:
-    place = {"pid": pid, "tid": tid} if tid else {"pid": pid}
-    return dump_compact({"ph": "M", "name": name, **place, "args": arguments})
+    ids = {"pid": pid, "tid": tid} if tid else {"pid": pid}
+    return dump_compact({"ph": "M", "name": name, **ids, "args": arguments})
 
 
 def _about(trace: Trace) -> dict[str, Any]:

@@ -88,21 +88,21 @@ def _without_timeless(events: ForeignEvents) -> ForeignEvents:
     start = events.start
     if abs(int(start.min())) >= _NO_TIME_NS:
         return events
-    known: Mask = np.abs(start) >= _NO_TIME_NS
-    first = int(start[known].min(initial=np.iinfo(np.int64).max))
-    if not known.any() or first < _DAY_NS:
+    timed: Mask = np.abs(start) >= _NO_TIME_NS
+    first = int(start[timed].min(initial=np.iinfo(np.int64).max))
+    if not timed.any() or first < _DAY_NS:
         return events
     if first < _UNIX_NS:
-        known |= start + events.duration >= first
-    count = len(start) - int(known.sum())
+        timed |= start + events.duration >= first
+    count = len(start) - int(timed.sum())
     if not count:
         return events
-    before: Int64s = np.concatenate(([0], np.cumsum(known)))
+    before: Int64s = np.concatenate(([0], np.cumsum(timed)))
     return replace(
         events,
-        start=start[known],
-        duration=events.duration[known],
-        name=events.name[known],
+        start=start[timed],
+        duration=events.duration[timed],
+        name=events.name[timed],
         bounds=before[events.bounds],
         problems=(*events.problems, f"{plural(count, 'event')} without a time left out"),
     )
@@ -300,7 +300,9 @@ class _Builder:
             (is_span, annotations),
             (is_host, replace(place, track=Track.HOST)),
         )
-        return [(np.flatnonzero(mask) + chosen.start, shown) for mask, shown in rows if mask.any()]
+        return [
+            (np.flatnonzero(mask) + chosen.start, shown_place) for mask, shown_place in rows if mask.any()
+        ]
 
     @cached_property
     def _shown_rows(self) -> tuple[list[slice | Int64s], list[_Place]]:
@@ -323,7 +325,7 @@ def _pid(process: Id) -> int:
 
 
 def _description(name: str, pid: int) -> Meta:
-    """Return what is known of a process of another program."""
+    """Describe a process of another program."""
     return Meta(
         instance_type="",
         instance_id="",

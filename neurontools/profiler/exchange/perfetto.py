@@ -131,8 +131,8 @@ def write_perfetto(trace: Trace, file: IO[bytes], progress: Progress | None = No
         file.write(encoders[line.number].encode(block))
     for number, (group_number, track) in enumerate(counter_groups(trace), len(lines) + 1):
         file.write(_packet(_counter(number, group_number, track.name)))
-        for times, found in values(trace, track):
-            file.write(_counter_packets(number, times, found))
+        for times, counted in values(trace, track):
+            file.write(_counter_packets(number, times, counted))
 
 
 def _counter_packets(number: int, times: Int64s, found: Int64s) -> bytes:
@@ -185,16 +185,16 @@ class _LineEncoder:
         )
 
     def _tail_of(self, action: int, execution: int) -> bytes:
-        found = self._begin.get((action, execution))
-        if found is None:
-            known = self._trace.actions[action]
-            found = self._begin[action, execution] = _tail(
+        tail = self._begin.get((action, execution))
+        if tail is None:
+            traced = self._trace.actions[action]
+            tail = self._begin[action, execution] = _tail(
                 encode_number(_TYPE, _BEGIN),
                 self._uuid,
-                encode_number(_NAME_IID, self._names[known.name]),
-                _annotations(known, execution),
+                encode_number(_NAME_IID, self._names[traced.name]),
+                _annotations(traced, execution),
             )
-        return found
+        return tail
 
 
 def _tail(*event: bytes) -> bytes:
@@ -208,17 +208,17 @@ def _tail(*event: bytes) -> bytes:
 def _annotations(action: TraceAction, execution: int) -> bytes:
     numbers = (action.flops, action.read_bytes, action.write_bytes, action.busy_ns)
     texts = (action.opcode, action.queue_name, action.shape, action.source)
-    found = [
+    annotations = [
         _annotation(name, encode_number(4, value))
         for name, value in zip(_NUMBERS, numbers, strict=True)
         if value
     ]
-    found += [
+    annotations += [
         _annotation(name, encode_text(6, value)) for name, value in zip(_TEXTS, texts, strict=True) if value
     ]
     if action.track in _PER_EXECUTION:
-        found.append(_annotation(_EXECUTION, encode_number(4, execution)))
-    return b"".join(found)
+        annotations.append(_annotation(_EXECUTION, encode_number(4, execution)))
+    return b"".join(annotations)
 
 
 def _annotation(name: str, value: bytes) -> bytes:

@@ -78,8 +78,8 @@ def table_of(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> ColumnT
         names: of the columns.
         rows: values by name; None where there is no value.
     """
-    found = list(rows)
-    return ColumnTable({name: _column([row[name] for row in found]) for name in names})
+    listed = list(rows)
+    return ColumnTable({name: _column([row[name] for row in listed]) for name in names})
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
@@ -92,10 +92,10 @@ def _column(values: list[Any]) -> NDArray[Any]:
 
 
 def _values(column: NDArray[Any]) -> list[Any]:
-    found: list[Any] = column.tolist()
+    values: list[Any] = column.tolist()
     if isinstance(column, np.ma.MaskedArray):
-        return found
-    return [None if isinstance(value, float) and value != value else value for value in found]  # noqa: PLR0124
+        return values
+    return [None if isinstance(value, float) and value != value else value for value in values]  # noqa: PLR0124
 
 
 def _plain(column: NDArray[Any]) -> Any:
@@ -177,14 +177,14 @@ class OpenProfile:
 
     def steps(self) -> ColumnTable:
         """Return the steps of all processes; see `TrainingStep`. Times are measured, but for `device_ns`."""
-        found = find_steps(self.trace)
-        sizes = [len(each) for each in found]
+        processes = find_steps(self.trace)
+        sizes = [len(each) for each in processes]
         columns: dict[str, Any] = {
-            name: np.repeat(np.array([getattr(each, name) for each in found], dtype=np.int64), sizes)
+            name: np.repeat(np.array([getattr(each, name) for each in processes], dtype=np.int64), sizes)
             for name in ("process", "pid")
         }
-        columns["number"] = column_of(found, "numbers")
-        columns |= {name: column_of(found, name) for name in _names(TrainingStep)[1:]}
+        columns["number"] = column_of(processes, "numbers")
+        columns |= {name: column_of(processes, name) for name in _names(TrainingStep)[1:]}
         return ColumnTable(columns)
 
     def gaps(self) -> ColumnTable:

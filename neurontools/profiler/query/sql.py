@@ -95,19 +95,21 @@ class SqlSession:
         with _one_line_errors():
             done = self._connection.execute(text)
             described = (done and done.description) or ()
-            found = done.fetchnumpy() if described else {}
+            columns = done.fetchnumpy() if described else {}
         # Sums of int64 are 128 bits wide, which numpy has only as floats.
         wide = [name for name, kind, *_ in described if str(kind) == "HUGEINT"]
-        exact = {name: found[name].astype(np.int64) for name in wide if np.all(np.abs(found[name]) < _EXACT)}
-        return ColumnTable(found | exact)
+        exact = {
+            name: columns[name].astype(np.int64) for name in wide if np.all(np.abs(columns[name]) < _EXACT)
+        }
+        return ColumnTable(columns | exact)
 
     def schema(self) -> tuple[SchemaColumn, ...]:
         """Return the columns of all tables, table after table."""
-        found: list[SchemaColumn] = []
+        columns: list[SchemaColumn] = []
         for name in (*TABLES, *OWN_TABLES):
             described = self._connection.execute(f'DESCRIBE "{name}"').fetchall()
-            found += [SchemaColumn(name, row[0], row[1]) for row in described]
-        return tuple(found)
+            columns += [SchemaColumn(name, row[0], row[1]) for row in described]
+        return tuple(columns)
 
 
 @contextmanager
@@ -131,9 +133,9 @@ def _remedy(text: str) -> str:
     table = _NO_TABLE.search(text)
     if table:
         return did_you_mean(table[1], (*TABLES, *OWN_TABLES), otherwise=_SCHEMA)
-    column, known = _NO_COLUMN.search(text), _CANDIDATES.search(text)
-    if column and known:
-        return did_you_mean(column[1], _QUOTED.findall(known[1]), otherwise=_SCHEMA)
+    column, candidates = _NO_COLUMN.search(text), _CANDIDATES.search(text)
+    if column and candidates:
+        return did_you_mean(column[1], _QUOTED.findall(candidates[1]), otherwise=_SCHEMA)
     if _NO_FILES in text:
         return "a query reads the tables of the profile; save its result with --csv or --json"
     return _SCHEMA

@@ -100,9 +100,9 @@ class LaneChooser:
             duration: of the same length.
         """
         end = start + duration
-        found: Codes = np.zeros(len(start), dtype=np.uint32)
+        lane_of: Codes = np.zeros(len(start), dtype=np.uint32)
         if len(start) == 0:
-            return found
+            return lane_of
         latest = np.maximum(np.maximum.accumulate(end), self._end_ns)
         overlap = start[0] < self._end_ns or bool(np.any(start[1:] < latest[:-1]))
         self._end_ns = int(latest[-1])
@@ -112,7 +112,7 @@ class LaneChooser:
                 list(range(1, self._count)),
                 max(self._count, 1),
             )
-            return found
+            return lane_of
         for number, (opened, closed) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
             while self._taken and self._taken[0][0] <= opened:
                 heapq.heappush(self._free, heapq.heappop(self._taken)[1])
@@ -120,9 +120,9 @@ class LaneChooser:
                 lane = heapq.heappop(self._free)
             else:
                 lane, self._count = self._count, self._count + 1
-            found[number] = lane
+            lane_of[number] = lane
             heapq.heappush(self._taken, (closed, lane))
-        return found
+        return lane_of
 
 
 def lanes(start: Int64s, duration: Int64s) -> Codes:
@@ -165,10 +165,10 @@ def nest(start: Int64s, duration: Int64s) -> Nesting:
     levels = tuple(order[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
     parent: Int64s = np.full(count, -1, dtype=np.int64)
     for above, level in pairwise(levels):
-        place = np.searchsorted(above, level) - 1
+        index = np.searchsorted(above, level) - 1
         if len(above):
-            around = above[np.maximum(place, 0)]
-            parent[level] = np.where((place >= 0) & (end[around] >= end[level]), around, -1)
+            around = above[np.maximum(index, 0)]
+            parent[level] = np.where((index >= 0) & (end[around] >= end[level]), around, -1)
     own = duration.copy()
     inner = np.flatnonzero(parent >= 0)
     np.subtract.at(own, parent[inner], duration[inner])
@@ -178,9 +178,9 @@ def nest(start: Int64s, duration: Int64s) -> Nesting:
 def _empty_before(start: Int64s, duration: Int64s) -> Int64s:
     """Return how many events of no duration end at the start of an event but do not come before it."""
     empty = duration == 0
-    found: Int64s = np.zeros(len(start), dtype=np.int64)
+    nothing: Int64s = np.zeros(len(start), dtype=np.int64)
     if not empty.any():
-        return found
+        return nothing
     ended = np.searchsorted(start[empty], start, side="right")
     before = np.cumsum(empty) - empty
     return ended - before
