@@ -21,7 +21,7 @@ from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.capture.observer import Capture, describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
 from neurontools.runtime.host_activity import add_observer, report_allocation
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.tui.profile.made_runs import make_runs
 from tests.tui.svg import slim
 
@@ -33,16 +33,13 @@ PAGES = (
     ("-roofline", ("f5",)),
     ("-memory", ("f6",)),
     ("-source", ("f8",)),
-    ("-sql", ("f10",)),
 )
-QUERY = "SELECT hlo_name, engine, count(*) AS n, sum(duration_ns) AS ns FROM Instruction GROUP BY ALL ORDER BY ns DESC"
 PID = 4242
 
 
 async def take(trace: Trace, theme: str) -> dict[str, str]:
     """Return what the viewer shows at first, with an event selected, then its other pages."""
     from neurontools.tui.profile.app import ProfileApp
-    from neurontools.tui.profile.sql_page import QueryLine
 
     pictures = {}
     app = ProfileApp(trace, theme=theme)
@@ -52,10 +49,6 @@ async def take(trace: Trace, theme: str) -> dict[str, str]:
         for name, keys in PAGES:
             await pilot.press(*keys)
             await app.workers.wait_for_complete()
-            if name == "-sql":
-                app.query_one(QueryLine).value = QUERY
-                await pilot.press("enter")
-                await app.workers.wait_for_complete()
             await pilot.pause(1)
             pictures[f"neuron-profile{name}.svg"] = slim(app.export_screenshot())
     return pictures

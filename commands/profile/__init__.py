@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
 from neurontools import __version__
 from neurontools.commands import console
-from neurontools.commands.profile import advise, capture, compare, inspect, live, numbers, sql, view, what_if
+from neurontools.commands.profile import advise, capture, compare, live, numbers, sql, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
@@ -27,21 +25,19 @@ EXAMPLES = """examples:
   neuron-profile sql 'SELECT * FROM OpcodeSummary' prof
   neuron-profile view prof --output-format perfetto --output-file run.pftrace
   neuron-profile live                                the last seconds of a running process
-  neuron-profile inspect -o out python train.py      like neuron-run --profile
   neuron-profile capture -n model.neff -s out --num-exec 3
   neuron-profile what-if prof --dtype bf16 --batch 8=16
   neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
 
-exit codes: 0 success, 1 no profile, or the file is not writable, 2 usage error, 130 interrupted; inspect: the exit code
-of the program; diff and check: 3 inconclusive
+exit codes: 0 success, 1 no profile, or the file is not writable, 2 usage error, 130 interrupted; diff and check:
+3 inconclusive
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    started_as = os.path.basename(sys.argv[0])
     parser = argparse.ArgumentParser(
-        prog=started_as if started_as == "neuron-explorer" else "neuron-profile",
+        prog="neuron-profile",
         description="Capture and view profiles of runs on the simulated device. Wall times are measured, device times modelled.",
         epilog=EXAMPLES,
     )
@@ -60,7 +56,6 @@ def build_parser() -> argparse.ArgumentParser:
     advise.add(verbs)
     what_if.add(verbs)
     live.add(verbs)
-    inspect.add(verbs)
     capture.add(verbs)
     return parser
 

@@ -29,8 +29,8 @@ def add(verbs: Verbs) -> None:
 
 def _advise(arguments: argparse.Namespace) -> int:
     trace = load_trace(arguments)
+    from neurontools.profiler.advice.findings import to_json, to_text
     from neurontools.profiler.advice.rules import advise_trace
-    from neurontools.profiler.advice.text import to_json, to_text
 
     report = advise_trace(trace)
     if arguments.json:

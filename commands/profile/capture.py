@@ -128,16 +128,16 @@ def _inputs(words: list[str]) -> dict[str, bytes]:
 
     if len(words) % 2:
         raise UsageError(f"input {words[-1]} has no file", "give pairs of NAME FILE")
-    found = {}
+    contents = {}
     for name, path in zip(words[::2], words[1::2], strict=True):
         try:
             with open_input(path) as file:
-                found[name] = file.read()
+                contents[name] = file.read()
         except OSError as error:
             raise NeuronToolsError(
                 f"cannot read {path}: {error.strerror}", f"it is for input {name}"
             ) from error
-    return found
+    return contents
 
 
 def _directory(arguments: argparse.Namespace) -> str:

@@ -86,13 +86,13 @@ def _diff(arguments: argparse.Namespace) -> int:
 
     if arguments.json and arguments.markdown:
         raise UsageError("--json and --markdown exclude each other", "give one of them")
-    found = compare(open_profile(arguments.before), open_profile(arguments.after))
+    comparison = compare(open_profile(arguments.before), open_profile(arguments.after))
     limit = arguments.limit or _LIMIT
     if arguments.json:
-        console.print_json(_diff_json(found))
+        console.print_json(_diff_json(comparison))
     else:
-        console.out(_diff_text(found, limit, markdown=arguments.markdown))
-    return _INCONCLUSIVE if found.verdict is StepVerdict.INCONCLUSIVE else 0
+        console.out(_diff_text(comparison, limit, markdown=arguments.markdown))
+    return _INCONCLUSIVE if comparison.verdict is StepVerdict.INCONCLUSIVE else 0
 
 
 def _diff_json(found: ProfileComparison) -> dict[str, Any]:
@@ -135,10 +135,10 @@ def _diff_text(found: ProfileComparison, limit: int, *, markdown: bool) -> str:
             "\n".join(filter(None, (_table(head, rows, "<>>><", markdown=markdown), markdown * " ", chance)))
         )
     for by, changes in () if found.reasons else found.groups.items():
-        shown = [change for change in changes if change.kind != "same"][:limit]
-        if shown and [change.name for change in changes] != [UNKNOWN]:
+        listed = [change for change in changes if change.kind != "same"][:limit]
+        if listed and [change.name for change in changes] != [UNKNOWN]:
             parts.append(
-                _changes(by, shown, markdown=markdown, unit=", a sample" if found.is_per_sample else "")
+                _changes(by, listed, markdown=markdown, unit=", a sample" if found.is_per_sample else "")
             )
     return "\n\n".join(parts)
 
@@ -149,9 +149,9 @@ def _chance(step: TimeChange | None) -> str:
         return ""
     from neurontools.profiler.analysis.compare import P_VALUE
 
-    found = "a significant" if step.p_value < P_VALUE else "no significant"
+    finding = "a significant" if step.p_value < P_VALUE else "no significant"
     counts = f"{step.before_steps} vs {plural(step.after_steps, 'step')}"
-    return f"measured steps: {found} difference (p = {step.p_value:.2g}, {counts})"
+    return f"measured steps: {finding} difference (p = {step.p_value:.2g}, {counts})"
 
 
 def _time_row(name: str, time: TimeChange) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def _show_once(profile: LiveProfile, command: str, *, as_json: bool) -> int:
 
 
 def _show(numbers: LiveNumbers, command: str, *, as_json: bool, in_place: bool) -> None:
-    from neurontools.profiler.analysis.live_text import to_json, to_text
+    from neurontools.profiler.analysis.live import to_json, to_text
 
     if as_json:
         console.out_now(json.dumps(to_json(numbers), separators=(",", ":")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, table
 from neurontools.base.units import format_count, format_ns
-from neurontools.commands.parsing import add_limit, add_old_spelling
+from neurontools.commands.parsing import add_limit
 from neurontools.commands.profile.options import (
     add_number_output,
     add_reading_verb,
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.commands.parsing import Verbs
-    from neurontools.profiler.analysis.critical_path import CriticalPath
-    from neurontools.profiler.analysis.gaps import Gaps
+    from neurontools.profiler.analysis.host import Gaps
     from neurontools.profiler.analysis.operators import GroupTotal
+    from neurontools.profiler.analysis.programs import CriticalPath
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.profiler.analysis.roofline import Roofline
     from neurontools.profiler.analysis.steps import ProcessSteps
@@ -78,10 +78,8 @@ def add(verbs: Verbs) -> None:
     _add(verbs, "steps", "list the training steps and their typical times", _steps)
     top = _add(verbs, "top", "print the operators that take the most device time", _top)
     top.add_argument("--by", choices=_GROUPS, metavar="WHAT", help=f"group by {', '.join(_GROUPS)}")
-    old = add_limit(
-        top, f"number of operators (default: {_LIMIT})", short=False
-    )  # -n is the NEFF, as in the real tool
-    add_old_spelling(top, old, "-k")
+    # -n is the NEFF, as in the real tool
+    add_limit(top, f"number of operators (default: {_LIMIT})", short=False)
     roofline = _add(
         verbs, "roofline", "print what bounds each operator, and how far it is from that bound", _roofline
     )
@@ -116,15 +114,15 @@ def _steps(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.steps import find_steps
 
     trace = load_trace(arguments)
-    found = find_steps(trace)
-    if not found and trace.measured_by:
+    processes = find_steps(trace)
+    if not processes and trace.measured_by:
         raise NeuronToolsError("the trace has no steps", HOW_TO_MARK)
-    if not found:
+    if not processes:
         raise NeuronToolsError(
             "the profile has no executions, so no steps", "capture a run that uses the device"
         )
     # A run may have a million steps: those are listed only for programs.
-    listed = found if arguments.json or arguments.csv else ()
+    listed = processes if arguments.json or arguments.csv else ()
     rows = [{"rank": each.rank, "pid": each.pid, **fields_of(step)} for each in listed for step in each]
     document = [
         {
@@ -138,13 +136,13 @@ def _steps(arguments: argparse.Namespace) -> int:
         for each in listed
     ]
     print_numbers(
-        arguments, "\n\n".join(_steps_text(steps, trace.measured_by) for steps in found), rows, document
+        arguments, "\n\n".join(_steps_text(steps, trace.measured_by) for steps in processes), rows, document
     )
     return 0
 
 
 def _steps_text(steps: ProcessSteps, measured_by: str) -> str:
-    found = steps.summary()
+    summary = steps.summary()
     who = f"pid {steps.pid}" if steps.rank is None else f"rank {steps.rank} (pid {steps.pid})"
     names: tuple[str, ...] = (
         "duration_ns",
@@ -169,12 +167,16 @@ def _steps_text(steps: ProcessSteps, measured_by: str) -> str:
         )
         for step in itertools.islice(steps, _LIMIT)
     ]
-    average = ("average", format_ns(found.mean_ns), *(format_ns(getattr(found, name)) for name in names[1:]))
+    average = (
+        "average",
+        format_ns(summary.mean_ns),
+        *(format_ns(getattr(summary, name)) for name in names[1:]),
+    )
     lines = [
         f"{plural(len(steps), 'step')} of {who}: {steps.how}",
         table(head, [*rows, average], "<" + ">" * len(names), width=WIDTH),
-        f"shortest {format_ns(found.min_ns)}, median {format_ns(found.median_ns)}, longest {format_ns(found.max_ns)}"
-        + (f" ({found.first_count} first left out)" if found.first_count else ""),
+        f"shortest {format_ns(summary.min_ns)}, median {format_ns(summary.median_ns)}, longest {format_ns(summary.max_ns)}"
+        + (f" ({summary.first_count} first left out)" if summary.first_count else ""),
         times,
     ]
     if len(rows) < len(steps):
@@ -298,21 +300,21 @@ def _roofline_text(found: Roofline, by: str) -> str:
 
 def _gaps(arguments: argparse.Namespace) -> int:
     from neurontools.base.units import parse_duration_ns
-    from neurontools.profiler.analysis.gaps import find_gaps
+    from neurontools.profiler.analysis.host import find_gaps
 
     shortest = parse_duration_ns(arguments.shortest, needs_unit=True) if arguments.shortest else 1
-    found = find_gaps(_load_profile(arguments), arguments.limit or _LIMIT, max(1, shortest))
+    gaps = find_gaps(_load_profile(arguments), arguments.limit or _LIMIT, max(1, shortest))
     rows = [
-        {**fields_of(gap), "host": " ".join(f"{kind}={ns}" for kind, ns in gap.host)} for gap in found.gaps
+        {**fields_of(gap), "host": " ".join(f"{kind}={ns}" for kind, ns in gap.host)} for gap in gaps.gaps
     ]
     document = {
-        "count": found.count,
-        "total_ns": found.total_ns,
-        "span_ns": found.span_ns,
-        "host": dict(found.host),
-        "gaps": [fields_of(gap) | {"host": dict(gap.host)} for gap in found.gaps],
+        "count": gaps.count,
+        "total_ns": gaps.total_ns,
+        "span_ns": gaps.span_ns,
+        "host": dict(gaps.host),
+        "gaps": [fields_of(gap) | {"host": dict(gap.host)} for gap in gaps.gaps],
     }
-    print_numbers(arguments, _gaps_text(found), rows, document)
+    print_numbers(arguments, _gaps_text(gaps), rows, document)
     return 0
 
 
@@ -340,7 +342,7 @@ def _named_table(head: Sequence[str], rows: Sequence[Sequence[str]], left_out: t
     """Return a table whose first column has names; where they are long, columns that say less are left out."""
     if max(len(row[0]) for row in rows) > _LONG_NAME:
         head, *rows = [
-            [cell for place, cell in enumerate(row) if place not in left_out] for row in (head, *rows)
+            [cell for column, cell in enumerate(row) if column not in left_out] for row in (head, *rows)
         ]
     return table(head, rows, "<" + ">" * (len(head) - 1), width=WIDTH)
 
@@ -350,17 +352,17 @@ def _host_text(host: Sequence[tuple[str, int]], limit: int = 2) -> str:
 
 
 def _critical_path(arguments: argparse.Namespace) -> int:
-    from neurontools.profiler.analysis.critical_path import critical_paths
+    from neurontools.profiler.analysis.programs import critical_paths
 
     limit = arguments.limit or _LIMIT
-    found = critical_paths(_load_profile(arguments))
+    paths = critical_paths(_load_profile(arguments))
     rows = [
         {"program": path.program, "neff_hash": path.neff_hash, **fields_of(part)}
-        for path in found
+        for path in paths
         for part in path.parts
     ]
-    document = [fields_of(path) | {"total_ns": path.total_ns} for path in found]
-    print_numbers(arguments, "\n\n".join(_path_text(path, limit) for path in found), rows, document)
+    document = [fields_of(path) | {"total_ns": path.total_ns} for path in paths]
+    print_numbers(arguments, "\n\n".join(_path_text(path, limit) for path in paths), rows, document)
     return 0
 
 
@@ -387,9 +389,9 @@ def _path_text(path: CriticalPath, limit: int) -> str:
 def _ranks(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.ranks import compare_ranks
 
-    found = compare_ranks(load_trace(arguments))
-    rows = [fields_of(rank) for rank in found.ranks]
-    print_numbers(arguments, _ranks_text(found), rows, fields_of(found))
+    report = compare_ranks(load_trace(arguments))
+    rows = [fields_of(rank) for rank in report.ranks]
+    print_numbers(arguments, _ranks_text(report), rows, fields_of(report))
     return 0
 
 

@@ -107,7 +107,7 @@ def open_profile(path: str) -> Trace:
     from neurontools.profiler.capture.format import require_numpy
 
     require_numpy()
-    from neurontools.profiler.exchange.foreign import open_trace
+    from neurontools.profiler.trace.open import open_trace
 
     return open_trace(path)
 
@@ -174,7 +174,7 @@ def _open(
 ) -> Trace:
     from neurontools.profiler.analysis.steps import of_steps
     from neurontools.profiler.capture.settings import parse_steps
-    from neurontools.profiler.exchange.foreign import open_trace
+    from neurontools.profiler.trace.open import open_trace
     from neurontools.profiler.trace.selection import select
 
     steps = parse_steps(arguments.steps, "--steps") if arguments.steps else None
@@ -191,13 +191,13 @@ def _engines(text: str) -> frozenset[Track]:
     from neurontools.base.text import did_you_mean
     from neurontools.profiler.capture.format import DEVICE_TRACKS
 
-    known = {track.label.lower(): track for track in DEVICE_TRACKS}
-    known["cc"] = known["cc-cores"]
+    tracks = {track.label.lower(): track for track in DEVICE_TRACKS}
+    tracks["cc"] = tracks["cc-cores"]
     names = [name.strip().lower() for name in text.split(",")]
     for name in names:
-        if name not in known:
-            raise UsageError(f"unknown engine {name!r}", did_you_mean(name, known))
-    return frozenset(known[name] for name in names)
+        if name not in tracks:
+            raise UsageError(f"unknown engine {name!r}", did_you_mean(name, tracks))
+    return frozenset(tracks[name] for name in names)
 
 
 def profile_path(arguments: argparse.Namespace) -> str:

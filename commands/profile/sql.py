@@ -82,8 +82,8 @@ def _query(arguments: argparse.Namespace) -> str:
     query: str | None = arguments.query
     if query is None and words:
         # A query has blanks, and is not the name of a directory that exists.
-        place = next((at for at, word in enumerate(words) if " " in word.strip()), None)
-        query = None if place is None else words.pop(place)
+        at_word = next((at for at, word in enumerate(words) if " " in word.strip()), None)
+        query = None if at_word is None else words.pop(at_word)
     if not query or not query.strip():
         raise UsageError("no query given", "neuron-profile sql 'SELECT count(*) FROM Instruction' DIR")
     if len(words) > 1:
@@ -98,10 +98,10 @@ def _text(rows: list[dict[str, Any]]) -> str:
     names = list(rows[0])
     numeric = {name: all(isinstance(row[name], (int, float)) for row in rows) for name in names}
     lines = [tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows[:_SHOWN]]
-    shown = table(names, lines, "".join(">" if numeric[name] else "<" for name in names))
+    text = table(names, lines, "".join(">" if numeric[name] else "<" for name in names))
     if len(rows) > _SHOWN:
         console.warn(f"{plural(len(rows) - _SHOWN, 'row')} not shown: --csv or --json print all")
-    return shown
+    return text
 
 
 def _json_value(value: Any) -> Any:

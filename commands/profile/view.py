@@ -13,7 +13,7 @@ from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
 from neurontools.commands.profile.real_flags import add_real_flags, check_real_flags, system_filter
 from neurontools.errors import NeuronToolsError, UsageError
-from neurontools.profiler.exchange.formats import FORMAT_USES, TraceFormat
+from neurontools.profiler.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _FILES = tuple(form.value for form in TraceFormat)
 FORMATS = ("summary-text", "summary-json", *_FILES)
-_REMOVED = {"db": "there is no database"}
+_REFUSED = {
+    "db": "there is no database",
+    "json": "summary-json has the numbers, parquet and chrome have the events",
+}
 _NOTICE_S = 2.0
 
 
@@ -32,7 +35,7 @@ def add(verbs: Verbs) -> None:
     purpose = "show the timeline on a terminal, print a summary, or write a trace file"
     view = add_reading_verb(verbs, "view", purpose, _view)
     view.add_argument(
-        "--output-format", choices=(*FORMATS, *_REMOVED), metavar="FORMAT", help=", ".join(FORMATS)
+        "--output-format", choices=(*FORMATS, *_REFUSED), metavar="FORMAT", help=", ".join(FORMATS)
     )
     view.add_argument(
         "--output-file",
@@ -47,8 +50,8 @@ def add(verbs: Verbs) -> None:
 
 def _view(arguments: argparse.Namespace) -> int:
     form = arguments.output_format
-    if form in _REMOVED:
-        raise UsageError(f"--output-format {form}: {_REMOVED[form]}", f"use one of {', '.join(FORMATS)}")
+    if form in _REFUSED:
+        raise UsageError(f"--output-format {form}: {_REFUSED[form]}", f"use one of {', '.join(FORMATS)}")
     check_real_flags(arguments)
     only = {
         "without_device": arguments.ignore_device_profile,

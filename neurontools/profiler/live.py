@@ -76,7 +76,7 @@ class LiveProfile:
     def read(self) -> LiveNumbers:
         """Return the numbers of the last seconds."""
         from neurontools.profiler.analysis.live import LiveNumbers, live_numbers
-        from neurontools.profiler.trace.load import merge
+        from neurontools.profiler.trace.open import merge
         from neurontools.profiler.trace.reader import open_captures
 
         try:
@@ -189,7 +189,7 @@ def choose_process(processes: Sequence[ProcessState], pid: int | None) -> Proces
     """Return the process to watch: the one with a pid, or the only one of this user that uses a NeuronCore.
 
     Raises:
-        NeuronToolsError: there is none, or there are several.
+        NeuronToolsError: no or several matching processes.
     """
     jobs = [process for process in processes if process.uses_device and process.origin == "live"]
     if pid is not None:
@@ -210,8 +210,8 @@ def _running(jobs: Sequence[ProcessState]) -> str:
 
 
 def _list(jobs: Sequence[ProcessState]) -> str:
-    shown = [f"{job.pid} ({printable(job.tag or job.command)[:40]})" for job in jobs[:_SHOWN]]
-    return ", ".join(shown) + (", ..." if len(jobs) > _SHOWN else "")
+    named = [f"{job.pid} ({printable(job.tag or job.command)[:40]})" for job in jobs[:_SHOWN]]
+    return ", ".join(named) + (", ..." if len(jobs) > _SHOWN else "")
 
 
 def _make_directory(machine: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from neurontools.compiler.neff import pack
 from neurontools.profiler.capture.format import Meta, Peaks
 from neurontools.profiler.capture.observer import Capture
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 
 if TYPE_CHECKING:
     from pathlib import Path

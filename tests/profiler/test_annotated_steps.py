@@ -12,7 +12,7 @@ from neurontools.profiler.analysis.check import LimitOutcome, check, tolerance_l
 from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.steps import find_steps, of_steps
-from neurontools.profiler.exchange.foreign import open_trace
+from neurontools.profiler.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.profiler.analysis.ranges import range_operators, row_uses
+from neurontools.profiler.analysis.operators import range_operators, row_uses
 from neurontools.profiler.analysis.steady import steady_window
 from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.trace.axis import DeviceAxis, WallAxis, device_axis
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:

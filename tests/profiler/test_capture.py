@@ -24,7 +24,7 @@ from neurontools.profiler.capture.settings import (
     options_from_environ,
     output_directory,
 )
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HOST_LOAD, HostEvent
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.profiler.exchange import chrome_text
-from neurontools.profiler.exchange.chrome_damage import repair, split_events
 from neurontools.profiler.exchange.chrome_text import ChromeText
 
 if TYPE_CHECKING:
@@ -120,10 +119,12 @@ def test_what_the_end_of_a_file_is_like(home: Path, end: str, damaged: int, trun
     assert (text.damaged, text.truncated) == (damaged, truncated)
 
 
-@given(st.text('{}[]",:\\ \n1ae', max_size=40), st.integers(0, 3), st.integers(0, 40))
-def test_any_text_is_split_and_nothing_is_invented(junk: str, before: int, cut: int) -> None:
-    good = [json.dumps(event(number)) for number in range(before)]
-    text = repair((", ".join([*good, junk]))[: len(", ".join(good)) + cut].encode())
-    events, rest = split_events(text)
-    assert all(each in text or b'\\"' in each for each in events)
-    assert text.endswith(rest)
+@given(st.text('{}[]",:\\ \n1ae', max_size=40), st.integers(1, 3), st.sampled_from([1, 64, 1 << 16]))
+def test_junk_after_events_costs_no_event_before_it(
+    tmp_path_factory: pytest.TempPathFactory, junk: str, before: int, piece: int
+) -> None:
+    good = ", ".join(json.dumps(event(number)) for number in range(before + 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chrome_text, "_PIECE", piece)
+        names, _, _ = read(tmp_path_factory.mktemp("json") / "t.json", f"[{good}, {junk}".encode())
+    assert names[:before] == [f"op {number}" for number in range(before)]

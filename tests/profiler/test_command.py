@@ -17,7 +17,7 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.profiler.advice.programs import neff_bytes, perceptron
 from tests.tui.top.conftest import Terminal
 
@@ -115,7 +115,7 @@ def test_the_schema_needs_no_profile(tool: Tool) -> None:
 
 
 def test_top_lists_operators(tool: Tool, profile_dir: Path) -> None:
-    done = tool("neuron-profile", "top", str(profile_dir), "-k", "2", "--skip-warmup")
+    done = tool("neuron-profile", "top", str(profile_dir), "--limit", "2", "--skip-warmup")
     assert [line.split()[:4] for line in done.stdout.splitlines()[2:]] == [
         ["aten.mm", "Tensor", "MATMUL", "16"],
         ["aten.copy_", "DMA", "DMA_DIRECT2D", "24"],
@@ -124,9 +124,7 @@ def test_top_lists_operators(tool: Tool, profile_dir: Path) -> None:
     assert rows[0]["total_ns"] == 140_000
 
 
-@pytest.mark.parametrize(
-    ("form", "name"), [("json", "ntff.json"), ("chrome", "ntff.trace.json"), ("perfetto", "ntff.pftrace")]
-)
+@pytest.mark.parametrize(("form", "name"), [("chrome", "ntff.trace.json"), ("perfetto", "ntff.pftrace")])
 def test_trace_files_have_the_vendors_names(
     tool: Tool, profile_dir: Path, home: Path, form: str, name: str
 ) -> None:
@@ -150,6 +148,11 @@ def test_trace_files_have_the_vendors_names(
             2,
             "error: --output-format db: there is no database",
         ),
+        (
+            ("view", "p", "--output-format", "json"),
+            2,
+            "error: --output-format json: summary-json has the numbers",
+        ),
         (("summary", "p", "--nc", "x"), 2, "error: invalid list of cores --nc=x"),
         (
             ("summary", "p", "--nc", "9"),
@@ -158,10 +161,6 @@ def test_trace_files_have_the_vendors_names(
         ),
         (("summary", "p", "--from", "soon"), 2, "error: invalid duration 'soon'"),
         (("summary", "p", "--to", "5"), 2, "error: duration '5' needs a unit"),
-        (("inspect",), 2, "error: no program given"),
-        (("inspect", "--steps", "5-2", "python"), 2, "error: --steps 5-2 is not a range of steps"),
-        (("inspect", "-n", "0", "python"), 2, "error: --num-trace-events is not a positive number"),
-        (("inspect", "-o", "x", "no-such-program"), 127, "error: cannot run no-such-program"),
     ],
 )
 def test_errors_are_one_line_and_a_hint(
@@ -177,7 +176,7 @@ def test_errors_are_one_line_and_a_hint(
 
 
 def test_usage_errors_exit_with_2(tool: Tool) -> None:
-    for arguments in ((), ("dance",), ("top", "-k", "0"), ("view", "--output-format", "pdf")):
+    for arguments in ((), ("dance",), ("top", "--limit", "0"), ("view", "--output-format", "pdf")):
         done = tool("neuron-profile", *arguments)
         assert done.returncode == 2
         assert done.stderr.startswith("error: ")
@@ -189,27 +188,6 @@ def test_a_run_that_executed_nothing_is_explained(tool: Tool, home: Path, maker:
     assert done.returncode == 0
     assert "no events: the program executed nothing on a NeuronCore" in done.stdout
     assert tool("neuron-profile", "top", str(home / "p")).returncode == 1
-
-
-def test_inspect_runs_a_program_with_profiling_on(tool: Tool, home: Path) -> None:
-    code = (
-        "import os, sys; print(*(f'{k}={v}' for k, v in os.environ.items() if 'INSPECT' in k)); sys.exit(7)"
-    )
-    done = tool("neuron-profile", "inspect", "-o", "out", "--", sys.executable, "-c", code, cwd=home)
-    assert done.returncode == 7
-    assert f"NEURON_RT_INSPECT_OUTPUT_DIR={home.resolve()}/out" in done.stdout
-    assert "NEURON_RT_INSPECT_ENABLE=1" in done.stdout
-    assert "NEURON_RT_INSPECT_DEVICE_PROFILE=1" in done.stdout
-
-
-@pytest.mark.torch
-def test_inspect_offers_what_neuron_run_offers_and_keeps_what_was_set(
-    tool: Tool, monkeypatch: pytest.MonkeyPatch, torch_python: str
-) -> None:
-    monkeypatch.setenv("NEURON_RT_INSPECT_DEVICE_PROFILE", "model")
-    code = "import os, torch_neuronx; print(os.environ['NEURON_RT_INSPECT_DEVICE_PROFILE'])"
-    done = tool("neuron-profile", "inspect", torch_python, "-c", code)
-    assert (done.returncode, done.stdout) == (0, "model\n")
 
 
 def test_without_numpy_one_line_says_how_to_get_it(profile_dir: Path) -> None:
@@ -224,6 +202,17 @@ def test_without_numpy_one_line_says_how_to_get_it(profile_dir: Path) -> None:
         "error: profiles need numpy, which is not installed",
         "hint: pip install 'neurontools[profile]'",
     ]
+
+
+def test_a_profile_of_ours_opens_without_the_readers_of_other_formats(profile_dir: Path) -> None:
+    code = (
+        "import sys\n"
+        "from neurontools.commands.profile import main\n"
+        f"code = main(['summary', {str(profile_dir)!r}])\n"
+        "sys.exit(code or [name for name in sys.modules if '.profiler.exchange' in name] and 'exchange/ is loaded')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -352,7 +341,7 @@ def test_what_if_of_another_directory_uses_its_largest_neff(tool: Tool, neff: Pa
         (("--shape", "8"), 2, "'8' is not OLD=NEW, two sizes such as 260=256"),
         (("--attention", "fused"), 1, "no attention that is written out"),
         (("--dtype", "int3"), 1, "unknown data type 'int3'"),
-        (("--instance-type", "trn9"), 2, "unknown instance type 'trn9'"),
+        (("--instance", "trn9"), 2, "unknown instance type 'trn9'"),
         (("--prices", "/nowhere"), 1, "cannot read /nowhere"),
     ],
 )

@@ -23,7 +23,7 @@ from neurontools.profiler.analysis.check import (
 )
 from neurontools.profiler.analysis.compare import ChangeKind, StepVerdict, compare, mann_whitney
 from neurontools.profiler.analysis.operators import By, group_totals
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.selection import without_warmup
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Node
 from neurontools.compiler.neff import parse
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler.analysis.critical_path import critical_paths, path_of_neff
-from neurontools.profiler.analysis.programs import core_of, schedule_of
+from neurontools.profiler.analysis.programs import core_of, critical_paths, path_of_neff, schedule_of
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:

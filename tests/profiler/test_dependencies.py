@@ -13,7 +13,7 @@ from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.dependencies import Dependencies, order_details, program_order
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ import pytest
 
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.summary import engine_totals
-from neurontools.profiler.analysis.summary_text import report, to_json
 from neurontools.profiler.capture.format import ProfileError, Track
-from neurontools.profiler.exchange.export import export, write_json
+from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.export_timeline import write_chrome
-from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.formats import TraceFormat
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents, RowEvents
 from neurontools.profiler.trace.trace import TraceAction, TraceRow
 
@@ -205,7 +204,7 @@ def test_chrome_json_is_one_event_a_line_and_survives_a_cut(trace: Trace) -> Non
 
 
 def test_names_with_control_characters_and_quotes_are_escaped(home: Path, maker: Maker) -> None:
-    from neurontools.profiler.trace.load import load
+    from neurontools.profiler.trace.open import load
 
     name = 'a"b\\\x01\n\u2028 é \ud800'
 
@@ -227,17 +226,6 @@ def test_arguments_reach_both_formats(trace: Trace) -> None:
         assert product.notes["source"] == "train.py:12"
         run = [each.notes["execution"] for each in slices if each.name == "nrt_execute"]
         assert sorted(run) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-
-
-def test_the_vendors_json_holds_summary_instructions_and_system_events(trace: Trace) -> None:
-    file = io.StringIO()
-    write_json(trace, file)
-    data = json.loads(file.getvalue())
-    assert data["summary"] == [json.loads(json.dumps(to_json(report(trace, None))))]
-    assert len(data["instruction"]) == 2 * 5 * 9
-    assert len(data["system_profile"]) == 2 * 11
-    assert {each["label"] for each in data["instruction"]} >= {"Tensor", "DMA", "Model"}
-    assert data["instruction"][0]["timestamp"] >= trace.origin_unix_ns
 
 
 def test_export_replaces_a_file_only_when_it_is_complete(trace: Trace, home: Path) -> None:
@@ -272,7 +260,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(trace: Trace, home: Path) -> None
     with ThreadPoolExecutor(1) as pool:
         received = pool.submit(pipe.read_bytes)
         keeper = os.open(pipe, os.O_WRONLY)  # waits for the reader, who gets an end whatever export does
-        export(trace, TraceFormat.JSON, str(pipe))
+        export(trace, TraceFormat.CHROME, str(pipe))
         os.close(keeper)
         text = received.result()
     assert pipe.is_fifo()
@@ -281,7 +269,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(trace: Trace, home: Path) -> None
 
 def test_a_link_stays_and_its_file_is_replaced(trace: Trace, home: Path) -> None:
     (home / "link").symlink_to(home / "real.json")
-    export(trace, TraceFormat.JSON, str(home / "link"))
+    export(trace, TraceFormat.CHROME, str(home / "link"))
     assert (home / "link").is_symlink()
     json.loads((home / "real.json").read_text())
 

@@ -23,12 +23,12 @@ from neurontools.base.protowire import encode_varint
 from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint
 from neurontools.profiler.exchange.export import export, write_csv
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.exchange.formats import TraceFormat
 from neurontools.profiler.exchange.html_plots import roofline_plot
 from neurontools.profiler.exchange.html_report import write_html
+from neurontools.profiler.exchange.perfetto import constant, join, message, varints
 from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
-from neurontools.profiler.exchange.wire_columns import constant, join, message, varints
+from neurontools.profiler.formats import TraceFormat
+from neurontools.profiler.trace.open import open_trace
 from tests.profiler.test_export import decode
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from neurontools.profiler.analysis import tree as modules
 from neurontools.profiler.analysis.operators import By, group_totals, top_operators
 from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ProfileError, Track
-from neurontools.profiler.exchange import chrome_parts, chrome_text
+from neurontools.profiler.exchange import chrome_columns, chrome_text
 from neurontools.profiler.exchange.chrome_columns import read_part
 from neurontools.profiler.exchange.chrome_events import join_parts, read_chrome
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.exchange.formats import TraceFormat
-from neurontools.profiler.trace.nesting import nest
+from neurontools.profiler.formats import TraceFormat
+from neurontools.profiler.trace.intervals import nest
+from neurontools.profiler.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +136,7 @@ def test_a_file_that_is_read_in_many_pieces_is_the_same(home: Path, monkeypatch:
     whole = events(written(home / "t.json", kineto()))
     for size in (1, 7, 64, 333):
         monkeypatch.setattr(chrome_text, "_PIECE", size)
-        monkeypatch.setattr(chrome_text, "_LONGEST_RETRY", 1 << 20)
+        monkeypatch.setattr(chrome_text, "_LONGEST_EVENT", 1 << 20)
         assert events(written(home / "t.json", kineto())) == whole
 
 
@@ -268,7 +268,7 @@ def test_very_many_tracks_share_a_row(home: Path) -> None:
 def test_texts_that_many_tracks_share_are_stored_once(home: Path) -> None:
     path = home / "t.json"
     path.write_text(json.dumps([{**KINETO[3], "tid": number} for number in range(100)]))
-    kinds = read_part(str(path)).notes.kinds
+    kinds = read_part(str(path)).kinds
     assert len(kinds) == 100
     assert len({(id(category), id(name)) for _, category, name, _, _ in kinds}) == 1
 
@@ -436,7 +436,7 @@ def test_any_valid_json_reads_as_pythons_json_does(
 def in_parts(path: Path, borders: list[int]) -> ForeignEvents:
     parts = [read_part(str(path), 0, borders[0])]
     for first, last in pairwise((*borders, None)):
-        if not parts[-1].notes.is_last:
+        if not parts[-1].is_last:
             parts.append(read_part(str(path), first or 0, last))
     return join_parts(parts)
 
@@ -496,13 +496,13 @@ def test_a_large_file_is_read_by_several_processes(
     path.write_text(json.dumps(kineto(traceEvents=many)))
     expected = read_chrome(str(path))
     monkeypatch.setattr(chrome_text, "_PIECE", 1000)
-    monkeypatch.setattr(chrome_parts, "_LEAD", 0)
-    monkeypatch.setattr(chrome_parts, "_SMALLEST_PART", 20_000)
+    monkeypatch.setattr(chrome_columns, "_LEAD", 0)
+    monkeypatch.setattr(chrome_columns, "_SMALLEST_PART", 20_000)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     if broken:
         monkeypatch.setattr(sys, "executable", "/bin/false")
-    parts = chrome_parts.read_parts(str(path))
+    parts = chrome_columns.read_parts(str(path))
     assert len(parts) == 3
     check_equal(join_parts(parts), expected)
     path.write_text(json.dumps(kineto(traceEvents=many)).replace('"ts"', '"ts" 1', 1))
-    assert len(chrome_parts.read_parts(str(path))) == 1
+    assert len(chrome_columns.read_parts(str(path))) == 1

@@ -14,8 +14,8 @@ from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.analysis.summary_text import device_rows
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
+from neurontools.profiler.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

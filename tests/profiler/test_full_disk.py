@@ -13,7 +13,7 @@ from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.capture.observer import Capture
 from neurontools.profiler.capture.settings import CaptureOptions
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from neurontools.profiler.analysis.summary import event_details
-from neurontools.profiler.capture import host_load
+from neurontools.profiler.capture import observer as host_load
 from neurontools.profiler.capture.format import NO_CORE, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile, options_from_environ
-from neurontools.profiler.exchange.counters import counter_tracks, values
+from neurontools.profiler.exchange.export_timeline import counter_tracks, values
 from neurontools.profiler.exchange.stacks import write_folded
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.profiler.trace.timeline import TraceTimeline
 from neurontools.runtime.host_activity import HOST_LOAD, HostEvent

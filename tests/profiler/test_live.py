@@ -25,10 +25,9 @@ from neurontools.machine.processes import Peer, ProcessKey, key_of
 from neurontools.machine.protocol import RpcError
 from neurontools.machine.requests import ProfileRequest
 from neurontools.machine.snapshot import MemoryUse, ProcessState
-from neurontools.profiler.analysis.live import LiveNumbers, live_numbers
-from neurontools.profiler.analysis.live_text import to_json, to_text
+from neurontools.profiler.analysis.live import LiveNumbers, live_numbers, to_json, to_text
 from neurontools.profiler.live import LiveProfile, LiveWatch, choose_process
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.runtime.host_activity import HostEvent
 from neurontools.tui.top.pages.live import LiveLines
 from neurontools.tui.widgets.lines import printed

@@ -15,7 +15,7 @@ from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.capture.observer import describe_run
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.compiler.graphs import tensor
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from neurontools.customop.cost import analytic_ns
 from neurontools.customop.package import Access
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.profiler.analysis.summary import summarise
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.compiler.graphs import graph_of, tensor
 
 if TYPE_CHECKING:

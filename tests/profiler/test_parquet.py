@@ -15,10 +15,9 @@ from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange import parquet
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
 from neurontools.profiler.query.tables import TABLES
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load, open_trace
 from neurontools.profiler.trace.selection import Selection, select
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.exchange.export_timeline import counter_groups
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
 from tests.profiler.test_export import decode
 
 if TYPE_CHECKING:

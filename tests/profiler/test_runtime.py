@@ -17,8 +17,7 @@ import pytest
 
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

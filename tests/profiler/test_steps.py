@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from neurontools.profiler.analysis.check import check, parse_limit
-from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.host import find_gaps
 from neurontools.profiler.analysis.ranks import compare_ranks, missing_ranks
 from neurontools.profiler.analysis.steps import PARTS, find_steps, of_steps
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.selection import Selection, select
 from neurontools.runtime.host_activity import HostEvent
 from tests.profiler.host_rows import with_host

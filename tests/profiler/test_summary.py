@@ -17,7 +17,7 @@ from neurontools.profiler.analysis.summary_text import report, to_json, to_text
 from neurontools.profiler.capture.format import ENGINES, Peaks, ProfileError, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.exchange.export_timeline import layout, write_chrome
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.selection import Selection, select
 
 if TYPE_CHECKING:

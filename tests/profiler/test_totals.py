@@ -12,9 +12,9 @@ from neurontools.profiler.analysis.operators import By, group_totals, top_operat
 from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.capture.format import read_meta
 from neurontools.profiler.exchange.export import export
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.formats import TraceFormat
 from neurontools.profiler.query.tables import connect, create_tables
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from tests.profiler.advice.programs import gpt, neff_bytes
 from tests.profiler.test_export import (
     as_chrome,

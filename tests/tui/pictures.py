@@ -301,9 +301,8 @@ PROFILE_EXTRAS = {
 
 async def take_profile(directory: Path, theme: str) -> None:
     """Take the profile viewer with two made-up runs; each extra picture goes on from the one before."""
-    from neurontools.profiler.trace.load import load
-    from neurontools.tui.profile.app import ProfileApp
-    from neurontools.tui.profile.pages import PAGE_NAMES
+    from neurontools.profiler.trace.open import load
+    from neurontools.tui.profile.app import PAGE_NAMES, ProfileApp
     from tests.tui.profile.made_runs import make_runs
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

@@ -13,11 +13,17 @@ from neurontools.base import units
 from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.names import AUTO
+from neurontools.tui.profile.compare_page import ComparePage
+from neurontools.tui.profile.memory_page import MemoryPage
 from neurontools.tui.profile.operators import OperatorsPage
+from neurontools.tui.profile.overview import ProfileOverviewPage
 from neurontools.tui.profile.page import ProfilePage
-from neurontools.tui.profile.pages import PAGE_NAMES, PAGE_TITLES, make_page
+from neurontools.tui.profile.ranks_page import RanksPage
+from neurontools.tui.profile.roofline_page import RooflinePage
+from neurontools.tui.profile.source_page import SourcePage
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
+from neurontools.tui.profile.tree_page import TreePage
 from neurontools.tui.widgets.chrome import head_line, pages_line, small_screen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.screens import TextScreen
@@ -34,6 +40,28 @@ if TYPE_CHECKING:
     from neurontools.tui.profile.page import Asked, ShowEvent
     from neurontools.tui.widgets.chrome import ChromeLine
     from neurontools.tui.widgets.theme import Theme
+
+
+_PAGES: dict[str, type[TimelinePage | ProfilePage]] = {
+    "overview": ProfileOverviewPage,
+    "timeline": TimelinePage,
+    "operators": OperatorsPage,
+    "tree": TreePage,
+    "roofline": RooflinePage,
+    "memory": MemoryPage,
+    "ranks": RanksPage,
+    "source": SourcePage,
+    "compare": ComparePage,
+}
+PAGE_NAMES = tuple(_PAGES)
+PAGE_TITLES = tuple(page.title for page in _PAGES.values())
+
+
+def make_page(name: str, trace: Trace, look: Theme, other: Trace | None = None) -> TimelinePage | ProfilePage:
+    """Return a new page; `other` is the profile to compare with."""
+    options = {"other": other} if name == "compare" else {}
+    return _PAGES[name](trace, look, id=name, **options)
+
 
 FIRST_PAGE = "timeline"
 SMALLEST = (60, 12)
@@ -164,8 +192,8 @@ class ProfileApp(ThemedApp):
 
     def page(self, name: str) -> TimelinePage | ProfilePage:
         """Return a page."""
-        found: TimelinePage | ProfilePage = self.screen_stack[0].query_one(f"#{name}")  # type: ignore[assignment]
-        return found
+        page: TimelinePage | ProfilePage = self.screen_stack[0].query_one(f"#{name}")  # type: ignore[assignment]
+        return page
 
     @property
     def timeline(self) -> TimelineView:
@@ -175,7 +203,7 @@ class ProfileApp(ThemedApp):
     def on_show_event(self, message: ShowEvent) -> None:
         """Show an event in the timeline."""
         self.action_tab(FIRST_PAGE)
-        self.timeline.show_closely(message.event)
+        self.timeline.change("show_closely", message.event)
 
     def apply_theme(self, theme: Theme) -> None:
         """Change the colours of the pages too."""
@@ -207,9 +235,9 @@ class ProfileApp(ThemedApp):
         small = small_screen("neuron-profile", SMALLEST, self.size)
         head = small if is_small else (self._head().line,)
         foot = () if is_small else (self._foot().line,)
-        for name, shown in (("head", head), ("foot", foot)):
+        for name, lines in (("head", head), ("foot", foot)):
             for pane in self.screen_stack[0].query(f"#{name}").results(LinePane):
-                pane.show(shown)
+                pane.show(lines)
 
     def action_exit(self, code: int) -> None:
         """End with an exit code."""
@@ -275,6 +303,6 @@ class ProfileApp(ThemedApp):
         if not text:
             return
         try:
-            self.timeline.go_to(units.parse_duration_ns(text, needs_unit=True))
+            self.timeline.change("go_to", units.parse_duration_ns(text, needs_unit=True))
         except NeuronToolsError as error:
             self.notify(error.message, severity="error", markup=False)

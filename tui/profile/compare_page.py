@@ -2,29 +2,210 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
+from rich.segment import Segment
 from textual.binding import Binding
+from textual.strip import Strip
+from textual.widget import Widget
 
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.compare import COMPARED, ChangeKind, compare
+from neurontools.profiler.analysis.steady import steady_execution, steady_window
+from neurontools.profiler.capture.format import DEVICE_TRACKS
+from neurontools.profiler.trace.axis import WallAxis, device_axis
+from neurontools.profiler.trace.rows import NO_EVENT
+from neurontools.profiler.trace.timeline import Cells, TimelineRow, Viewport
 from neurontools.tui.profile.page import ProfileGroupsPage, short_name
-from neurontools.tui.profile.step_timelines import StepTimelines, step_rows
+from neurontools.tui.profile.timeline_drawing import (
+    DIM,
+    PLAIN,
+    Drawing,
+    axis_text,
+    blank_cells,
+    looks_of,
+    row_lines,
+)
+from neurontools.tui.profile.timeline_state import ZOOM
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, fit, wrapped
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
+    from textual import events
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from neurontools.profiler.analysis.compare import GroupChange, ProfileComparison, TimeChange
+    from neurontools.profiler.analysis.steady import Window
+    from neurontools.profiler.capture.format import Track
+    from neurontools.profiler.trace.axis import DeviceAxis
+    from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
+
+
+_GUTTER = 17
+_PAN = 0.125
+_MOST_LINES_A_ROW = 3
+_NAMES = ("before", "after")
+
+
+class StepRows(NamedTuple):
+    """A steady step of a worker, and the rows of the core that works most."""
+
+    trace: Trace
+    axis: DeviceAxis
+    window: Window
+    rows: dict[Track, TimelineRow]
+    looks: Int64s
+
+    @property
+    def length_ns(self) -> int:
+        """How long the step is on the axis."""
+        return self.window.last - self.window.first
+
+    def cells(self, track: Track, view: Viewport) -> Cells | None:
+        """Return the cells of a track in a window that starts at the step's start, None without such a row."""
+        if track not in self.rows:
+            return None
+        edges = view.edges()
+        positions = np.minimum(edges, self.length_ns) + self.window.first
+        cells = self.rows[track].cells(self.axis.times(positions), np.diff(edges))
+        event = np.where(edges[:-1] < self.length_ns, cells.event, NO_EVENT)
+        return replace(cells, event=event)
+
+
+def step_rows(trace: Trace) -> StepRows | None:
+    """Return a steady step, None for a trace without modelled executions."""
+    execution = steady_execution(trace)
+    if execution is None:
+        return None
+    runs, _ = execution
+    # The step of this worker alone: its rows are all that is shown.
+    own = trace.with_rows(
+        [row for row in trace.rows if row.process == runs.process],
+        [each for each in trace.runs if each.process == runs.process],
+    )
+    axis = device_axis(own)
+    window = steady_window(own, axis) if axis else None
+    if axis is None or window is None:
+        return None
+    rows = {
+        row.track: TimelineRow(row)
+        for row in trace.rows_of(*DEVICE_TRACKS)
+        if (row.process, row.nc) == (runs.process, runs.nc)
+    }
+    return StepRows(trace, axis, window, rows, looks_of(trace, frozenset()))
+
+
+class StepTimelines(Widget):
+    """Two lines for each engine that works in one of the steps; both steps start at the left edge."""
+
+    DEFAULT_CSS = """
+    StepTimelines { height: 0; width: 1fr; border: round $foreground 25%; border-title-color: $foreground;
+        border-subtitle-color: $foreground 60%; }
+    StepTimelines.-flat { border: none; border-top: solid $foreground 25%; }
+    """
+
+    def __init__(self, before: StepRows, after: StepRows) -> None:
+        super().__init__()
+        self.border_subtitle = "←→ move  + - zoom  f fit"
+        self.view = Viewport.fit(max(before.length_ns, after.length_ns), 1)
+        self._runs = (before, after)
+        self._row_lines = 1
+        self._drawn: dict[int, list[list[Segment]]] = {}
+
+    @property
+    def tracks(self) -> list[Track]:
+        """The engines of both runs."""
+        return sorted({*self._runs[0].rows, *self._runs[1].rows})
+
+    def fit_lines(self, room: int) -> int:
+        """Make rows as high as fits; return the lines of those that fit and of the axis, 0 if none does."""
+        rows = 2 * len(self.tracks)
+        self._row_lines = max(1, min(_MOST_LINES_A_ROW, (room - 1) // max(rows, 1)))
+        fitting = min(rows, 2 * ((room - 1) // (2 * self._row_lines)))
+        return 1 + fitting * self._row_lines if fitting > 0 else 0
+
+    def on_resize(self) -> None:
+        """Keep the window on the new width."""
+        self._show(self.view.resized(max(self.size.width - _GUTTER, 1)))
+
+    def pan(self, steps: int) -> None:
+        """Move the window by eighths of its length."""
+        self._show(self.view.panned(steps * _PAN))
+
+    def zoom(self, direction: int) -> None:
+        """Halve or double the window around its middle."""
+        at = self.view.start_ns + self.view.span_ns // 2
+        self._show(self.view.zoomed(ZOOM if direction > 0 else 1 / ZOOM, at))
+
+    def fit(self) -> None:
+        """Show the whole steps."""
+        self._show(Viewport.fit(self.view.total_ns, self.view.columns))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in."""
+        event.stop()
+        self.zoom(1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out."""
+        event.stop()
+        self.zoom(-1)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw a line of the widget."""
+        if y == 0:
+            text = axis_text(WallAxis(self.view.total_ns), self.view)
+            segments = [Segment("step time".ljust(_GUTTER), DIM), Segment(text, DIM)]
+        else:
+            row, part = divmod(y - 1, self._row_lines)
+            if row not in self._drawn:
+                self._drawn[row] = self._row(*divmod(row, 2))
+            segments = self._drawn[row][part]
+        return Strip(segments).adjust_cell_length(self.size.width, PLAIN).apply_style(self.rich_style)
+
+    def _row(self, number: int, run: int) -> list[list[Segment]]:
+        if number >= len(self.tracks):
+            return [[]] * self._row_lines
+        track, step = self.tracks[number], self._runs[run]
+        name = "" if run else track.label
+        label = [Segment(f" {name:<9}", PLAIN), Segment(f"{_NAMES[run]:>6}", DIM)]
+        cells = step.cells(track, self.view)
+        if cells is None:
+            return [[]] * (self._row_lines - 1) + [label]
+        moved = replace(
+            self.view, start_ns=self.view.start_ns + step.window.first, total_ns=step.axis.total_ns
+        )
+        marked: Int64s = np.zeros(0, dtype=np.int64)
+        drawing = Drawing(
+            step.trace,
+            NO_EVENT,
+            step.looks,
+            marked,
+            None,
+            blank_cells(step.axis, moved),
+            colours=not self.app.no_color,
+            base=self.rich_style,
+        )
+        lines = row_lines(drawing, cells, step.rows[track].actions(cells), self._row_lines)
+        labels = [[Segment(" " * (_GUTTER - 1), PLAIN)]] * (len(lines) - 1) + [label]
+        edge = Segment("│", DIM)
+        return [[*label, edge, *line] for label, line in zip(labels, lines, strict=True)]
+
+    def _show(self, view: Viewport) -> None:
+        self.view = view
+        self._drawn.clear()
+        self.refresh()
+
 
 _COLUMNS = (
     TableColumn("name", right=False),
@@ -156,11 +337,7 @@ class ComparePage(ProfileGroupsPage):
         if self._found is None or height <= edges:
             return []
         layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
-        body = [layout.head()]
-        body += [
-            _line(layout, self._changes[number], selected=number == self.cursor.row)
-            for number in self.cursor.window(self.count, height - edges - 1)
-        ]
+        body = self.table(layout, height - edges - 1, lambda row: _cells(self._changes[row]))
         unit = "a sample" if self._found.is_per_sample else "a step"
         note = f"{plural(self.count, 'group')}, {unit}, modelled"
         title = f"Changes by {self.by}"
@@ -185,20 +362,17 @@ def _time_lines(name: str, change: TimeChange | None, width: int) -> list[Line]:
     return [fit(spans, width)]
 
 
-def _line(layout: TableLayout, change: GroupChange, *, selected: bool) -> Line:
+def _cells(change: GroupChange) -> tuple[Span, ...]:
     sign = "+" if change.difference_ns > 0 else "-" if change.difference_ns < 0 else ""
     ratio = f"x{change.after_ns / change.before_ns:.2f}" if change.before_ns else "-"
     counts = f"{change.before_count:g} → {change.after_count:g}"
     role = _ROLES.get(change.kind, Role.PLAIN)
-    return layout.line(
-        (
-            (short_name(change.name), Role.PLAIN),
-            (units.format_ns(change.before_ns), Role.PLAIN),
-            (units.format_ns(change.after_ns), Role.VALUE),
-            (f"{sign}{units.format_ns(abs(change.difference_ns))}", role),
-            (ratio, Role.PLAIN),
-            (str(change.kind), role),
-            (counts if change.before_count != change.after_count else f"{change.after_count:g}", Role.DIM),
-        ),
-        selected=selected,
+    return (
+        (short_name(change.name), Role.PLAIN),
+        (units.format_ns(change.before_ns), Role.PLAIN),
+        (units.format_ns(change.after_ns), Role.VALUE),
+        (f"{sign}{units.format_ns(abs(change.difference_ns))}", role),
+        (ratio, Role.PLAIN),
+        (str(change.kind), role),
+        (counts if change.before_count != change.after_count else f"{change.after_count:g}", Role.DIM),
     )

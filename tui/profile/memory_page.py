@@ -10,8 +10,7 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.memory import core_memory, on_chip_use
-from neurontools.profiler.analysis.programs import busiest_program
+from neurontools.profiler.analysis.programs import busiest_program, core_memory, on_chip_use
 from neurontools.tui.profile.page import ProfileListPage
 from neurontools.tui.profile.timeline_groups import short_label
 from neurontools.tui.widgets.bars import bar, blocks
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from textual import events
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.memory import MemoryCurve, OnChipUse
+    from neurontools.profiler.analysis.programs import MemoryCurve, MemoryOwner, OnChipUse
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
 _BAR = 14
@@ -157,8 +156,8 @@ class MemoryPage(ProfileListPage):
 
     def _shares(self, core: MemoryCurve, count: int, most: int) -> list[float]:
         times = np.linspace(0, self._trace.end_ns, count).astype(np.int64)
-        found: list[float] = (core.at(times) / max(most, 1)).tolist()
-        return found
+        shares: list[float] = (core.at(times) / max(most, 1)).tolist()
+        return shares
 
     def _label_of(self, core: MemoryCurve) -> str:
         has_several = len({each.row.process for each in self._cores}) > 1
@@ -168,19 +167,17 @@ class MemoryPage(ProfileListPage):
         inner = inner_width(size[0], boxed=boxed)
         layout = TableLayout(_COLUMNS, inner)
         room = size[1] - chrome_lines(boxed=boxed) - 1
-        body = [layout.head()]
-        for number in self.cursor.window(self.count, max(room, 0)):
-            owner = self._core.owners[number]
-            share = owner.nbytes / max(self._core.peak_bytes, 1)
-            cells = (
-                (owner.name, Role.PLAIN),
-                (owner.source.rpartition("/")[2] or "-", Role.DIM),
-                (str(owner.buffers), Role.DIM),
-                (units.format_size(owner.nbytes), Role.VALUE),
-                bar(share, _BAR),
-            )
-            body.append(layout.line(cells, selected=number == self.cursor.row))
+        body = self.table(layout, room, lambda row: self._owner_cells(self._core.owners[row]))
         return framed("Peak", body, size, boxed=boxed, foot="↑↓ select")
+
+    def _owner_cells(self, owner: MemoryOwner) -> tuple[Span | tuple[Span, ...], ...]:
+        return (
+            (owner.name, Role.PLAIN),
+            (owner.source.rpartition("/")[2] or "-", Role.DIM),
+            (str(owner.buffers), Role.DIM),
+            (units.format_size(owner.nbytes), Role.VALUE),
+            bar(owner.nbytes / max(self._core.peak_bytes, 1), _BAR),
+        )
 
     def _chip(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
         use = self._on_chip
@@ -222,8 +219,8 @@ def _use(
     starts = np.array([start for start, _ in steps])
     used = np.array([value for _, value in steps])
     times = np.linspace(0, total_ns, 2 * width)
-    place = np.searchsorted(starts, times, side="right") - 1
-    shares = np.where(place < 0, 0, used[np.maximum(place, 0)]) / max(most, 1)
+    step = np.searchsorted(starts, times, side="right") - 1
+    shares = np.where(step < 0, 0, used[np.maximum(step, 0)]) / max(most, 1)
     chart = wide_chart(np.minimum(shares, 1.0).tolist(), width, max(height - 1, 1))
     return _with_axis(chart, axis, width)
 

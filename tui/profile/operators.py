@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.operators import By, GroupParts, group_totals
-from neurontools.tui.profile.page import Asked, ProfileGroupsPage, short_name
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.tui.profile.page import PARTS_NOTE, Asked, ProfileGroupsPage, part_lines, short_name
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from neurontools.profiler.analysis.operators import GroupTotal
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
 _BAR = 12
@@ -79,10 +78,10 @@ class OperatorsPage(ProfileGroupsPage):
         """The groups in view."""
         if self.by not in self._groups:
             self._groups[self.by] = group_totals(self._trace, self.by)
-        shown = self.by, self._filter.casefold(), self._order
-        if self._shown != shown:
-            found = [group for group in self._groups[self.by] if shown[1] in group.name.casefold()]
-            self._shown, self._rows = shown, sorted(found, key=_ORDERS[self._order])
+        wanted = self.by, self._filter.casefold(), self._order
+        if self._shown != wanted:
+            matching = [group for group in self._groups[self.by] if wanted[1] in group.name.casefold()]
+            self._shown, self._rows = wanted, sorted(matching, key=_ORDERS[self._order])
         return self._rows
 
     @property
@@ -156,11 +155,8 @@ class OperatorsPage(ProfileGroupsPage):
         self._layout = layout = TableLayout(_COLUMNS, inner)
         self._top = 2
         room = height - chrome_lines(boxed=boxed) - 1
-        body = [layout.head(self._order)]
-        body += [
-            _line(layout, rows[number], selected=number == self.cursor.row)
-            for number in self.cursor.window(len(rows), room)
-        ]
+        body = self.table(layout, room, lambda row: _cells(rows[row]))
+        body[0] = layout.head(self._order)
         clock = "measured" if self._trace.measured_by else "modelled"
         filtered = f" with {self._filter!r}" if self._filter else ""
         note = f"{plural(len(rows), 'group')}{filtered}, {clock}"
@@ -174,22 +170,19 @@ class OperatorsPage(ProfileGroupsPage):
         self.draw()
 
 
-def _line(layout: TableLayout, group: GroupTotal, *, selected: bool) -> Line:
+def _cells(group: GroupTotal) -> tuple[Span | tuple[Span, ...], ...]:
     def rate(value: float) -> tuple[str, Role]:
         return (units.format_count(value), Role.PLAIN) if value else ("-", Role.DIM)
 
-    return layout.line(
-        (
-            (short_name(group.name), Role.PLAIN),
-            (str(group.count), Role.DIM),
-            (units.format_ns(group.total_ns), Role.VALUE),
-            (f"{100 * group.share:.1f}%", Role.PLAIN),
-            bar(group.share, _BAR),
-            (units.format_ns(group.median_ns), Role.PLAIN),
-            (units.format_ns(group.max_ns), Role.PLAIN),
-            rate(group.flops_s),
-            rate(group.bytes_s),
-            (f"{group.intensity:.1f}", Role.PLAIN) if group.intensity else ("-", Role.DIM),
-        ),
-        selected=selected,
+    return (
+        (short_name(group.name), Role.PLAIN),
+        (str(group.count), Role.DIM),
+        (units.format_ns(group.total_ns), Role.VALUE),
+        (f"{100 * group.share:.1f}%", Role.PLAIN),
+        bar(group.share, _BAR),
+        (units.format_ns(group.median_ns), Role.PLAIN),
+        (units.format_ns(group.max_ns), Role.PLAIN),
+        rate(group.flops_s),
+        rate(group.bytes_s),
+        (f"{group.intensity:.1f}", Role.PLAIN) if group.intensity else ("-", Role.DIM),
     )

@@ -11,12 +11,11 @@ from textual.worker import Worker, WorkerState
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.advice.opening import open_subject
 from neurontools.profiler.advice.rules import advise
-from neurontools.profiler.analysis.bounds import device_bound, step_bound
-from neurontools.profiler.analysis.operators import By, group_totals
-from neurontools.profiler.analysis.ranges import row_uses
+from neurontools.profiler.advice.subject import open_subject
+from neurontools.profiler.analysis.operators import By, group_totals, row_uses
 from neurontools.profiler.analysis.ranks import compare_ranks
+from neurontools.profiler.analysis.roofline import device_bound, step_bound
 from neurontools.profiler.analysis.steps import PARTS, find_steps
 from neurontools.profiler.analysis.summary import summarise
 from neurontools.profiler.capture.format import process_label
@@ -29,10 +28,9 @@ from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.profiler.analysis.bounds import DeviceBound
-    from neurontools.profiler.analysis.operators import GroupTotal
-    from neurontools.profiler.analysis.ranges import RowUse
+    from neurontools.profiler.analysis.operators import GroupTotal, RowUse
     from neurontools.profiler.analysis.ranks import RankReport
+    from neurontools.profiler.analysis.roofline import DeviceBound
     from neurontools.profiler.analysis.steps import ProcessSteps, StepSummary
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line, Span
@@ -64,9 +62,9 @@ class ProfileOverviewPage(ProfilePage):
     @cached_property
     def _steps(self) -> ProcessSteps | None:
         """The steps of the process; of several workers, those of the straggler or else the first."""
-        found = find_steps(self._trace)
+        processes = find_steps(self._trace)
         slow = [rank.pid for rank in self._ranks.ranks if rank.is_straggler] if self._ranks else []
-        return next((each for each in found if each.pid in slow), next(iter(found), None))
+        return next((each for each in processes if each.pid in slow), next(iter(processes), None))
 
     @cached_property
     def _ranks(self) -> RankReport | None:
@@ -108,7 +106,7 @@ class ProfileOverviewPage(ProfilePage):
         columns = (width // 2, width - width // 2) if width >= _BESIDE else (width, width)
         where = self._where(inner_width(columns[0], boxed=boxed))
         engines = self._engines(inner_width(columns[1], boxed=boxed))
-        found: list[Line] = []
+        panes: list[Line] = []
         titles = ("Step: where the time goes", self._whose), ("Device: what works", "modelled")
         if width >= _BESIDE:
             high = max(len(where), len(engines)) + edges
@@ -116,32 +114,32 @@ class ProfileOverviewPage(ProfilePage):
                 framed(title, body, (size, high), note=note, boxed=boxed)
                 for (title, note), body, size in zip(titles, (where, engines), columns, strict=True)
             )
-            found += beside(left, right)
+            panes += beside(left, right)
         else:
             for (title, note), body, size in zip(titles, (where, engines), columns, strict=True):
-                found += framed(title, body, (size, len(body) + edges), note=note, boxed=boxed)
+                panes += framed(title, body, (size, len(body) + edges), note=note, boxed=boxed)
         inner = inner_width(width, boxed=boxed)
-        shown = self._advice[: _ADVICE if height < _TALL else _MORE_ADVICE]
-        advice, count = _advice_lines(shown, inner, height - len(found) - edges)
+        pieces = self._advice[: _ADVICE if height < _TALL else _MORE_ADVICE]
+        advice, count = _advice_lines(pieces, inner, height - len(panes) - edges)
         note = "all of it: neuron-profile advise" if count < len(self._advice) else ""
-        found += framed("Advice", advice, (width, len(advice) + edges), boxed=boxed, note=note)
+        panes += framed("Advice", advice, (width, len(advice) + edges), boxed=boxed, note=note)
         if self._warnings:
             warnings = [
                 fit(((f" {piece}", Role.ALERT),), inner)
                 for warning in self._warnings
                 for piece in wrapped(warning, inner - 2)
             ]
-            found += framed("Warnings", warnings, (width, len(warnings) + edges), boxed=boxed)
-        room = height - len(found)
+            panes += framed("Warnings", warnings, (width, len(warnings) + edges), boxed=boxed)
+        room = height - len(panes)
         if room > edges:
             high = min(room, _MOST_CHART)
             chart = self._chart(inner, high - edges)
-            found += framed("Steps", chart, (width, high), boxed=boxed, note=self._steps.how)
-        if height - len(found) > edges + 1:
-            room = height - len(found)
+            panes += framed("Steps", chart, (width, high), boxed=boxed, note=self._steps.how)
+        if height - len(panes) > edges + 1:
+            room = height - len(panes)
             body = self._operators(inner, room - edges)
-            found += framed("Operators", body, (width, room), boxed=boxed, note="modelled")
-        return found
+            panes += framed("Operators", body, (width, room), boxed=boxed, note="modelled")
+        return panes
 
     def _of_other_program(self, width: int, height: int, *, boxed: bool) -> list[Line]:
         """Return what there is to say of a trace without executions: how busy its rows are, its steps and operators."""
@@ -164,19 +162,19 @@ class ProfileOverviewPage(ProfilePage):
             for use in uses
         ]
         note = f"measured by {self._trace.measured_by}"
-        found = framed("Rows: events, busy", rows, (width, len(rows) + edges), boxed=boxed, note=note)
+        panes = framed("Rows: events, busy", rows, (width, len(rows) + edges), boxed=boxed, note=note)
         for warning in self._warnings:
-            found += [fit(((f" {piece}", Role.ALERT),), width) for piece in wrapped(warning, width - 2)]
-        room = height - len(found)
+            panes += [fit(((f" {piece}", Role.ALERT),), width) for piece in wrapped(warning, width - 2)]
+        room = height - len(panes)
         if self._steps is not None and room > edges:
             high = min(max(room // 2, edges + 1), edges + 1 + _MOST_CHART)
             steps = [_headline(self._steps.summary(), inner), *self._chart(inner, high - edges - 1)]
-            found += framed("Steps", steps, (width, high), boxed=boxed, note=self._steps.how)
-        room = height - len(found)
+            panes += framed("Steps", steps, (width, high), boxed=boxed, note=self._steps.how)
+        room = height - len(panes)
         if room > edges:
             body = self._operators(inner, room - edges)
-            found += framed("Operators, own time", body, (width, room), boxed=boxed, note="measured")
-        return found
+            panes += framed("Operators, own time", body, (width, room), boxed=boxed, note="measured")
+        return panes
 
     @cached_property
     def _uses(self) -> tuple[RowUse, ...]:
@@ -184,7 +182,7 @@ class ProfileOverviewPage(ProfilePage):
 
     def _operators(self, width: int, height: int) -> list[Line]:
         """Return the operators with most time."""
-        found: list[Line] = []
+        lines: list[Line] = []
         cells = max(width // 3, 4)
         for operator in self._largest[:height]:
             name = fixed(short_name(operator.name), max(width - cells - 29, 8))
@@ -195,8 +193,8 @@ class ProfileOverviewPage(ProfilePage):
                 (f"{operator.share:>7.1%} ", Role.PLAIN),
                 *bar(operator.share, cells),
             )
-            found.append(fit(spans, width))
-        return found
+            lines.append(fit(spans, width))
+        return lines
 
     def _where(self, width: int) -> list[Line]:
         steps = self._steps
@@ -204,23 +202,23 @@ class ProfileOverviewPage(ProfilePage):
         summary = steps.summary()
         parts = [(_NAMES[name], int(getattr(summary, name))) for name in PARTS]
         whole = max(sum(ns for _, ns in parts), 1)
-        shown = [(name, ns) for name, ns in sorted(parts, key=lambda part: -part[1]) if ns]
-        found = [
+        spent = [(name, ns) for name, ns in sorted(parts, key=lambda part: -part[1]) if ns]
+        lines = [
             _headline(summary, width),
-            fit(((" ", Role.PLAIN), *stacked_bar([ns / whole for _, ns in shown], width - 2)), width),
+            fit(((" ", Role.PLAIN), *stacked_bar([ns / whole for _, ns in spent], width - 2)), width),
         ]
-        for number, (name, ns) in enumerate(shown):
+        for number, (name, ns) in enumerate(spent):
             spans: tuple[Span, ...] = (
                 (" ▇ ", stack_role(number)),
                 (f"{name:<10}", Role.PLAIN),
                 (units.format_ns(ns).rjust(10), Role.VALUE),
                 (f"{ns / whole:>7.1%}", Role.PLAIN),
             )
-            found.append(fit(spans, width))
+            lines.append(fit(spans, width))
         average = units.format_ns(summary.mean_ns).rjust(10)
-        found.append(fit(((f"   {'average':<10}", Role.DIM), (average, Role.DIM)), width))
-        found += [fit(((f" {piece}", Role.STRONG),), width) for piece in wrapped(self._verdict, width - 2)]
-        return found
+        lines.append(fit(((f"   {'average':<10}", Role.DIM), (average, Role.DIM)), width))
+        lines += [fit(((f" {piece}", Role.STRONG),), width) for piece in wrapped(self._verdict, width - 2)]
+        return lines
 
     @property
     def _whose(self) -> str:
@@ -249,7 +247,7 @@ class ProfileOverviewPage(ProfilePage):
             ]
         assert self._steps is not None
         device = self._steps.summary().device_ns
-        found = [
+        lines = [
             fit(
                 ((f" {units.format_ns(device)} ", Role.STRONG), ("of executions in a step", Role.DIM)), width
             ),
@@ -259,8 +257,8 @@ class ProfileOverviewPage(ProfilePage):
         for each in bound.engines:
             label = fixed(each.engine, 10)
             spans = ((f" {label} ", Role.PLAIN), *bar(min(each.share, 1.0), cells))
-            found.append(fit((*spans, (f"{each.share:>7.1%}", Role.PLAIN)), width))
-        return found
+            lines.append(fit((*spans, (f"{each.share:>7.1%}", Role.PLAIN)), width))
+        return lines
 
     def _chart(self, width: int, height: int) -> list[Line]:
         """Return the durations of steps as a chart; the highest is the longest steady one."""
@@ -286,14 +284,14 @@ def _advice_lines(advice: Sequence[_Advice], width: int, room: int) -> tuple[lis
     while len(heads) > 1 and sum(map(len, heads)) > room:
         heads.pop()
     left = room - sum(map(len, heads))
-    found: list[Line] = []
+    lines: list[Line] = []
     for each, head in zip(advice, heads, strict=False):
         how = [fit(((f"   {piece}", Role.DIM),), width) for piece in wrapped(each.change, width - 4) if piece]
-        found += head
+        lines += head
         if len(how) <= left:
-            found += how
+            lines += how
             left -= len(how)
-    return found, len(heads)
+    return lines, len(heads)
 
 
 def _advice_head(number: int, advice: _Advice, width: int) -> list[Line]:
@@ -324,7 +322,7 @@ def _headline(summary: StepSummary, width: int) -> Line:
 
 
 def _advice_of(trace: Trace) -> list[_Advice]:
-    """Return the first pieces of advice; one without a gain says why there is none."""
+    """Return the pieces of advice; a single one without a gain gives the reason for their absence."""
     if not trace.directories:
         return [_Advice("advice needs the programs of a capture, which this profile has not")]
     try:
@@ -333,10 +331,10 @@ def _advice_of(trace: Trace) -> list[_Advice]:
         return [_Advice(error.message)]
     except (ValueError, LookupError):  # a graph that torch would not record
         return [_Advice("the graphs of this profile cannot be judged")]
-    found = []
+    pieces = []
     for advice in report.advice:
         gain = advice.gain
         most = "up to " if gain.is_bound else ""
         text = f"{most}{gain.share:.0%} of the step, {units.format_ns(gain.ns)} ({gain.clock})"
-        found.append(_Advice(advice.title, text, advice.change))
-    return found or [_Advice("no change that a rule knows would gain 1 % of a step")]
+        pieces.append(_Advice(advice.title, text, advice.change))
+    return pieces or [_Advice("no change that a rule knows would gain 1 % of a step")]

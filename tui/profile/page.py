@@ -8,24 +8,28 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widget import Widget
 
+from neurontools.base import units
 from neurontools.base.text import printable, short_operator
 from neurontools.profiler.analysis.operators import slowest_event
+from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.lines import Role, fit, wrapped
+from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from textual import events
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.operators import By
+    from neurontools.profiler.analysis.operators import By, GroupPart
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
+    from neurontools.tui.widgets.table_lines import TableLayout
     from neurontools.tui.widgets.theme import Theme
+
 
 _WHEEL_ROWS = 3
 CAPTURE = "neuron-run --profile prof -- python train.py"
@@ -67,11 +71,11 @@ class ProfilePage(Widget, can_focus=True):
 
     def key_bindings(self) -> list[BindingType]:
         """Return the keys of the page."""
-        found: list[BindingType] = []
+        bindings: list[BindingType] = []
         for kind in type(self).__mro__:
             if issubclass(kind, ProfilePage):
-                found += [each for each in vars(kind).get("BINDINGS", ()) if each not in found]
-        return found
+                bindings += [each for each in vars(kind).get("BINDINGS", ()) if each not in bindings]
+        return bindings
 
     def compose(self) -> ComposeResult:
         """Make the pane."""
@@ -139,6 +143,14 @@ class ProfileListPage(ProfilePage):
         """Number of rows."""
         raise NotImplementedError
 
+    def table(
+        self, layout: TableLayout, room: int, cells_of: Callable[[int], Sequence[Span | tuple[Span, ...]]]
+    ) -> list[Line]:
+        """Return the head of a table and its rows in view, which have `room` lines."""
+        window = self.cursor.window(self.count, max(room, 0))
+        rows = [layout.line(cells_of(row), selected=row == self.cursor.row) for row in window]
+        return [layout.head(), *rows]
+
     def action_move(self, steps: int) -> None:
         """Select another row."""
         self.cursor.move(steps, self.count)
@@ -198,3 +210,35 @@ class ProfileGroupsPage(ProfileListPage):
         self.by = self.groupings[(self.groupings.index(self.by) + 1) % len(self.groupings)]
         self.cursor.row = 0
         self.draw()
+
+
+_PART_BAR = 12
+_LEAST_FOR_BAR = 56
+PARTS_NOTE = "share, time, events"
+
+
+def part_lines(parts: Sequence[GroupPart], known: str, width: int, room: int) -> Iterator[Line]:
+    """Yield a line for each part, at most as many as have room.
+
+    Args:
+        parts: those with most time first.
+        known: what all names begin with and none shows: the operator before its shapes.
+        width: cells of a line.
+        room: number of lines.
+    """
+    total = sum(part.total_ns for part in parts) or 1
+    cells = _PART_BAR if width >= _LEAST_FOR_BAR else 0
+    name = width - cells - 27
+    fitting = parts if len(parts) <= room else parts[: max(room - 1, 0)]
+    for part in fitting:
+        share = part.total_ns / total
+        spans = (
+            (f" {fixed(short_name(part.name.removeprefix(known)), name)} ", Role.PLAIN),
+            *(bar(share, cells) if cells else ()),
+            (f"{100 * share:6.1f}%", Role.PLAIN),
+            (units.format_ns(part.total_ns).rjust(10), Role.VALUE),
+            (f"{part.count:>6}", Role.DIM),
+        )
+        yield fit(spans, width)
+    if len(fitting) < len(parts):
+        yield fit(((f" and {len(parts) - len(fitting)} more", Role.DIM),), width)

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural, printable
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.advice.host_work import host_work
+from neurontools.profiler.analysis.host import host_work
 from neurontools.profiler.analysis.ranks import compare_ranks
 from neurontools.profiler.analysis.steady import execution_of_step
 from neurontools.profiler.capture.format import process_label
@@ -25,9 +25,9 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from neurontools.profiler.advice.host_work import HostLine, HostWork
-    from neurontools.profiler.analysis.ranks import RankReport
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.profiler.analysis.host import HostLine, HostWork
+    from neurontools.profiler.analysis.ranks import RankReport, RankTotal
+    from neurontools.tui.widgets.lines import Line, Span
 
 _BAR = 20
 _COLUMNS = (
@@ -103,35 +103,22 @@ class RanksPage(ProfileListPage):
         upper = min(self.count + 1 + edges, max(height * 2 // 3, edges + 2))
         layout = TableLayout(_COLUMNS, inner)
         longest = max(rank.step_ns for rank in report.ranks)
-        body = [layout.head()]
         self._top = 2
-        for number in self.cursor.window(self.count, upper - edges - 1):
-            rank = report.ranks[number]
-            cells = (
-                (str(rank.rank), Role.STRONG),
-                (str(rank.pid), Role.DIM),
-                (units.format_ns(rank.step_ns), Role.VALUE),
-                (units.format_ns(rank.work_ns), Role.PLAIN),
-                (units.format_ns(rank.wait_ns), Role.PLAIN),
-                bar(rank.work_ns / max(longest, 1), _BAR),
-                (f"{100 * rank.slowest_share:.0f}%", Role.PLAIN),
-                ("straggler" if rank.is_straggler else "", Role.ALERT),
-            )
-            body.append(layout.line(cells, selected=number == self.cursor.row))
+        body = self.table(layout, upper - edges - 1, lambda row: _rank_cells(report.ranks[row], longest))
         lost = f"{units.format_ns(report.lost_ns)} of a step lost to the slowest, measured"
         missing = f", {plural(len(report.missing), 'rank')} missing" if report.missing else ""
         foot = "↑↓ select  ⏎ slowest step in the timeline"
-        found = framed(self.title, body, (width, upper), note=lost + missing, foot=foot, boxed=boxed)
+        panes = framed(self.title, body, (width, upper), note=lost + missing, foot=foot, boxed=boxed)
         chart = min(height - upper, _MOST_CHART)
         if chart > edges:
-            found += _skew_chart(report, (width, chart), boxed=boxed)
+            panes += _skew_chart(report, (width, chart), boxed=boxed)
         lower = height - upper - chart
         if lower <= edges + 1:
-            return found
+            return panes
         if width < _BESIDE_FROM:
-            return found + _worst_steps(report, (width, lower), boxed=boxed)
+            return panes + _worst_steps(report, (width, lower), boxed=boxed)
         worst = _worst_steps(report, (_STEPS_WIDTH, lower), boxed=boxed)
-        return found + beside(worst, self._worker(report, (width - _STEPS_WIDTH, lower), boxed=boxed))
+        return panes + beside(worst, self._worker(report, (width - _STEPS_WIDTH, lower), boxed=boxed))
 
     @cached_property
     def _host(self) -> dict[str, HostWork]:
@@ -150,13 +137,26 @@ class RanksPage(ProfileListPage):
         chart = wide_chart((works / top).tolist(), inner, high)
         note = f"up to {units.format_ns(int(works.max()))}, full height {units.format_ns(top)}, measured"
         title = f"Work of rank {rank.rank} in each step"
-        found = framed(title, chart, (width, high + edges), note=note, boxed=boxed)
-        if host and height - len(found) > edges + 1:
+        panes = framed(title, chart, (width, high + edges), note=note, boxed=boxed)
+        if host and height - len(panes) > edges + 1:
             layout = TableLayout(_HOST_COLUMNS, inner)
             body = [layout.head(), *(_host_line(layout, line, host) for line in lines)]
             title = f"Host of rank {rank.rank}, a step"
-            found += framed(title, body, (width, height - len(found)), note="measured", boxed=boxed)
-        return (found + [fit((), width)] * height)[:height]
+            panes += framed(title, body, (width, height - len(panes)), note="measured", boxed=boxed)
+        return (panes + [fit((), width)] * height)[:height]
+
+
+def _rank_cells(rank: RankTotal, longest_ns: int) -> tuple[Span | tuple[Span, ...], ...]:
+    return (
+        (str(rank.rank), Role.STRONG),
+        (str(rank.pid), Role.DIM),
+        (units.format_ns(rank.step_ns), Role.VALUE),
+        (units.format_ns(rank.work_ns), Role.PLAIN),
+        (units.format_ns(rank.wait_ns), Role.PLAIN),
+        bar(rank.work_ns / max(longest_ns, 1), _BAR),
+        (f"{100 * rank.slowest_share:.0f}%", Role.PLAIN),
+        ("straggler" if rank.is_straggler else "", Role.ALERT),
+    )
 
 
 def _host_line(layout: TableLayout, line: HostLine, work: HostWork) -> Line:

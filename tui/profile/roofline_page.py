@@ -17,7 +17,7 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
 _COLUMNS = (
@@ -89,20 +89,7 @@ class RooflinePage(ProfileGroupsPage):
         inner = inner_width(size[0], boxed=boxed)
         layout = TableLayout(_COLUMNS, inner)
         room = size[1] - chrome_lines(boxed=boxed) - 1
-        body = [layout.head()]
-        for number in self.cursor.window(self.count, max(room, 1)):
-            point = found.points[number]
-            of_roof = f"{100 * point.roof_share:.1f}%" if point.bound else "-"
-            cells = (
-                (short_name(point.name), Role.PLAIN),
-                (units.format_ns(point.total_ns), Role.VALUE),
-                (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN),
-                (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN),
-                (of_roof, Role.PLAIN),
-                (point.bound or "-", Role.DIM),
-                (units.format_ns(point.gap_ns), Role.PLAIN),
-            )
-            body.append(layout.line(cells, selected=number == self.cursor.row))
+        body = self.table(layout, max(room, 1), lambda row: _cells(found.points[row]))
         return framed("Points", body, size, foot="g group  ⏎ slowest in the timeline", boxed=boxed)
 
     def _plot(self, found: Roofline, width: int, height: int) -> list[Line]:
@@ -132,9 +119,9 @@ class RooflinePage(ProfileGroupsPage):
         canvas.text(max(width - len(_UNIT), 0), canvas.height - 1, _UNIT, Role.DIM)
         chosen = found.points[min(self.cursor.row, self.count - 1)]
         for point in (*reversed(found.points), chosen):
-            place = axes.place(point)
-            if place is not None:
-                _mark(canvas, place, point, is_chosen=point is chosen)
+            dot = axes.place(point)
+            if dot is not None:
+                _mark(canvas, dot, point, is_chosen=point is chosen)
         return canvas.lines()
 
 
@@ -183,3 +170,15 @@ def _mark(canvas: Canvas, place: tuple[int, int], point: RooflinePoint, *, is_ch
         canvas.text(left, y // DOWN, name if name.isascii() else "", Role.STRONG)
         return
     canvas.text(x // ACROSS, y // DOWN, "●", Role.GRAPH)
+
+
+def _cells(point: RooflinePoint) -> tuple[Span, ...]:
+    return (
+        (short_name(point.name), Role.PLAIN),
+        (units.format_ns(point.total_ns), Role.VALUE),
+        (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN),
+        (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN),
+        (f"{100 * point.roof_share:.1f}%" if point.bound else "-", Role.PLAIN),
+        (point.bound or "-", Role.DIM),
+        (units.format_ns(point.gap_ns), Role.PLAIN),
+    )

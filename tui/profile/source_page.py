@@ -9,9 +9,8 @@ from textual.binding import Binding
 
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import By, GroupParts, slowest_event
-from neurontools.profiler.analysis.source_lines import source_files
-from neurontools.tui.profile.page import OPEN, ProfileListPage, ShowEvent
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.profiler.analysis.tree import source_files
+from neurontools.tui.profile.page import OPEN, PARTS_NOTE, ProfileListPage, ShowEvent, part_lines
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, fit, width_of
@@ -20,9 +19,9 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.source_lines import SourceFile
+    from neurontools.profiler.analysis.tree import SourceFile, SourceLine
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
 
 _BAR = 12
@@ -132,12 +131,8 @@ class SourcePage(ProfileListPage):
             times = [line.total.total_ns if line.total else -1 for line in self.file.lines]
             hottest = times.index(max(times))
             self.cursor.row, self.cursor.first = hottest, max(0, hottest - _ABOVE - room // 3)
-        body = [layout.head()]
         self._top = 2
-        body += [
-            _line(layout, self.file, number, selected=number == self.cursor.row)
-            for number in self.cursor.window(self.count, room)
-        ]
+        body = self.table(layout, room, lambda row: _cells(self.file.lines[row]))
         problem = f"not readable: {self.file.problem}, " if self.file.problem else ""
         note = f"{problem}{self._at + 1} of {len(self._files)} files, {self.file.share:.1%} of the time, modelled"
         foot = "↑↓ select  n next hot line  tab next file  ⏎ slowest in the timeline"
@@ -152,28 +147,11 @@ def _shortened(path: str, width: int) -> str:
     return path
 
 
-def _line(layout: TableLayout, file: SourceFile, number: int, *, selected: bool) -> Line:
-    line = file.lines[number]
+def _cells(line: SourceLine) -> tuple[Span | tuple[Span, ...], ...]:
     total = line.total
-    text = (line.text.expandtabs(4), Role.PLAIN if total else Role.DIM)
-    if total is None:
-        return layout.line(
-            (
-                ("", Role.DIM),
-                ("", Role.DIM),
-                ("", Role.DIM),
-                (str(line.number), Role.DIM),
-                text,
-            ),
-            selected=selected,
-        )
-    return layout.line(
-        (
-            (units.format_ns(total.total_ns), Role.VALUE),
-            (f"{100 * total.share:.1f}%", Role.PLAIN),
-            bar(total.share, _BAR),
-            (str(line.number), Role.PLAIN),
-            text,
-        ),
-        selected=selected,
-    )
+    role = Role.PLAIN if total else Role.DIM
+    numbers: tuple[Span | tuple[Span, ...], ...] = (("", role),) * 3
+    if total:
+        time = units.format_ns(total.total_ns), Role.VALUE
+        numbers = time, (f"{100 * total.share:.1f}%", role), bar(total.share, _BAR)
+    return (*numbers, (str(line.number), role), (line.text.expandtabs(4), role))

@@ -47,35 +47,38 @@ class TimelineView(Widget, can_focus=True):
     """Rows of a trace over time. On device time, rows on the wall clock are not shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "pan(-1)", "earlier", key_display="←/h", show=False),
-        Binding("right,l", "pan(1)", "later", key_display="→/l", show=False),
-        Binding("shift+left,pageup,H", "pan(-7)", "a screen earlier", key_display="⇧←", show=False),
-        Binding("shift+right,pagedown,L", "pan(7)", "a screen later", key_display="⇧→", show=False),
-        Binding("up,k", "row(-1)", "row above", key_display="↑/k", show=False),
-        Binding("down,j", "row(1)", "row below", key_display="↓/j", show=False),
-        Binding("plus,w,equals_sign", "zoom(1)", "zoom in", key_display="+/w"),
-        Binding("minus,s", "zoom(-1)", "zoom out", key_display="-/s", show=False),
-        Binding("f", "fit", "fit a step; again: everything", show=False),
+        Binding("left,h", "change('pan', -1)", "earlier", key_display="←/h", show=False),
+        Binding("right,l", "change('pan', 1)", "later", key_display="→/l", show=False),
+        Binding("shift+left,pageup,H", "change('pan', -7)", "a screen earlier", key_display="⇧←", show=False),
+        Binding("shift+right,pagedown,L", "change('pan', 7)", "a screen later", key_display="⇧→", show=False),
+        Binding("up,k", "change('move_row', -1)", "row above", key_display="↑/k", show=False),
+        Binding("down,j", "change('move_row', 1)", "row below", key_display="↓/j", show=False),
+        Binding("plus,w,equals_sign", "change('zoom', 1)", "zoom in", key_display="+/w"),
+        Binding("minus,s", "change('zoom', -1)", "zoom out", key_display="-/s", show=False),
+        Binding("f", "change('fit')", "fit a step; again: everything", show=False),
         Binding("c", "clock", "device time or wall clock"),
-        Binding("z", "fold", "fold the engines, or on another row the core; unfold", show=False),
-        Binding("Z", "fold_all", "fold all cores; again: unfold", show=False),
-        Binding("tab", "event(1)", "next event", key_display="Tab"),
-        Binding("shift+tab", "event(-1)", "previous event", key_display="⇧Tab", show=False),
+        Binding("z", "change('fold')", "fold the engines, or on another row the core; unfold", show=False),
+        Binding("Z", "change('fold_all')", "fold all cores; again: unfold", show=False),
+        Binding("tab", "change('move_event', 1)", "next event", key_display="Tab"),
+        Binding("shift+tab", "change('move_event', -1)", "previous event", key_display="⇧Tab", show=False),
         Binding("slash", "ask('search')", "search", key_display="/"),
         Binding("n", "match(1)", "next match", show=False),
         Binding("N", "match(-1)", "previous match", key_display="N", show=False),
         Binding("g", "ask('time')", "go to time"),
         Binding(
-            "left_square_bracket", "mark(0)", "begin a range at the event, or at the edge", key_display="["
+            "left_square_bracket",
+            "change('mark_begin')",
+            "begin a range at the event, or at the edge",
+            key_display="[",
         ),
-        Binding("right_square_bracket", "mark(1)", "end it; also shift and drag", key_display="]"),
+        Binding("right_square_bracket", "change('mark_end')", "end it; also shift and drag", key_display="]"),
         Binding(
             "comma,less_than_sign", "follow(-1)", "what the event waited for", key_display="<", show=False
         ),
         Binding("full_stop,greater_than_sign", "follow(1)", "what waits for it", key_display=">", show=False),
         Binding("p", "path", "the critical path of its program"),
         Binding("enter", "details", "details", key_display="⏎"),
-        Binding("escape", "deselect", "deselect", show=False),
+        Binding("escape", "change('deselect')", "deselect", show=False),
     ]
 
     DEFAULT_CSS = "TimelineView { height: 1fr; width: 1fr; }"
@@ -91,7 +94,7 @@ class TimelineView(Widget, can_focus=True):
         """The user asks for the details of the selected event."""
 
     class Changed(Message):
-        """The window or what is selected changed."""
+        """The window or the selection changed."""
 
     def __init__(self, trace: Trace, look: Theme, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -134,55 +137,19 @@ class TimelineView(Widget, can_focus=True):
         self._changed()
         return len(self.state.matches)
 
-    def go_to(self, time_ns: int) -> None:
-        """Put a time that the axis shows in the middle of the window."""
-        self.state.go_to(time_ns)
+    def change(self, action: str, *arguments: int) -> None:
+        """Change the state by one of its methods, and draw it."""
+        getattr(self.state, action)(*arguments)
         self._changed()
 
-    def show_closely(self, event: int) -> None:
-        """Select an event and show it in the middle, a few times as wide."""
-        self.state.show_closely(event)
-        self._changed()
+    def action_change(self, action: str, *arguments: int) -> None:
+        """Change the state, as a key asks for."""
+        self.change(action, *arguments)
 
     def action_clock(self) -> None:
-        """Change between device time and the wall clock, and keep what is shown in view."""
+        """Change between device time and the wall clock, and keep the window."""
         if not self.state.change_clock():
             self.app.notify("the profile has no device times", severity="warning")
-        self._changed()
-
-    def action_pan(self, steps: int) -> None:
-        """Move the window by eighths of its length."""
-        self.state.pan(steps)
-        self._changed()
-
-    def action_zoom(self, direction: int) -> None:
-        """Halve or double the window around the selected event, else around its middle."""
-        self.state.zoom(direction)
-        self._changed()
-
-    def action_fit(self) -> None:
-        """Show one step; where that is shown already, everything."""
-        self.state.fit()
-        self._changed()
-
-    def action_row(self, step: int) -> None:
-        """Select the row above or below."""
-        self.state.move_row(step)
-        self._changed()
-
-    def action_fold(self) -> None:
-        """Fold the group of the selected row, or unfold it."""
-        self.state.fold()
-        self._changed()
-
-    def action_fold_all(self) -> None:
-        """Fold the rows of every core and clock, or unfold everything."""
-        self.state.fold_all()
-        self._changed()
-
-    def action_event(self, step: int) -> None:
-        """Select the next or previous event of the row."""
-        self.state.move_event(step)
         self._changed()
 
     def action_match(self, step: int) -> None:
@@ -191,11 +158,6 @@ class TimelineView(Widget, can_focus=True):
             self.app.bell()
             return
         self.state.move_match(step)
-        self._changed()
-
-    def action_mark(self, end: int) -> None:
-        """Begin or end the range at the selected event, else at the edge of the window."""
-        self.state.mark(is_end=bool(end))
         self._changed()
 
     def action_ask(self, what: str) -> None:
@@ -207,11 +169,6 @@ class TimelineView(Widget, can_focus=True):
         self.state.select_middle()
         self._changed()
         self.post_message(self.DetailsRequested())
-
-    def action_deselect(self) -> None:
-        """Select no event; where none is, no range."""
-        self.state.deselect()
-        self._changed()
 
     def show_order(self, order: EventOrder | None) -> None:
         """Point out what the selected event waited for and what waits for it."""
@@ -266,8 +223,7 @@ class TimelineView(Widget, can_focus=True):
         self._dragged = True
         x, start, is_range = self._drag
         if is_range:
-            self.state.mark_between(self._position_at(x), self._position_at(event.x))
-            self._changed()
+            self.change("mark_between", self._position_at(x), self._position_at(event.x))
         else:
             view = self.state.view
             self._show(view.at(start + int((x - event.x) * view.ns_per_cell)))
@@ -318,12 +274,12 @@ class TimelineView(Widget, can_focus=True):
     def _body(self, line: int) -> list[Segment]:
         if line >= len(self._lines):
             return []
-        shown, part = self._lines[line]
-        if isinstance(shown, Heading):
-            return [Segment(shown.title, self._base_style() + _GROUP)]
-        if shown not in self._drawn:
-            self._drawn[shown] = self._row(shown)
-        return self._drawn[shown][part]
+        content, part = self._lines[line]
+        if isinstance(content, Heading):
+            return [Segment(content.title, self._base_style() + _GROUP)]
+        if content not in self._drawn:
+            self._drawn[content] = self._row(content)
+        return self._drawn[content][part]
 
     def _row(self, line: RowLine) -> list[list[Segment]]:
         state = self.state
@@ -333,9 +289,9 @@ class TimelineView(Widget, can_focus=True):
         # Events that are pointed out show even in cells that longer ones stand for.
         for event in (event for row, event in self._pointed_out if row in line.drawn):
             columns = state.columns_of(event)
-            place = slice(columns.start, max(columns.stop, columns.start))
-            cells.event[place] = event
-            actions[place] = state.timeline.action_of(event)
+            columns_of_event = slice(columns.start, max(columns.stop, columns.start))
+            cells.event[columns_of_event] = event
+            actions[columns_of_event] = state.timeline.action_of(event)
         lines = row_lines(self._drawing, cells, actions, height_of(line, self._row_lines))
         label = fixed(line.label, GUTTER - 2)
         texts = [" " * (GUTTER - 2)] * (len(lines) - 1) + [label]

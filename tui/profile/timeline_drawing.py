@@ -124,22 +124,22 @@ def row_lines(drawing: Drawing, cells: Cells, actions: Codes, lines: int) -> lis
     for above in range(lines - 1, -1, -1):
         levels = np.clip(heights - EIGHTHS * above, 0, EIGHTHS).tolist()
         texts.append("".join([_EIGHTHS[level] for level in levels]))
-    found: list[list[Segment]] = [[] for _ in range(lines)]
+    segments: list[list[Segment]] = [[] for _ in range(lines)]
     edges = _runs(drawing, events, actions)
     dim = _over(drawing.base, DIM)
     for first, last in itertools.pairwise(edges):
         event, action = int(events[first]), int(actions[first])
         if event == NO_EVENT:
-            for line in found:
+            for line in segments:
                 line.append(Segment(drawing.blank[first:last], dim))
             continue
         block, named = _styles(drawing, event, action)
-        for line, text in zip(found, texts, strict=True):
+        for line, text in zip(segments, texts, strict=True):
             line.append(Segment(text[first:last], block))
         if last - first >= _NAME_CELLS and event == int(events[last - 1]):
-            found[-1].pop()
-            found[-1] += _named(drawing.trace.actions[action].name, texts[-1][first:last], block, named)
-    return found
+            segments[-1].pop()
+            segments[-1] += _named(drawing.trace.actions[action].name, texts[-1][first:last], block, named)
+    return segments
 
 
 def _runs(drawing: Drawing, events: Int64s, actions: Codes) -> list[int]:
@@ -156,30 +156,27 @@ def _runs(drawing: Drawing, events: Int64s, actions: Codes) -> list[int]:
     ends = np.concatenate((other, [len(events)]))
     wide = ends - starts >= _NAME_CELLS
     edges = np.concatenate(([0], np.flatnonzero(np.diff(look)) + 1, starts[wide], ends[wide], [len(events)]))
-    found: list[int] = np.unique(edges).tolist()
-    return found
+    distinct: list[int] = np.unique(edges).tolist()
+    return distinct
 
 
 def _named(name: str, text: str, block: Style, named: Style) -> list[Segment]:
     """Return the cells of an event with its name where they are full."""
-    full = _full_stretch(text)
+    full = _FULL.search(text)
     if full is None:
         return [Segment(text, block)]
-    first, last = full
+    first, last = full.span()
     name = fixed(short_operator(name), last - first)
     return [Segment(text[:first], block), Segment(name, named), Segment(text[last:], block)]
 
 
 def looks_of(trace: Trace, found: frozenset[int]) -> Int64s:
     """Return a number for the style of each action; `found` are actions that a search found."""
-    colours = [_colour(action.name) for action in trace.actions]
+    names = (action.name.encode("utf-8", "replace") for action in trace.actions)
+    colours = [zlib.crc32(name) % len(_COLOURS) for name in names]
     looks: Int64s = np.array(colours, dtype=np.int64)
     looks[list(found)] += len(_COLOURS)
     return looks
-
-
-def _colour(name: str) -> int:
-    return zlib.crc32(name.encode("utf-8", "replace")) % len(_COLOURS)
 
 
 class _Mark(Enum):
@@ -231,12 +228,6 @@ def _over(base: Style, style: Style) -> Style:
     return base + style
 
 
-def _full_stretch(text: str) -> tuple[int, int] | None:
-    """Return the first stretch of fully busy cells that has room for a name."""
-    found = _FULL.search(text)
-    return found.span() if found else None
-
-
 def blank_cells(axis: Axis, view: Viewport) -> str:
     """Return what cells show in which nothing happened: a mark where the axis leaves out time, else a blank."""
     cells = [" "] * view.columns
@@ -253,10 +244,10 @@ def axis_text(axis: Axis, view: Viewport) -> str:
     """Return the marks of time above the rows."""
     first, last = axis.clock(np.array([view.start_ns, view.end_ns], dtype=np.int64)).tolist()
     step = tick_step(max(last - first, 1), max(view.columns // _TICK_CELLS, 1))
-    shown = np.arange(-(-first // step) * step, last + 1, step, dtype=np.int64)
+    times = np.arange(-(-first // step) * step, last + 1, step, dtype=np.int64)
     text = list(blank_cells(axis, view))
     free = 0
-    for time_ns, position in zip(shown.tolist(), axis.at_clock(shown).tolist(), strict=True):
+    for time_ns, position in zip(times.tolist(), axis.at_clock(times).tolist(), strict=True):
         mark = "╵" + format_tick(time_ns, step)
         column = view.column_of(position)
         if free <= column <= view.columns - len(mark):

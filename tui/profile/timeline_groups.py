@@ -70,7 +70,7 @@ def folded_at_first(rows: Sequence[TimelineRow]) -> frozenset[GroupKey]:
 def line_contents(
     rows: Sequence[TimelineRow], shown: Sequence[int], folded: frozenset[GroupKey]
 ) -> list[Heading | RowLine]:
-    """Return what is shown from top to bottom.
+    """Return the lines from top to bottom.
 
     Args:
         rows: of the trace.
@@ -81,24 +81,24 @@ def line_contents(
     for number in shown:
         groups.setdefault(group_of(rows[number].row), []).append(number)
     has_several = len({key.process for key in groups}) > 1
-    found: list[Heading | RowLine] = []
+    lines: list[Heading | RowLine] = []
     for key, members in groups.items():
         first = rows[members[0]].row
         if key in folded:
             whole = [number for number in members if rows[number].row.track is Track.MODEL]
             label = f"{FOLDED}{short_label(first, has_several=has_several)}"
-            found.append(RowLine(label, tuple(members), tuple(whole or members), key, bool(whole)))
+            lines.append(RowLine(label, tuple(members), tuple(whole or members), key, bool(whole)))
             continue
-        found.append(Heading(f"{OPEN} {_title(first)}", key))
+        lines.append(Heading(f"{OPEN} {_title(first)}", key))
         inner = key._replace(engines=True)
         engines = tuple(number for number in members if rows[number].row.track in ENGINES)
         for number in members:
             if inner not in folded or number not in engines:
                 row = rows[number].row
-                found.append(RowLine(row.name, (number,), (number,), is_whole=row.track is Track.MODEL))
+                lines.append(RowLine(row.name, (number,), (number,), is_whole=row.track is Track.MODEL))
             elif number == engines[0]:
-                found.append(RowLine(f"{FOLDED}engines", engines, engines, inner))
-    return found
+                lines.append(RowLine(f"{FOLDED}engines", engines, engines, inner))
+    return lines
 
 
 def _title(row: TraceRow) -> str:

@@ -12,7 +12,7 @@ from neurontools.base import units
 from neurontools.base.text import short_operator
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.dependencies import Dependencies, order_details
-from neurontools.profiler.analysis.ranges import range_operators, row_uses
+from neurontools.profiler.analysis.operators import range_operators, row_uses
 from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.timeline import TimelineView
@@ -25,8 +25,7 @@ from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from neurontools.profiler.analysis.operators import OperatorTotal
-    from neurontools.profiler.analysis.ranges import RowUse
+    from neurontools.profiler.analysis.operators import OperatorTotal, RowUse
     from neurontools.profiler.trace.trace import Trace, TraceRow
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
@@ -104,7 +103,7 @@ class TimelinePage(Horizontal):
         self.draw()
 
     def on_timeline_view_changed(self) -> None:
-        """Show what is selected now."""
+        """Show the current selection."""
         self._look_up()
         self.draw()
 
@@ -116,14 +115,14 @@ class TimelinePage(Horizontal):
     def details(self) -> tuple[tuple[str, str], ...]:
         """Return names and values of the selected event as text."""
         state = self.view.state
-        found = event_details(self._trace, state.selected_event)
+        details = event_details(self._trace, state.selected_event)
         if state.axis.is_device:
             # Where the axis shows the event, and where `g` finds it again.
             start = units.format_ns(state.start_on_axis)
-            found = tuple((name, start if name == "start" else value) for name, value in found)
+            details = tuple((name, start if name == "start" else value) for name, value in details)
         if self.view.order is not None:
-            return found + order_details(self._trace, self.view.order)
-        return (*found, ("critical path", self._problem)) if self._problem else found
+            return details + order_details(self._trace, self.view.order)
+        return (*details, ("critical path", self._problem)) if self._problem else details
 
     def _look_up(self) -> None:
         """Point out the dependencies of the selected event; those of another program are read in a thread."""
@@ -168,12 +167,12 @@ class TimelinePage(Horizontal):
         if event == NO_EVENT:
             hint = "tab or a click selects an event"
             return [fit(((f" {hint}", Role.DIM),), width)]
-        found: list[Line] = []
+        lines: list[Line] = []
         for name, value in self.details():
             if name not in _LEFT_OUT:
                 text = value.partition(" (")[0] if name in _SHORTENED else value
-                found += fact_lines(name, text, width, _LABEL)
-        return found
+                lines += fact_lines(name, text, width, _LABEL)
+        return lines
 
     def _numbers(self, width: int) -> tuple[str, str, list[Line]]:
         """Return title, note and lines about the selected range, else about the window."""
@@ -215,12 +214,12 @@ def _operator_lines(operators: tuple[OperatorTotal, ...], width: int) -> list[Li
 
 def _use_lines(uses: tuple[RowUse, ...], length_ns: int, width: int) -> list[Line]:
     """Return a bar for each row: how busy it is in a stretch."""
-    found = []
+    lines = []
     cells = max(width - 22 - 6, 4)
     for use in uses:
         share = use.busy_ns / max(length_ns, 1)
         label = fixed(use.row.label, 14)
         role = Role.PLAIN if use.busy_ns else Role.DIM
         spans = ((f" {label} ", role), *bar(min(share, 1.0), cells), (f"{100 * share:>6.1f}%", role))
-        found.append(fit((*spans, (f"{use.events:>5}", Role.DIM)), width))
-    return found
+        lines.append(fit((*spans, (f"{use.events:>5}", Role.DIM)), width))
+    return lines

@@ -69,10 +69,10 @@ class TimelineState:
 
     @property
     def range_ns(self) -> tuple[int, int]:
-        """The selected stretch in times of the trace, else that of the window."""
+        """The selected stretch in times of the trace, or the window."""
         first, last = self.range or (self.view.start_ns, self.view.end_ns)
-        found = self.axis.times(as_times(first, last)).tolist()
-        return found[0], found[1]
+        times = self.axis.times(as_times(first, last)).tolist()
+        return times[0], times[1]
 
     @property
     def rows(self) -> list[int]:
@@ -162,7 +162,7 @@ class TimelineState:
         return [self.timeline.rows[number] for number in line.drawn]
 
     def change_clock(self) -> bool:
-        """Change between device time and the wall clock, and keep what is shown; return whether there are both."""
+        """Change between device time and the wall clock, and keep the window; return whether there are both."""
         other = self.wall_axis if self.axis.is_device else self.device_axis
         if other is None:
             return False
@@ -237,16 +237,24 @@ class TimelineState:
         """Select the next or previous match of the search; there is one."""
         self.select(int(self.matches.events[(self._match_number() + step) % len(self.matches)]))
 
-    def mark(self, *, is_end: bool) -> None:
-        """Begin or end the range at the selected event, else at the edge of the window."""
-        at = (self.view.start_ns, self.view.end_ns)
-        if self.selected_event != NO_EVENT:
-            at = self._positions_of(self.selected_event)
-        first, last = self.range or (self.view.start_ns, self.view.end_ns)
-        first, last = (first, at[1]) if is_end else (at[0], last)
-        self.range = (first, max(last, first + 1)) if is_end else (min(first, last - 1), last)
-        if first >= last:
-            self.range = (at[0], max(at[1], at[0] + 1))
+    def mark_begin(self) -> None:
+        """Begin the range at the selected event, else at the edge of the window."""
+        begin, end = self._marked
+        last = self.range[1] if self.range else self.view.end_ns
+        self.range = (min(begin, last - 1), last) if begin < last else (begin, max(end, begin + 1))
+
+    def mark_end(self) -> None:
+        """End the range at the selected event, else at the edge of the window."""
+        begin, end = self._marked
+        first = self.range[0] if self.range else self.view.start_ns
+        self.range = (first, end) if first < end else (begin, max(end, begin + 1))
+
+    @property
+    def _marked(self) -> tuple[int, int]:
+        """Where the selected event is, else the window."""
+        if self.selected_event == NO_EVENT:
+            return self.view.start_ns, self.view.end_ns
+        return self._positions_of(self.selected_event)
 
     def mark_between(self, one: int, other: int) -> None:
         """Let the range lie between two positions."""
@@ -276,17 +284,17 @@ class TimelineState:
         edges = self.axis.times(as_times(view.start_ns, view.end_ns)).tolist()
         in_view = sum(self.timeline.rows[number].count_between(*edges) for number in self.rows)
         first, last = self.axis.clock(as_times(view.start_ns, view.end_ns)).tolist()
-        shown = f"{units.format_ns(first)} to {units.format_ns(last)}"
+        text = f"{units.format_ns(first)} to {units.format_ns(last)}"
         if self._fitted == "step" and self._window_name:
-            shown = f"{self._window_name}, {shown}"
-        shown += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
+            text = f"{self._window_name}, {text}"
+        text += f", {units.format_ns(view.ns_per_cell)} a cell, {plural(in_view, 'event')} start here"
         if self.pattern:
             position = f"{self._match_number() + 1} of " if len(self.matches) else ""
-            shown = f"/{self.pattern}: {position}{len(self.matches)} hits, {shown}"
-        return shown
+            text = f"/{self.pattern}: {position}{len(self.matches)} hits, {text}"
+        return text
 
     def selection_text(self) -> str:
-        """Return what is selected: range, row, event."""
+        """Describe the selection: range, row, event."""
         row = self.timeline.rows[self.selected_row].row
         clock = "measured" if row.track.measured else "modelled"
         head = f"{row.label} ({clock})"
@@ -296,9 +304,9 @@ class TimelineState:
         if self.selected_event == NO_EVENT:
             return f"{head}  {plural(row.last - row.first, 'event')}, Tab selects"
         event = self.trace.event(self.selected_event)
-        place = f"at {units.format_ns(self.start_on_axis)} for {units.format_ns(event.duration)}"
+        where = f"at {units.format_ns(self.start_on_axis)} for {units.format_ns(event.duration)}"
         run = f", run {event.execution}" if event.execution else ""
-        return f"{head}  {event.action.name} {place}{run}"
+        return f"{head}  {event.action.name} {where}{run}"
 
     @property
     def start_on_axis(self) -> int:
@@ -317,8 +325,8 @@ class TimelineState:
 
     def _positions_of(self, event: int) -> tuple[int, int]:
         """Return where an event is on the axis."""
-        found = self.trace.event(event)
-        first, last = self.axis.positions(as_times(found.start, found.start + found.duration)).tolist()
+        traced = self.trace.event(event)
+        first, last = self.axis.positions(as_times(traced.start, traced.start + traced.duration)).tolist()
         return first, last
 
     def _use_axis(self, axis: Axis) -> None:

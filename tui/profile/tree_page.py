@@ -9,8 +9,7 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.profiler.analysis.operators import UNKNOWN
 from neurontools.profiler.analysis.tree import TreeKind, operators_below, tree
-from neurontools.tui.profile.page import ProfilePage, short_name
-from neurontools.tui.profile.parts import PARTS_NOTE, part_lines
+from neurontools.tui.profile.page import PARTS_NOTE, ProfilePage, part_lines, short_name
 from neurontools.tui.widgets.bars import CELLS, bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role, fact_lines, fit, fixed
@@ -75,10 +74,10 @@ class TreePage(ProfilePage):
 
     def node(self, path: _Path) -> TreeNode:
         """Return a branch."""
-        found = self.root
-        for place in path:
-            found = found.children[place]
-        return found
+        node = self.root
+        for child in path:
+            node = node.children[child]
+        return node
 
     def action_go(self, where: str) -> None:
         """Select another branch below the zoomed one."""
@@ -86,10 +85,10 @@ class TreePage(ProfilePage):
         if where == "down":
             path = (*path, 0) if self.node(path).children else path
         elif len(path) > len(self._zoomed):
-            *parent, place = path
+            *parent, child = path
             size = len(self.node(tuple(parent)).children)
             step = {"left": -1, "right": 1, "up": 0}[where]
-            path = tuple(parent) if where == "up" else (*parent, max(0, min(size - 1, place + step)))
+            path = tuple(parent) if where == "up" else (*parent, max(0, min(size - 1, child + step)))
         self._path = path
         self.draw()
 
@@ -149,13 +148,13 @@ class TreePage(ProfilePage):
         clock = "measured" if self._trace.measured_by else "modelled"
         note = f"{units.format_ns(self.root.total_ns)}, {clock}"
         title = f"{self.title} by {self._kind}"
-        found = framed(title, rows, (width, upper), note=note, foot=foot, boxed=boxed)
+        panes = framed(title, rows, (width, upper), note=note, foot=foot, boxed=boxed)
         if height - upper > edges:
-            found += self._selected((width, height - upper), boxed=boxed)
-        return found
+            panes += self._selected((width, height - upper), boxed=boxed)
+        return panes
 
     def _selected(self, size: tuple[int, int], *, boxed: bool) -> list[Line]:
-        """Return what is below the selected branch and, where there is room, the operators of all of it."""
+        """Return the branches below the selected one and, where there is room, the operators of all of it."""
         chosen, (width, height) = self.node(self._path), size
         across = width - width * 2 // 5 if width >= _OPERATORS_FROM else width
         name = short_name(chosen.name) or "everything"
@@ -177,22 +176,22 @@ class TreePage(ProfilePage):
         """Return a line for each level; a branch stands below its parent, as wide as its time."""
         self._places = []
         level: list[tuple[int, int, _Path]] = [(0, width, self._zoomed)]
-        found: list[Line] = []
-        while level and len(found) < most:
+        lines: list[Line] = []
+        while level and len(lines) < most:
             self._places.append(level)
-            found.append(self._level(level, width))
+            lines.append(self._level(level, width))
             below: list[tuple[int, int, _Path]] = []
             for first, last, path in level:
                 node = self.node(path)
                 done = 0
-                for place, child in enumerate(node.children):
+                for number, child in enumerate(node.children):
                     left = first + (last - first) * done // max(node.total_ns, 1)
                     done += child.total_ns
                     right = first + (last - first) * done // max(node.total_ns, 1)
                     if right > left:
-                        below.append((left, right, (*path, place)))
+                        below.append((left, right, (*path, number)))
             level = below
-        return found
+        return lines
 
     def _level(self, level: list[tuple[int, int, _Path]], width: int) -> Line:
         spans: list[Span] = []
@@ -210,7 +209,7 @@ class TreePage(ProfilePage):
 
     def _table(self, node: TreeNode, width: int) -> list[Line]:
         layout = TableLayout(_COLUMNS, width)
-        found: list[Line] = [layout.head()]
+        rows: list[Line] = [layout.head()]
         for child in node.children:
             share = child.total_ns / max(node.total_ns, 1)
             cells = (
@@ -221,12 +220,12 @@ class TreePage(ProfilePage):
                 bar(share, _BAR),
                 (units.format_ns(child.self_ns), Role.PLAIN),
             )
-            found.append(layout.line(cells))
-        return found if node.children else [*_facts(node, width)]
+            rows.append(layout.line(cells))
+        return rows if node.children else [*_facts(node, width)]
 
 
 def _facts(node: TreeNode, width: int) -> Iterator[Line]:
-    """Yield what is known of an operator."""
+    """Yield the numbers of an operator."""
     seconds = node.total_ns / 1e9
     facts = [("events", str(node.count)), ("time", units.format_ns(node.total_ns))]
     if node.flops:

@@ -33,10 +33,10 @@ def merge_copies(graph: Graph, group: Sequence[int]) -> Graph:
     made, read = (_joined(graph, views, slots, places) for views in (targets, sources))
     first = nodes[group[0]]
     args: tuple[Arg, ...] = (made, read) if family(first.op) == "copy" else (read,)
-    one = Node(first.op, args, first.kwargs, (made,), first.source)
+    merged = Node(first.op, args, first.kwargs, (made,), first.source)
     skipped = frozenset(group[:-1])
     kept = [
-        one if position == group[-1] else _placed(node, places)
+        merged if position == group[-1] else _placed(node, places)
         for position, node in enumerate(nodes)
         if position not in skipped
     ]

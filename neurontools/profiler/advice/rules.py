@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from neurontools.base.text import plural
-from neurontools.profiler.advice.attention import attention
-from neurontools.profiler.advice.data_types import DTYPE, data_types
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Silent
-from neurontools.profiler.advice.foreign import foreign_findings, foreign_steps
-from neurontools.profiler.advice.host import graph_cuts, host_bound
-from neurontools.profiler.advice.kernels import kernels
-from neurontools.profiler.advice.movement import layouts, small_copies
-from neurontools.profiler.advice.opening import open_subject
-from neurontools.profiler.advice.sizes import BATCH, batch, widths
-from neurontools.profiler.advice.spills import overlap, spills
-from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun
-from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
+from neurontools.profiler.advice.rules_graph import (
+    BATCH,
+    DTYPE,
+    attention,
+    batch,
+    data_types,
+    kernels,
+    layouts,
+    overlap,
+    small_copies,
+    spills,
+    widths,
+)
+from neurontools.profiler.advice.rules_measured import (
+    foreign_findings,
+    foreign_steps,
+    graph_cuts,
+    host_bound,
+    input_stalls,
+    recompiles,
+    stragglers,
+)
+from neurontools.profiler.advice.subject import ProfiledProgram, ProfiledRun, open_subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.profiler.trace.trace import Trace
 
-ProgramRule: TypeAlias = Callable[[ProfiledProgram], Iterator[Finding]]
-RunRule: TypeAlias = Callable[[ProfiledRun], Iterator[Finding]]
+ProgramRule: TypeAlias = Callable[[ProfiledProgram], list[Finding]]
+RunRule: TypeAlias = Callable[[ProfiledRun], list[Finding]]
 
 PROGRAM_RULES: tuple[ProgramRule, ...] = (
     attention,
@@ -72,14 +84,12 @@ def advise_trace(trace: Trace) -> Report:
     if not trace.measured_by:
         return advise(open_subject(trace))
     steps = foreign_steps(trace)
-    return _report(
-        list(foreign_findings(steps, trace.measured_by)), steps.step_ns, steps.count, Clock.MEASURED
-    )
+    return _report(foreign_findings(steps, trace.measured_by), steps.step_ns, steps.count, Clock.MEASURED)
 
 
 def advise(subject: ProfiledRun) -> Report:
     """Return what the rules say of a run."""
-    found: list[Finding] = [finding for rule in RUN_RULES for finding in rule(subject)]
+    findings: list[Finding] = [finding for rule in RUN_RULES for finding in rule(subject)]
     programs = [
         program
         for program in subject.programs
@@ -91,16 +101,22 @@ def advise(subject: ProfiledRun) -> Report:
         name = program.name if len(programs) > 1 else ""
         for rule in PROGRAM_RULES:
             if rule is not batch or len(programs) == 1:
-                found += (_of_a_step(finding, program, subject, name) for finding in rule(program))
+                findings += (_of_a_step(finding, program, subject, name) for finding in rule(program))
     if len(programs) > 1:
-        found.append(Silent(BATCH, f"the steps have {len(programs)} graphs, which need not have one batch"))
-    return _report(found, subject.step_ns, subject.steps.count if subject.steps else 0, Clock.MODELLED)
+        findings.append(
+            Silent(BATCH, f"the steps have {len(programs)} graphs, which need not have one batch")
+        )
+    return _report(findings, subject.step_ns, subject.steps.count if subject.steps else 0, Clock.MODELLED)
 
 
 def _report(found: Sequence[Finding], step_ns: int, steps: int, clock: Clock) -> Report:
     advice = _merged([finding for finding in found if isinstance(finding, Advice)])
     silent = [finding for finding in found if isinstance(finding, Silent)]
-    silent += [_too_small(each) for each in advice if each.gain.share < WORTH]
+    silent += [
+        Silent(each.rule, f"{each.title}: less than {WORTH:.0%} of the step", each.program)
+        for each in advice
+        if each.gain.share < WORTH
+    ]
     worth = sorted((each for each in advice if each.gain.share >= WORTH), key=lambda each: -each.gain.share)
     return Report(step_ns, steps, tuple(worth), tuple(silent), clock)
 
@@ -130,7 +146,3 @@ def _of_graphs(group: Sequence[Advice]) -> Advice:
     first = max(group, key=lambda each: each.gain.ns)
     gain = replace(first.gain, ns=sum(each.gain.ns for each in group))
     return replace(first, gain=gain, program=f"{first.program}, and {plural(len(group) - 1, 'other')}")
-
-
-def _too_small(advice: Advice) -> Silent:
-    return Silent(advice.rule, f"{advice.title}: less than {WORTH:.0%} of the step", advice.program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,8 +14,14 @@ from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.compiler.options import device_of
 from neurontools.compiler.resizing import ChangeError, resize
 from neurontools.compiler.what_if import model_graph
+from neurontools.machine.instances.catalogue import find_instance_type
 from neurontools.profiler.advice.findings import WORTH, Evidence, Gain
+from neurontools.profiler.analysis.host import host_work
 from neurontools.profiler.analysis.operators import layer_pattern
+from neurontools.profiler.analysis.programs import executions_per_step, read_neff
+from neurontools.profiler.analysis.ranks import compare_ranks
+from neurontools.profiler.analysis.steps import find_steps
+from neurontools.profiler.capture.format import ProfileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +29,11 @@ if TYPE_CHECKING:
     from neurontools.compiler.graph import Graph
     from neurontools.compiler.neff import Neff
     from neurontools.machine.instances.catalogue import DeviceType
-    from neurontools.profiler.advice.host_work import HostWork
+    from neurontools.profiler.analysis.host import HostWork
     from neurontools.profiler.analysis.ranks import RankReport
     from neurontools.profiler.analysis.steps import StepSummary
+    from neurontools.profiler.trace.trace import Trace
+
 
 _LINES = 3
 
@@ -83,7 +91,7 @@ class ProfiledProgram:
 
     @cached_property
     def _now_ns(self) -> int:
-        """Time of an execution by the model of this version, which may be newer than that of the NEFF."""
+        """Time of an execution by the model of this version, which may be newer than the NEFF's."""
         cost, _ = model_graph(self.neff, self.graph, self.device, self.lnc)
         return self.total_ns if cost is None else cost.total_ns
 
@@ -154,17 +162,17 @@ class ProfiledProgram:
         by_line: dict[str, list[int]] = {}
         for position in sorted(set(positions)):
             by_line.setdefault(self.graph.nodes[position].source, []).append(position)
-        found = []
+        evidence = []
         for source, group in by_line.items():
             nodes = [self.graph.nodes[position] for position in group]
             names = ", ".join(dict.fromkeys(split_name(node.op)[1] for node in nodes))
             layers = {node.layer.removesuffix(BACKWARD) for node in nodes} - {""}
             share = self.share(group)
-            found.append(
+            evidence.append(
                 Evidence(text or names, source, len(group), share, layer_pattern(layers), len(layers))
             )
         return tuple(
-            sorted(found, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
+            sorted(evidence, key=lambda line: (line.source in self.backward, -(line.share or 0)))[:_LINES]
         )
 
     @cached_property
@@ -201,6 +209,54 @@ class ProfiledRun:
         return round(sum(program.total_ns * program.per_step for program in self.programs))
 
 
-def short_source(source: str) -> str:
-    """Return a source line without its folders."""
-    return os.path.basename(source)
+_RARE = 0.1
+"""Programs that run less often, per step, do not belong to the step."""
+
+
+def open_subject(trace: Trace) -> ProfiledRun:
+    """Return what rules look at.
+
+    Args:
+        trace: the profile, or a part of it.
+
+    Raises:
+        ProfileError: the profile has no execution, or no readable copy of a NEFF.
+    """
+    if trace.measured_by:
+        raise ProfileError(
+            f"advice needs the graphs that ran, and a trace of {trace.measured_by} has none",
+            "neuron-profile steps and top show where its time goes",
+        )
+    processes = find_steps(trace)
+    if not processes:
+        raise ProfileError(
+            "the profile has no executions, so there is no step to advise on",
+            "capture a run that uses the device",
+        )
+    steps = max(processes, key=len)
+    names = {model.neff_hash: model.name for model in trace.models}
+    counts = Counter(names.values())
+    names = {
+        neff_hash: name if counts[name] == 1 else f"{name}, NEFF {neff_hash}"
+        for neff_hash, name in names.items()
+    }
+    instance = find_instance_type(trace.processes[0].instance_type)
+    device = instance.device if instance else None
+    often, rare = list[ProfiledProgram](), list[ProfiledProgram]()
+    for neff_hash, per_step in executions_per_step(trace, steps).items():
+        if trace.programs.get(neff_hash) is not None:
+            program = ProfiledProgram(read_neff(trace, neff_hash), names[neff_hash], per_step, device)
+            (often if per_step >= _RARE else rare).append(program)
+    if not often:
+        raise ProfileError(
+            "the profile has no readable copy of a NEFF: advice needs the graphs that ran",
+            "capture the run again; the file neff_<hash>.neff is made beside the events",
+        )
+    often.sort(key=lambda program: -program.total_ns * program.per_step)
+    return ProfiledRun(
+        tuple(often),
+        tuple(rare),
+        steps.summary(),
+        compare_ranks(trace) if len(processes) > 1 else None,
+        host_work(trace),
+    )

@@ -38,8 +38,8 @@ class AnnotatedSteps(NamedTuple):
 
 
 def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
-    """Return the steps that a process of another program's trace marks, None if it marks none."""
-    found: dict[int, tuple[int, int]] = {}
+    """Return the steps that a process of another program's trace marks, or None."""
+    spans: dict[int, tuple[int, int]] = {}
     numbers = _numbers(trace)
     if not (numbers >= 0).any():
         return None
@@ -47,14 +47,14 @@ def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
         if row.process == process:
             events = row.events.at(row.events.of_actions(numbers >= 0))
             times = zip(events.start.tolist(), events.duration.tolist(), strict=True)
-            found |= dict(zip(numbers[events.action].tolist(), times, strict=True))
-    if not found:
+            spans |= dict(zip(numbers[events.action].tolist(), times, strict=True))
+    if not spans:
         return None
-    ordered = np.array([found[number] for number in sorted(found)], dtype=np.int64)
+    ordered = np.array([spans[number] for number in sorted(spans)], dtype=np.int64)
     # Edges must not go back, whatever the trace says.
     edges = np.maximum.accumulate(np.stack((ordered[:, 0], ordered.sum(axis=1)), axis=1).reshape(-1))
     return AnnotatedSteps(
-        first_number=min(found),
+        first_number=min(spans),
         start_ns=edges[::2],
         duration_ns=edges[1::2] - edges[::2],
         device_busy_ns=BusyIndex(*device_events(trace, process)).between(edges)[::2],
@@ -62,7 +62,7 @@ def annotated_steps(trace: Trace, process: int) -> AnnotatedSteps | None:
 
 
 def _numbers(trace: Trace) -> Int64s:
-    """Return by action which step it is, -1 for what is none."""
+    """Return the step number of each action, -1 where it marks no step."""
     matches = (_STEP.fullmatch(action.name) for action in trace.actions)
     return np.array([int(match[1]) if match else -1 for match in matches], dtype=np.int64)
 

@@ -172,7 +172,7 @@ def _differing(before: StepInputs, after: StepInputs) -> list[tuple[_Type | None
     """Return pairs of inputs that differ by more than the batch; None for an input of one side only."""
     scale = (after.batch or 1, before.batch or 1)
     new = list(after.types)
-    found: list[tuple[_Type | None, _Type | None]] = []
+    pairs: list[tuple[_Type | None, _Type | None]] = []
     left = []
     for old in before.types:
         dtype, (first, *rest) = old[0], old[1]
@@ -183,8 +183,8 @@ def _differing(before: StepInputs, after: StepInputs) -> list[tuple[_Type | None
         else:
             new.remove(match)
     while left or new:
-        found.append((left.pop(0) if left else None, new.pop(0) if new else None))
-    return found
+        pairs.append((left.pop(0) if left else None, new.pop(0) if new else None))
+    return pairs
 
 
 def _text(kind: _Type | None) -> str:

@@ -46,7 +46,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 
 class LimitOutcome(StrEnum):
-    """What a limit comes to."""
+    """Outcome of a limit."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -78,7 +78,7 @@ class LimitResult:
 
     Args:
         limit: as the user wrote it.
-        outcome: what it comes to.
+        outcome: passed, failed or inconclusive.
         value: the metric in the profile in base units, None if it has none.
         baseline: the metric in the baseline.
         text: one sentence with the numbers.
@@ -149,7 +149,7 @@ def check(trace: Trace, limits: Sequence[Limit], baseline: Trace | None = None) 
 
 
 def overall(results: Sequence[LimitResult]) -> LimitOutcome:
-    """Return what all limits come to: failed if one is, else inconclusive if one is."""
+    """Return the outcome of all limits: failed if one is, else inconclusive if one is."""
     outcomes = {result.outcome for result in results}
     if LimitOutcome.FAILED in outcomes:
         return LimitOutcome.FAILED
@@ -161,7 +161,7 @@ def overall(results: Sequence[LimitResult]) -> LimitOutcome:
 
 
 def to_junit(results: Sequence[LimitResult], name: str) -> str:
-    """Return the results as a JUnit file: failures, and errors for what is inconclusive."""
+    """Return the results as a JUnit file: failures, and errors for inconclusive limits."""
     kinds = {LimitOutcome.FAILED: "failure", LimitOutcome.INCONCLUSIVE: "error"}
     counts = [sum(result.outcome is outcome for result in results) for outcome in kinds]
     lines = [
@@ -196,8 +196,8 @@ def cell(text: str) -> str:
 
 def code_cell(text: str) -> str:
     """Return a name for a cell of a Markdown table, as it is: outside of code, `_a_` would be italic."""
-    shown = printable(text).replace("|", "\\|").replace("`", "'")
-    return f"`{shown}`" if shown else ""
+    escaped = printable(text).replace("|", "\\|").replace("`", "'")
+    return f"`{escaped}`" if escaped else ""
 
 
 def _attribute(text: str) -> str:
@@ -219,16 +219,16 @@ class _Baseline:
 
 def _metrics(trace: Trace) -> _Metrics:
     """Return the metrics of a profile."""
-    found: _Metrics = {}
+    metrics: _Metrics = {}
     for core in summarise(trace).cores:
         for metric in core.metrics:
-            found.setdefault(metric.name, []).append(metric)
+            metrics.setdefault(metric.name, []).append(metric)
     steps = find_steps(trace)
     for name, column in ((STEP_TIME, "duration_ns"), (STEP_DEVICE_TIME, "device_ns")):
         times = column_of(steps, column, steady=True)
         if times.any():
-            found[name] = [ProfileMetric(name, float(np.median(times)) / 1e9, "s")]
-    return found
+            metrics[name] = [ProfileMetric(name, float(np.median(times)) / 1e9, "s")]
+    return metrics
 
 
 def _add_sample_time(metrics: _Metrics, samples: float | None) -> None:
@@ -254,34 +254,36 @@ def _nearest(metrics: _Metrics, limit: Limit) -> ProfileMetric | None:
 
 
 def _result(limit: Limit, own: _Metrics, baseline: _Baseline | None) -> LimitResult:
-    found = _nearest(own, limit)
-    if found is None:
+    metric = _nearest(own, limit)
+    if metric is None:
         if own and limit.metric not in _OF_STEPS:
-            known = sorted({*own, *_OF_STEPS})
+            names = sorted({*own, *_OF_STEPS})
             remedy = did_you_mean(
-                limit.metric, known, otherwise="neuron-profile summary --json lists the metrics"
+                limit.metric, names, otherwise="neuron-profile summary --json lists the metrics"
             )
             raise UsageError(f"--fail-if {limit.text!r}: unknown metric {limit.metric}", remedy)
         unknown = "" if limit.metric != SAMPLE_DEVICE_TIME else ": the batch is not known"
         return _inconclusive(limit, f"the profile has no {limit.metric}{unknown}")
     if not limit.is_relative:
-        bound = _bound(limit, found.unit)
-        failed = _COMPARE[limit.comparison](found.value, bound)
+        bound = _bound(limit, metric.unit)
+        failed = _COMPARE[limit.comparison](metric.value, bound)
         outcome = LimitOutcome.FAILED if failed else LimitOutcome.PASSED
-        return LimitResult(limit.text, outcome, found.value, None, f"{limit.metric} is {metric_text(found)}")
+        return LimitResult(
+            limit.text, outcome, metric.value, None, f"{limit.metric} is {metric_text(metric)}"
+        )
     if baseline is None:
         raise UsageError(f"--fail-if {limit.text!r} needs a baseline", "give --baseline DIR")
     if baseline.comparison.reasons:
-        return _inconclusive(limit, f"not comparable: {'; '.join(baseline.comparison.reasons)}", found.value)
+        return _inconclusive(limit, f"not comparable: {'; '.join(baseline.comparison.reasons)}", metric.value)
     if limit.metric == SAMPLE_DEVICE_TIME and (reason := baseline.comparison.inputs.reason):
-        return _inconclusive(limit, f"samples are not comparable: {reason}", found.value)
+        return _inconclusive(limit, f"samples are not comparable: {reason}", metric.value)
     before = _nearest(baseline.metrics, limit)
     if before is None:
-        return _inconclusive(limit, f"the baseline has no {limit.metric}", found.value)
-    if _adds_up(found) and baseline.steps[0] != baseline.steps[1]:
+        return _inconclusive(limit, f"the baseline has no {limit.metric}", metric.value)
+    if _adds_up(metric) and baseline.steps[0] != baseline.steps[1]:
         counts = f"the baseline has {plural(baseline.steps[0], 'step')}, the profile {baseline.steps[1]}"
-        return _inconclusive(limit, f"{counts}: {limit.metric} adds up over steps", found.value)
-    return _relative(limit, found, before, baseline.comparison)
+        return _inconclusive(limit, f"{counts}: {limit.metric} adds up over steps", metric.value)
+    return _relative(limit, metric, before, baseline.comparison)
 
 
 def _relative(

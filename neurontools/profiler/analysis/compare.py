@@ -36,7 +36,7 @@ _COMMON = 0.5
 
 
 class StepVerdict(StrEnum):
-    """What a comparison comes to."""
+    """Verdict of a comparison."""
 
     SAME = "same"
     FASTER = "faster"
@@ -45,7 +45,7 @@ class StepVerdict(StrEnum):
 
 
 class ChangeKind(StrEnum):
-    """What became of an operator, layer or engine."""
+    """How an operator, layer or engine changed."""
 
     NEW = "new"
     GONE = "gone"
@@ -60,7 +60,7 @@ class GroupChange:
 
     Args:
         name: which one; equal layers are one, such as `GPT.blocks.*.attention`.
-        kind: what became of it.
+        kind: how it changed.
         before_ns: time in a step before, or of a sample where the batch changed; 0 if it is new.
         after_ns: the same after, 0 if it is gone.
         before_count: events in a step before.
@@ -92,7 +92,7 @@ class TimeChange:
         before_steps: number of typical steps before.
         after_steps: number of them after.
         p_value: probability of such a difference by chance; None for modelled time, which has no noise.
-        verdict: what it comes to.
+        verdict: the direction of the change.
     """
 
     before_ns: float
@@ -158,12 +158,12 @@ class _Side:
         `names` are those of groups that count as one.
         """
         steps = max(1, self.steps)
-        found: dict[str, tuple[float, float]] = {}
+        totals: dict[str, tuple[float, float]] = {}
         for each in group_totals(self.steady, by):
             name = names.get(each.name, each.name)
-            ns, count = found.get(name, (0.0, 0.0))
-            found[name] = ns + each.total_ns / steps / samples, count + each.count / steps
-        return found
+            ns, count = totals.get(name, (0.0, 0.0))
+            totals[name] = ns + each.total_ns / steps / samples, count + each.count / steps
+        return totals
 
 
 def compare(before: Trace, after: Trace) -> ProfileComparison:
@@ -234,12 +234,12 @@ def mann_whitney(before: Int64s, after: Int64s) -> float:
 
 
 def _side(trace: Trace) -> _Side:
-    found = find_steps(trace)
+    steps = find_steps(trace)
     return _Side(
         trace=trace,
-        steady=of_steady_steps(trace, found),
-        step_ns=column_of(found, "duration_ns", steady=True),
-        device_ns=column_of(found, "device_ns", steady=True),
+        steady=of_steady_steps(trace, steps),
+        step_ns=column_of(steps, "duration_ns", steady=True),
+        device_ns=column_of(steps, "device_ns", steady=True),
     )
 
 
@@ -262,7 +262,7 @@ def _changes(
     members: dict[str, list[str]] = {}
     for member, name in names.items():
         members.setdefault(name, []).append(member)
-    found = []
+    changes = []
     for name in before | after:
         (old_ns, old_count), (new_ns, new_count) = before.get(name, (0.0, 0.0)), after.get(name, (0.0, 0.0))
         if name not in before:
@@ -271,11 +271,11 @@ def _changes(
             kind = ChangeKind.GONE
         else:
             kind = ChangeKind(_verdict(old_ns, new_ns).value)
-        found.append(
+        changes.append(
             GroupChange(name, kind, old_ns, new_ns, old_count, new_count, tuple(members.get(name, (name,))))
         )
-    found.sort(key=lambda change: (-abs(change.difference_ns), change.name))
-    return tuple(found)
+    changes.sort(key=lambda change: (-abs(change.difference_ns), change.name))
+    return tuple(changes)
 
 
 def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list[str]:
@@ -283,7 +283,7 @@ def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list
     for side, name in ((one, "first"), (other, "second")):
         if not side.steps:
             return [f"the {name} profile has no {'steps' if side.trace.measured_by else 'executions'}"]
-    found = []
+    reasons = []
     for what, old, new in (
         ("instance type", _instances(one.trace), _instances(other.trace)),
         ("logical core size", *(_words(meta.lnc for meta in side.trace.processes) for side in (one, other))),
@@ -291,7 +291,7 @@ def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list
         ("number of NeuronCores", *(str(len(side.trace.runs)) for side in (one, other))),
     ):
         if old != new:
-            found.append(f"other {what}: {old} and {new}")
+            reasons.append(f"other {what}: {old} and {new}")
     everything = sum(change.before_ns + change.after_ns for change in operators)
     common = sum(
         change.before_ns + change.after_ns
@@ -299,10 +299,10 @@ def _reasons(one: _Side, other: _Side, operators: Sequence[GroupChange]) -> list
         if change.kind not in {ChangeKind.NEW, ChangeKind.GONE}
     )
     if everything and not common:
-        found.append("the profiles have no operator in common")
+        reasons.append("the profiles have no operator in common")
     elif everything and common < _COMMON * everything:
-        found.append(f"other model: operators of both have {common / everything:.0%} of the time")
-    return found
+        reasons.append(f"other model: operators of both have {common / everything:.0%} of the time")
+    return reasons
 
 
 def _layer_notes(layers: Sequence[GroupChange]) -> list[str]:
@@ -322,11 +322,11 @@ def _words(values: Iterable[object]) -> str:
 
 
 def _notes(before: Trace, after: Trace) -> list[str]:
-    found = []
+    notes = []
     versions = [_words(meta.version for meta in trace.processes) for trace in (before, after)]
     if all(versions) and versions[0] != versions[1]:
-        found.append(f"captured by neurontools {versions[0]} and {versions[1]}: the engine model may differ")
+        notes.append(f"captured by neurontools {versions[0]} and {versions[1]}: the engine model may differ")
     for name, trace in (("first", before), ("second", after)):
         if trace.problems:
-            found.append(f"{name} profile: {plural(len(trace.problems), 'problem')}, {trace.problems[0]}")
-    return found
+            notes.append(f"{name} profile: {plural(len(trace.problems), 'problem')}, {trace.problems[0]}")
+    return notes

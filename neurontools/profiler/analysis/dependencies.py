@@ -96,15 +96,15 @@ class Dependencies:
 
     def program_of(self, event: int) -> str:
         """Return the hash of the NEFF that has an event in its schedule, empty for other events."""
-        found = self._trace.event(event)
-        return self._trace.models[found.model].neff_hash if found.action.place >= 0 else ""
+        traced = self._trace.event(event)
+        return self._trace.models[traced.model].neff_hash if traced.action.place >= 0 else ""
 
     def is_read(self, neff_hash: str) -> bool:
         """Return whether a program was read."""
         return neff_hash in self._orders
 
     def read(self, neff_hash: str) -> None:
-        """Read the order of a program, or why there is none; for a program of many operators this takes a second."""
+        """Read the order of a program, or the error; for a program of many operators this takes a second."""
         try:
             neff = read_neff(self._trace, neff_hash)
             self._orders[neff_hash] = program_order(neff)
@@ -124,16 +124,17 @@ class Dependencies:
         order = self._orders[self.program_of(event)]
         if isinstance(order, NeuronToolsError):
             raise order
-        found = self._trace.event(event)
-        place = found.action.place
-        base = _action_number(found) - place
+        traced = self._trace.event(event)
+        place = traced.action.place
+        at = np.array([traced.number - traced.row.first], dtype=np.int64)
+        base = int(traced.row.events.at(at).action[0]) - place
         decider = order.decides[place]
         earlier = sorted(order.earlier[place], key=lambda link: link.place != decider)
         path: Mask = np.zeros(len(self._trace.actions), dtype=bool)
         path[[base + each for each in order.path]] = True
         return EventOrder(
-            self._links(found, base, earlier, decider),
-            self._links(found, base, order.later[place]),
+            self._links(traced, base, earlier, decider),
+            self._links(traced, base, order.later[place]),
             place in order.path,
             order.slack_ns[place],
             path,
@@ -153,7 +154,7 @@ class Dependencies:
 def order_details(trace: Trace, order: EventOrder) -> tuple[tuple[str, str], ...]:
     """Return names and values of an event's place in its execution as text."""
     late = f"may end {units.format_ns(order.slack_ns)} later"
-    found = [("critical path", "on it" if order.is_critical else f"no, {late}")]
+    details = [("critical path", "on it" if order.is_critical else f"no, {late}")]
     for name, links, word in (
         ("waited for", order.earlier, "early"),
         ("waits for it", order.later, "later"),
@@ -162,12 +163,12 @@ def order_details(trace: Trace, order: EventOrder) -> tuple[tuple[str, str], ...
             event = trace.event(link.event)
             slack = f", {units.format_ns(link.slack_ns)} {word}" if link.slack_ns else ""
             text = f"{short_operator(event.action.name)} on {event.row.name}"
-            found.append(("" if number else name, text + (", last" if link.decides else slack)))
+            details.append(("" if number else name, text + (", last" if link.decides else slack)))
         if not links:
-            found.append((name, "nothing"))
+            details.append((name, "nothing"))
         if len(links) > _LISTED:
-            found.append(("", f"and {len(links) - _LISTED} more"))
-    return tuple(found)
+            details.append(("", f"and {len(links) - _LISTED} more"))
+    return tuple(details)
 
 
 def program_order(neff: Neff) -> ProgramOrder:
@@ -222,7 +223,7 @@ def _tightest_first(links: list[PlaceLink]) -> tuple[PlaceLink, ...]:
 def _earlier_groups(schedule: Schedule, shown: Container[int]) -> dict[int, dict[int, int]]:
     """Return by group with a row the groups with rows that it follows, with the slack; others only pass waits on."""
     passed: dict[int, dict[int, int]] = {}
-    found: dict[int, dict[int, int]] = {}
+    earlier_groups: dict[int, dict[int, int]] = {}
     for number, group in enumerate(schedule.groups):
         links: dict[int, int] = {}
         for earlier, margin in group.waits:
@@ -230,8 +231,8 @@ def _earlier_groups(schedule: Schedule, shown: Container[int]) -> dict[int, dict
             sources = {earlier: 0} if earlier in shown else passed[earlier]
             for source, more in sources.items():
                 links[source] = min(slack + more, links.get(source, slack + more))
-        (found if number in shown else passed)[number] = links
-    return found
+        (earlier_groups if number in shown else passed)[number] = links
+    return earlier_groups
 
 
 def _decider(schedule: Schedule, group: int, shown: Container[int]) -> int:
@@ -240,11 +241,6 @@ def _decider(schedule: Schedule, group: int, shown: Container[int]) -> int:
     while number >= 0 and number not in shown:
         number = schedule.groups[number].after
     return number
-
-
-def _action_number(event: TraceEvent) -> int:
-    at = np.array([event.number - event.row.first], dtype=np.int64)
-    return int(event.row.events.at(at).action[0])
 
 
 def _sibling(trace: Trace, event: TraceEvent, base: int, place: int) -> int:

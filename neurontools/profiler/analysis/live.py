@@ -1,25 +1,29 @@
-"""The numbers of the last seconds of a run that goes on: steps, what bounds them, engines, operators, gaps, compiles."""
+"""The last seconds of a running process: steps, what bounds them, engines, operators, gaps, compiles; as text and as JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurontools.profiler.analysis.bounds import device_bound, step_bound
-from neurontools.profiler.analysis.gaps import find_gaps
-from neurontools.profiler.analysis.host import host_events
+from neurontools.base.text import plural, printable, shorten, table, wrap
+from neurontools.base.units import format_ns, format_percent
+from neurontools.profiler.analysis.host import find_gaps, host_events
 from neurontools.profiler.analysis.operators import top_operators
-from neurontools.profiler.analysis.steps import find_steps, of_steps
+from neurontools.profiler.analysis.roofline import device_bound, step_bound
+from neurontools.profiler.analysis.steps import PARTS, find_steps, of_steps
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
-    from neurontools.profiler.analysis.bounds import DeviceBound
-    from neurontools.profiler.analysis.gaps import Gaps
+    from collections.abc import Iterable
+
+    from neurontools.profiler.analysis.host import Gaps
     from neurontools.profiler.analysis.operators import OperatorTotal
+    from neurontools.profiler.analysis.roofline import DeviceBound
     from neurontools.profiler.analysis.steps import StepSummary
     from neurontools.profiler.trace.trace import Trace
+
 
 _OPERATORS = 10
 _GAPS = 3
@@ -98,18 +102,18 @@ def live_numbers(trace: Trace, now_unix_ns: int, window_ns: int) -> LiveNumbers:
 
 
 def _steps(trace: Trace, from_ns: int) -> LiveSteps | None:
-    found = next(iter(find_steps(trace)), None)
-    if found is None:
+    steps = next(iter(find_steps(trace)), None)
+    if steps is None:
         return None
-    last = found.first_number + len(found) - 1
-    inside = int((found.start_ns + found.duration_ns > from_ns).sum())
+    last = steps.first_number + len(steps) - 1
+    inside = int((steps.start_ns + steps.duration_ns > from_ns).sum())
     first = last + 1 - max(inside, 1)
-    chosen = found.take(first, last)
+    chosen = steps.take(first, last)
     part = of_steps(trace, first, last)
     ordered = np.sort(chosen.duration_ns[chosen.steady])
     summary = chosen.summary()
     return LiveSteps(
-        how=found.how,
+        how=steps.how,
         last_ns=int(chosen.duration_ns[-1]),
         p95_ns=int(ordered[int(np.ceil(_SLOW * len(ordered))) - 1]),
         summary=summary,
@@ -118,3 +122,77 @@ def _steps(trace: Trace, from_ns: int) -> LiveSteps | None:
         operators=top_operators(part, _OPERATORS),
         gaps=find_gaps(part, _GAPS),
     )
+
+
+_SLOW_NS = 2_000_000_000
+_LABEL = 10
+
+
+def to_text(numbers: LiveNumbers, command: str, width: int) -> str:
+    """Return the numbers for people; `command` is that of the process."""
+    head = f"process {numbers.pid}"
+    if numbers.window_ns:
+        head += f", last {round(numbers.window_ns / 1e9)} s: {plural(numbers.executions, 'execution')}"
+    lines = [f"{head}  {printable(command)}", *state_lines(numbers)]
+    if numbers.steps is not None:
+        for label, text in step_facts(numbers, numbers.steps):
+            lines += wrap(f"{label:<{_LABEL}}{printable(text)}", width, indent=" " * _LABEL)
+    text = "\n".join(shorten(line, width) for line in lines)
+    if numbers.steps is None or not numbers.steps.operators:
+        return text
+    rows = [
+        (each.name, each.engine, str(each.count), format_ns(each.total_ns), format_percent(each.share))
+        for each in numbers.steps.operators
+    ]
+    head_row = ("OPERATOR", "ENGINE", "COUNT", "TIME (modelled)", "SHARE")
+    return f"{text}\n\n{table(head_row, rows, '<<>>>', width=width)}"
+
+
+def state_lines(numbers: LiveNumbers) -> list[str]:
+    """Return what there is to know before there are steps, or when the process rests."""
+    if numbers.idle_ns is None:
+        return ["nothing executed since the start of the profile; waiting for the next execution"]
+    if numbers.idle_ns > _SLOW_NS:
+        return [f"no execution for {format_ns(numbers.idle_ns)}"]
+    if numbers.steps is None:
+        return ["no step has ended yet"]
+    return []
+
+
+def step_facts(numbers: LiveNumbers, steps: LiveSteps) -> list[tuple[str, str]]:
+    """Return labels and texts about the steps."""
+    summary = steps.summary
+    parts = [(part.removesuffix("_ns"), int(getattr(summary, part))) for part in PARTS]
+    times = (("last", steps.last_ns), ("median", summary.median_ns), ("p95", steps.p95_ns))
+    step = ", ".join(f"{name} {format_ns(ns)}" for name, ns in times)
+    facts = [
+        ("step", f"{step} ({plural(summary.count, 'step')})"),
+        ("", _shares(parts, max(summary.mean_ns, 1))),
+        ("bound", steps.bound),
+    ]
+    if steps.device is not None:
+        engines = ", ".join(f"{each.engine} {format_percent(each.share)}" for each in steps.device.engines)
+        facts += [("device", f"{steps.device.text} (modelled)"), ("", engines)]
+    host = _shares(steps.gaps.host, max(steps.gaps.total_ns, 1))
+    facts.append(
+        (
+            "host gaps",
+            f"{format_percent(steps.gaps.share)} of the time, {plural(steps.gaps.count, 'gap')}: {host}"
+            if steps.gaps.count
+            else "none",
+        )
+    )
+    compiles = "none"
+    if numbers.compiles:
+        compiles = f"{plural(numbers.compiles, 'compile')}, {format_ns(numbers.compile_ns)}"
+    return [*facts, ("compiles", compiles)]
+
+
+def to_json(numbers: LiveNumbers) -> dict[str, Any]:
+    """Return the numbers in base units."""
+    return asdict(numbers)
+
+
+def _shares(parts: Iterable[tuple[str, int]], whole_ns: int) -> str:
+    ordered = sorted(parts, key=lambda part: -part[1])
+    return ", ".join(f"{name} {format_percent(ns / whole_ns)}" for name, ns in ordered if ns)

@@ -181,7 +181,7 @@ def _seconds(name: str, ns: int) -> ProfileMetric:
 
 def _time(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     active_ns = core.active_ns()
-    found = [
+    metrics = [
         _seconds("total_time", total_ns),
         _seconds("total_exec_time", core.exec_ns()),
         _seconds("total_active_time", active_ns),
@@ -189,19 +189,19 @@ def _time(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]
         ProfileMetric("trace_count", core.work(Track.MODEL).count, "#"),
     ]
     if peaks.clock_hz:
-        found.append(ProfileMetric("neuroncore_cycle_count", round(total_ns * peaks.clock_hz / 1e9), "#"))
-    return found
+        metrics.append(ProfileMetric("neuroncore_cycle_count", round(total_ns * peaks.clock_hz / 1e9), "#"))
+    return metrics
 
 
 def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     useful = core.work(Track.TENSOR).flops
     read, write = _hbm_bytes(core)
-    found = [ProfileMetric("model_flops", useful, "flops")]
+    metrics = [ProfileMetric("model_flops", useful, "flops")]
     intensity = useful / (read + write) if read + write else 0.0
-    found.append(ProfileMetric("mm_arithmetic_intensity", intensity, ""))
+    metrics.append(ProfileMetric("mm_arithmetic_intensity", intensity, ""))
     if peaks.tensor_flops_s and peaks.hbm_bytes_s:
         ridge = peaks.tensor_flops_s / peaks.hbm_bytes_s
-        found.append(ProfileMetric("peak_flops_bandwidth_ratio", ridge, ""))
+        metrics.append(ProfileMetric("peak_flops_bandwidth_ratio", ridge, ""))
     if peaks.tensor_flops_s:
         possible = peaks.tensor_flops_s * total_ns / 1e9
         used = _percent(useful, possible)
@@ -210,7 +210,7 @@ def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric
             round(peaks.tensor_flops_s * core.work(Track.TENSOR, opcode).busy_ns / 1e9)
             for opcode in (None, "TRANSPOSE")
         )
-        found += [
+        metrics += [
             ProfileMetric("hardware_flops", hardware, "flops"),
             ProfileMetric("transpose_flops", transpose, "flops"),
             ProfileMetric("mfu_estimated_percent", used, "%"),
@@ -220,15 +220,15 @@ def _flops(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric
         ]
     if peaks.tensor_flops_s and peaks.hbm_bytes_s:
         bound = min(100.0, _percent(intensity, ridge))
-        found.append(ProfileMetric("mfu_max_achievable_estimated_percent", bound, "%"))
-    return found
+        metrics.append(ProfileMetric("mfu_max_achievable_estimated_percent", bound, "%"))
+    return metrics
 
 
 def _engines(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
-    found: list[ProfileMetric] = []
+    metrics: list[ProfileMetric] = []
     for track in ENGINES:
         work, name = core.work(track), f"{track.label.lower()}_engine"
-        found += [
+        metrics += [
             _seconds(f"{name}_active_time", work.busy_ns),
             ProfileMetric(f"{name}_active_time_percent", _percent(work.busy_ns, total_ns), "%"),
             _seconds(f"{name}_instruction_time", work.sum_ns),
@@ -236,7 +236,7 @@ def _engines(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
         ]
     activate = core.work(Track.SCALAR, "ACTIVATE")
     return [
-        *found,
+        *metrics,
         ProfileMetric("matmul_instruction_count", core.work(Track.TENSOR, "MATMUL").instructions, "#"),
         _seconds("activate_instruction_time", activate.sum_ns),
         ProfileMetric("activate_instruction_count", activate.instructions, "#"),
@@ -259,19 +259,19 @@ def _dma(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
 
 def _dma_modes(core: _CoreTracks, total_ns: int, moved: int) -> list[ProfileMetric]:
     """Return time and bytes by who makes the descriptors, and the number of queues."""
-    found: list[ProfileMetric] = []
+    metrics: list[ProfileMetric] = []
     transfers = core.transfers()
     for mode in DescriptorMode:
         kinds = [work for queue, work in transfers if queue.mode is mode]
         busy = sum(work.busy_ns for work in kinds)
         nbytes = sum(work.read_bytes + work.write_bytes for work in kinds)
-        found += [
+        metrics += [
             _seconds(f"{mode}_dma_active_time", busy),
             ProfileMetric(f"{mode}_dma_active_time_percent", _percent(busy, total_ns), "%"),
             ProfileMetric(f"{mode}_dma_size", nbytes, "B"),
             ProfileMetric(f"{mode}_dma_size_percent", _percent(nbytes, moved), "%"),
         ]
-    return [ProfileMetric("dma_queue_count", len(transfers), "#"), *found]
+    return [ProfileMetric("dma_queue_count", len(transfers), "#"), *metrics]
 
 
 def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
@@ -286,13 +286,13 @@ def _collectives(core: _CoreTracks, total_ns: int) -> list[ProfileMetric]:
 
 def _memory(core: _CoreTracks, total_ns: int, peaks: Peaks) -> list[ProfileMetric]:
     read, write = _hbm_bytes(core)
-    found = [ProfileMetric("hbm_read_bytes", read, "B"), ProfileMetric("hbm_write_bytes", write, "B")]
+    metrics = [ProfileMetric("hbm_read_bytes", read, "B"), ProfileMetric("hbm_write_bytes", write, "B")]
     if peaks.hbm_bytes_s:
         possible = peaks.hbm_bytes_s * total_ns / 1e9
-        found.append(ProfileMetric("mbu_estimated_percent", _percent(read + write, possible), "%"))
+        metrics.append(ProfileMetric("mbu_estimated_percent", _percent(read + write, possible), "%"))
     saved, reloaded = (core.work(Track.DMA, opcode) for opcode in (SPILL_OPCODE, RELOAD_OPCODE))
     return [
-        *found,
+        *metrics,
         ProfileMetric("spill_save_bytes", saved.write_bytes, "B"),
         ProfileMetric("spill_reload_bytes", reloaded.read_bytes, "B"),
     ]

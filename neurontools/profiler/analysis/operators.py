@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.analysis.annotated_steps import STEP_NAME
-from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
-from neurontools.profiler.trace.nesting import nest
+from neurontools.profiler.capture.format import DEVICE_TRACKS, IDLE_TRACKS, Track
+from neurontools.profiler.trace.intervals import nest
+from neurontools.profiler.trace.selection import between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
+
 
 UNKNOWN = "(unknown)"
 
@@ -108,11 +110,11 @@ def layer_pattern(layers: Collection[str]) -> str:
     paths = [layer.split(".") for layer in layers]
     if not paths or len(set(map(len, paths))) > 1:
         return ""
-    found = [
+    pattern = [
         parts[0] if len(set(parts)) == 1 else "*" if all(part.isdecimal() for part in parts) else ""
         for parts in zip(*paths, strict=True)
     ]
-    return ".".join(found) if all(found) else ""
+    return ".".join(pattern) if all(pattern) else ""
 
 
 def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupTotal, ...]:
@@ -135,9 +137,9 @@ def group_totals(trace: Trace, by: By, limit: int | None = None) -> tuple[GroupT
     ]
     if not parts:
         return ()
-    found = _totals(trace, parts, list(names))
-    found.sort(key=lambda group: (-group.total_ns, group.name))
-    return tuple(found[:limit])
+    totals = _totals(trace, parts, list(names))
+    totals.sort(key=lambda group: (-group.total_ns, group.name))
+    return tuple(totals[:limit])
 
 
 def top_operators(trace: Trace, limit: int | None = None) -> tuple[OperatorTotal, ...]:
@@ -237,8 +239,8 @@ class GroupParts:
                 part = parts.setdefault(label_of(self._actions[number], over), [0, 0])
                 part[0] += self._counts[number]
                 part[1] += self._times[number]
-        found = (GroupPart(label, count, total) for label, (count, total) in parts.items())
-        return tuple(sorted(found, key=lambda part: -part.total_ns))
+        totals = (GroupPart(label, count, total) for label, (count, total) in parts.items())
+        return tuple(sorted(totals, key=lambda part: -part.total_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +329,12 @@ def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupT
     order = np.lexsort((worked, group))
     group, worked, weight = group[order], worked[order], weight[order]
     edges: Int64s = np.searchsorted(group, np.arange(len(names) + 1))
-    found = []
+    totals = []
     for number in np.flatnonzero(counts).tolist():
         own = slice(int(edges[number]), int(edges[number + 1]))
         passed: Int64s = np.cumsum(weight[own])
         middle = int(np.searchsorted(passed, int(passed[len(passed) - 1]) // 2, side="right"))
-        found.append(
+        totals.append(
             GroupTotal(
                 name=names[number],
                 count=int(counts[number]),
@@ -346,10 +348,60 @@ def _totals(trace: Trace, parts: list[_Events], names: list[str]) -> list[GroupT
                 write_bytes=int(writes[number]),
             )
         )
-    return found
+    return totals
 
 
 def _sums(group: Int64s, values: Int64s, size: int) -> Int64s:
-    found: Int64s = np.zeros(size, dtype=np.int64)
-    np.add.at(found, group, values)
-    return found
+    sums: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class RowUse:
+    """A row in a stretch: events that start in it, and how long it works in it.
+
+    As in the summary, an engine that waits between the tiles of an operator does not work.
+    """
+
+    row: TraceRow
+    events: int
+    busy_ns: int
+
+
+def row_uses(trace: Trace, rows: Iterable[TraceRow], from_ns: int, to_ns: int) -> tuple[RowUse, ...]:
+    """Return how busy rows are in a stretch; samples of the computer and annotations are left out.
+
+    Args:
+        trace: the events.
+        rows: of the trace.
+        from_ns: start of the stretch, nanoseconds since the first event.
+        to_ns: its end.
+    """
+    edges = np.array([from_ns, max(to_ns, from_ns + 1)], dtype=np.int64)
+    uses = []
+    for row in rows:
+        if row.track in IDLE_TRACKS:
+            continue
+        first, last = row.events.first_from(edges).tolist()
+        busy = int(row.events.busy_between(edges)[0])
+        if not row.track.measured:
+            busy -= _waited_ns(trace, row, int(edges[0]), int(edges[1]))
+        uses.append(RowUse(row, last - first, max(busy, 0)))
+    return tuple(uses)
+
+
+def _waited_ns(trace: Trace, row: TraceRow, from_ns: int, to_ns: int) -> int:
+    """Return how long the events of a row wait within a stretch; waits are spread evenly over an event."""
+    total = 0.0
+    for part in row.events.between(from_ns, to_ns).parts():
+        start, duration = part.events.start, part.events.duration
+        waits = duration - trace.columns.worked_ns(part.events.action, duration)
+        inside = np.minimum(start + duration, to_ns) - np.maximum(start, from_ns)
+        total += part.weight * float((waits * (np.maximum(inside, 0) / np.maximum(duration, 1))).sum())
+    return round(total)
+
+
+def range_operators(trace: Trace, from_ns: int, to_ns: int, limit: int) -> tuple[OperatorTotal, ...]:
+    """Return the operators of events that touch a stretch, with their whole length, the longest first."""
+    return top_operators(between(trace, from_ns, to_ns), limit)

@@ -101,24 +101,24 @@ def compare_ranks(trace: Trace) -> RankReport:
     Raises:
         ProfileError: the profile has fewer than two workers, or they have no step in common.
     """
-    found = find_steps(trace)
-    if len(found) < 2:
+    workers = find_steps(trace)
+    if len(workers) < 2:
         missing = missing_ranks(trace)
         absent = f"; missing: {', '.join(f'rank {rank}' for rank in missing)}" if missing else ""
         raise ProfileError(
-            f"the profile has {plural(len(found), 'worker')}, so there is nothing to compare{absent}",
+            f"the profile has {plural(len(workers), 'worker')}, so there is nothing to compare{absent}",
             "profile all workers: neuron-run --profile DIR -- torchrun --nproc-per-node N train.py",
         )
-    numbers = _common(found)
-    names = [each.process if each.rank is None else each.rank for each in found]
-    duration = np.stack([each.duration_ns[numbers - each.first_number] for each in found])
-    wait = np.stack([_waits(trace, each)[numbers - each.first_number] for each in found])
+    numbers = _common(workers)
+    names = [each.process if each.rank is None else each.rank for each in workers]
+    duration = np.stack([each.duration_ns[numbers - each.first_number] for each in workers])
+    wait = np.stack([_waits(trace, each)[numbers - each.first_number] for each in workers])
     work = duration - wait
     slowest = np.argmax(work, axis=0)
-    middle = np.sort(work, axis=0)[(len(found) - 1) // 2]  # of two workers, the faster one
+    middle = np.sort(work, axis=0)[(len(workers) - 1) // 2]  # of two workers, the faster one
     total = [
         _total(each, name, (duration[at], wait[at], work[at]), slowest == at, middle)
-        for at, (each, name) in enumerate(zip(found, names, strict=True))
+        for at, (each, name) in enumerate(zip(workers, names, strict=True))
     ]
     in_order = np.argsort(names, kind="stable")
     steps = [
@@ -144,8 +144,8 @@ def compare_ranks(trace: Trace) -> RankReport:
 def missing_ranks(trace: Trace) -> tuple[int, ...]:
     """Return the ranks of the run that the profile lacks."""
     size = max((meta.world_size for meta in trace.processes), default=1)
-    known = {meta.rank for meta in trace.processes if meta.rank is not None}
-    return tuple(rank for rank in range(size) if rank not in known) if known else ()
+    ranks = {meta.rank for meta in trace.processes if meta.rank is not None}
+    return tuple(rank for rank in range(size) if rank not in ranks) if ranks else ()
 
 
 def _common(found: Sequence[ProcessSteps]) -> Int64s:

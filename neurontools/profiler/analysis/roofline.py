@@ -1,7 +1,8 @@
-"""The roofline: how fast operators or layers run, held against the peaks of the NeuronCore.
+"""What bounds a run: a step, the executions of the device, each operator (the roofline).
 
-Below the ridge (peak FLOP/s by peak bytes of HBM a second) memory bounds the speed, above it the Tensor engine does. All
-times are modelled. The time of an operator is that in which any engine or DMA works for it: what overlaps counts once.
+Below the ridge (peak FLOP/s by peak bytes of HBM a second) memory bounds the speed, above it the Tensor engine does. Times
+of steps are measured, all others modelled. The time of an operator is that in which any engine or DMA works for it: what
+overlaps counts once.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.profiler.analysis.operators import UNKNOWN, By
+from neurontools.profiler.analysis.steps import PARTS
+from neurontools.profiler.analysis.summary import engine_totals
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Peaks
 from neurontools.profiler.trace.intervals import union
 from neurontools.profiler.trace.trace import executions_of
 
 if TYPE_CHECKING:
+    from neurontools.profiler.analysis.steps import StepSummary
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.trace import Trace
+
 
 COMPUTE, MEMORY = "compute", "memory"
 _KINDS = (By.OPERATOR, By.LAYER, By.SOURCE)
@@ -126,9 +131,9 @@ def _active(group: Int64s, start: Int64s, duration: Int64s, size: int) -> Int64s
     begin = int(start.min(initial=0))
     span = int((start + duration).max(initial=0)) - begin + 1
     starts, ends = union(group * span + start - begin, duration)
-    found: Int64s = np.zeros(size, dtype=np.int64)
-    np.add.at(found, starts // span, ends - starts)
-    return found
+    active: Int64s = np.zeros(size, dtype=np.int64)
+    np.add.at(active, starts // span, ends - starts)
+    return active
 
 
 def _point(name: str, work: tuple[int, int, int], executed: int, peaks: Peaks) -> RooflinePoint:
@@ -153,3 +158,64 @@ def _point(name: str, work: tuple[int, int, int], executed: int, peaks: Peaks) -
         roof_share=least_s / seconds,
         gap_ns=max(0, round(total_ns - least_s * 1e9)),
     )
+
+
+_CLEAR = 0.5
+
+
+_STEP_TEXTS = {
+    "idle_ns": "limited by: the host (Python, data loading, waiting)",
+    "execute_ns": "limited by: device execution",
+    "compile_ns": "limited by: compiling (graphs change)",
+    "load_ns": "limited by: loading of models",
+    "transfer_ns": "limited by: copies to and from the device",
+}
+
+
+def step_bound(summary: StepSummary) -> str:
+    """Return what takes most of the average step, measured, in a few words."""
+    return _STEP_TEXTS[max(PARTS, key=lambda part: int(getattr(summary, part)))]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShare:
+    """Part of the modelled time of all executions (0 to 1) in which an engine works."""
+
+    engine: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBound:
+    """What bounds executions, modelled.
+
+    Args:
+        device_ns: all executions.
+        engines: those that work, most first.
+        text: the verdict in a few words.
+    """
+
+    device_ns: int
+    engines: tuple[EngineShare, ...]
+    text: str
+
+
+def device_bound(trace: Trace) -> DeviceBound | None:
+    """Return what bounds the executions of a trace, None without modelled ones."""
+    device_ns = sum(int(runs.device_ns.sum()) for runs in trace.runs)
+    if device_ns == 0:
+        return None
+    engines = [EngineShare(each.engine, each.busy_ns / device_ns) for each in engine_totals(trace)]
+    engines.sort(key=lambda each: (-each.share, each.engine))
+    if not engines:
+        return None
+    first = engines[0]
+    names = {
+        "Tensor": "limited by: matrix products",
+        "DMA": "limited by: data movement",
+        "CC-cores": "limited by: collectives",
+    }
+    text = names.get(first.engine, f"limited by: the {first.engine} engine")
+    if first.share < _CLEAR:
+        text = "no engine works half of the time: operators wait for each other"
+    return DeviceBound(device_ns, tuple(engines), text)

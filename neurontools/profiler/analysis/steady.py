@@ -72,7 +72,7 @@ def _steady_step(trace: Trace, axis: Axis) -> Window | None:
 
 
 def execution_of_step(trace: Trace, pid: int, number: int) -> int | None:
-    """Return the event that is the longest execution of a process in a step: a modelled one, None if there is none."""
+    """Return the number of the longest modelled execution of a process in a step, or None."""
     for worker in (worker for worker in find_steps(trace) if worker.pid == pid):
         for step in worker.take(number, number):
             best: tuple[int, int] | None = None
@@ -91,10 +91,10 @@ def steady_window(trace: Trace, axis: Axis) -> Window | None:
     step = _steady_step(trace, axis)
     if step is not None:
         return step
-    found = steady_execution(trace)
-    if found is None:
+    execution = steady_execution(trace)
+    if execution is None:
         return None
-    runs, index = found
+    runs, index = execution
     start = int(runs.device_start[index])
     times = np.array([start, start + int(runs.device_ns[index])], dtype=np.int64)
     first, last = axis.positions(times).tolist()

@@ -142,7 +142,7 @@ class ProcessSteps:
         return TrainingStep(number, **values)
 
     def __iter__(self) -> Iterator[TrainingStep]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     @property
     def numbers(self) -> Int64s:
@@ -161,7 +161,7 @@ class ProcessSteps:
         return replace(self, first_number=max(first, self.first_number), **columns)
 
     def summary(self) -> StepSummary:
-        """Return what is typical; there is at least one step."""
+        """Summarise the typical steps; there is at least one step."""
         chosen = self.steady
         ordered = np.sort(self.duration_ns[chosen])
         means = {name: int(getattr(self, name)[chosen].mean()) for name in ("device_ns", *PARTS)}
@@ -179,8 +179,8 @@ class ProcessSteps:
 def find_steps(trace: Trace) -> tuple[ProcessSteps, ...]:
     """Return the steps of every process that executed something or marked them, in order of the processes."""
     of_process = _of_annotations if trace.measured_by else _of_process
-    found = (of_process(trace, process) for process in range(len(trace.processes)))
-    return tuple(steps for steps in found if steps is not None)
+    processes = (of_process(trace, process) for process in range(len(trace.processes)))
+    return tuple(steps for steps in processes if steps is not None)
 
 
 def column_of(steps: Iterable[ProcessSteps], name: str, *, steady: bool = False) -> NDArray[Any]:
@@ -205,9 +205,9 @@ def of_steps(trace: Trace, first: int, last: int) -> Trace:
     steps = find_steps(trace)
     chosen = [each.take(first, last) for each in steps]
     if not any(len(each) for each in chosen):
-        known = max((each.first_number + len(each) - 1 for each in steps), default=0)
+        count = max((each.first_number + len(each) - 1 for each in steps), default=0)
         raise ProfileError(
-            f"no step {first}{'' if first == last else f' to {last}'}: the profile has {plural(known, 'step')}",
+            f"no step {first}{'' if first == last else f' to {last}'}: the profile has {plural(count, 'step')}",
             "neuron-profile steps lists them",
         )
     spans = {each.process: _span(each) for each in chosen if len(each)}
@@ -288,8 +288,8 @@ def _within(times: Int64s, span: tuple[Int64s, Int64s]) -> Mask:
     starts, ends = span
     if len(starts) == 0:
         return np.zeros(len(times), dtype=bool)
-    place = np.searchsorted(starts, times, side="right") - 1
-    return (place >= 0) & (times < ends[np.maximum(place, 0)])
+    span_index = np.searchsorted(starts, times, side="right") - 1
+    return (span_index >= 0) & (times < ends[np.maximum(span_index, 0)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +316,12 @@ def _of_process(trace: Trace, process: int) -> ProcessSteps | None:
     # are none: they are the warm-up of a selection without it.
     first_number += int(used[0])
     edges = np.concatenate((edges[used[:1]], edges[used + 1]))
-    place, inside = _places(edges, runs)
+    step, inside = _places(edges, runs)
     size = len(edges) - 1
     device_ns: Int64s = np.zeros(size, dtype=np.int64)
-    np.add.at(device_ns, place, runs.device_ns[inside])
+    np.add.at(device_ns, step, runs.device_ns[inside])
     is_first: Mask = np.zeros(size, dtype=bool)
-    is_first[place[runs.number[inside] == 1]] = True
+    is_first[step[runs.number[inside] == 1]] = True
     loads: Int64s = np.searchsorted(edges, load_intervals(trace, process)[0], side="right") - 1
     is_first[loads[(loads >= 0) & (loads < size)]] = True
     meta = trace.processes[process]
@@ -334,34 +334,34 @@ def _of_process(trace: Trace, process: int) -> ProcessSteps | None:
         start_ns=edges[:-1],
         duration_ns=np.diff(edges),
         is_first=is_first,
-        executions=np.bincount(place, minlength=size).astype(np.int64),
+        executions=np.bincount(step, minlength=size).astype(np.int64),
         device_ns=device_ns,
         **_parts(trace, process, edges, runs),
     )
 
 
 def _of_annotations(trace: Trace, process: int) -> ProcessSteps | None:
-    found = annotated_steps(trace, process)
-    if found is None:
+    annotated = annotated_steps(trace, process)
+    if annotated is None:
         return None
-    nothing: Int64s = np.zeros(len(found.start_ns), dtype=np.int64)
+    nothing: Int64s = np.zeros(len(annotated.start_ns), dtype=np.int64)
     meta = trace.processes[process]
     return ProcessSteps(
         process=process,
         pid=meta.pid,
         rank=meta.rank,
         how=f"steps that {trace.measured_by} marked",
-        first_number=found.first_number,
-        start_ns=found.start_ns,
-        duration_ns=found.duration_ns,
+        first_number=annotated.first_number,
+        start_ns=annotated.start_ns,
+        duration_ns=annotated.duration_ns,
         is_first=np.zeros(len(nothing), dtype=bool),
         executions=nothing,
         device_ns=nothing,
         compile_ns=nothing,
         load_ns=nothing,
         transfer_ns=nothing,
-        execute_ns=found.device_busy_ns,
-        idle_ns=found.duration_ns - found.device_busy_ns,
+        execute_ns=annotated.device_busy_ns,
+        idle_ns=annotated.duration_ns - annotated.device_busy_ns,
     )
 
 
@@ -406,8 +406,8 @@ def _edges(trace: Trace, process: int, runs: _Runs) -> tuple[Int64s, int, str]:
     how = "each execution, as no sequence of executions repeats"
     if period:
         names = [trace.models[number].name for number in runs.model[-period:].tolist()]
-        shown = list(dict.fromkeys(names))
-        what = ", ".join(shown[:3]) + (", .." if len(shown) > 3 else "")
+        distinct = list(dict.fromkeys(names))
+        what = ", ".join(distinct[:3]) + (", .." if len(distinct) > 3 else "")
         how = f"repeating sequence of {plural(period, 'execution')} ({what})"
     # From the last execution back: what comes first, in other graphs, is as long as a step.
     closing = np.arange(len(runs.end) - 1, -1, -max(period, 1))[::-1]
@@ -440,5 +440,5 @@ def _parts(trace: Trace, process: int, edges: Int64s, runs: _Runs) -> dict[str, 
         "compile_ns": [host_intervals(trace, process, HostEvent.COMPILE)],
         "transfer_ns": [host_intervals(trace, process, HostEvent.UPLOAD, HostEvent.DOWNLOAD)],
     }
-    found = covered_in_turn(kinds, edges)
-    return found | {"idle_ns": np.diff(edges) - sum(found.values())}
+    times = covered_in_turn(kinds, edges)
+    return times | {"idle_ns": np.diff(edges) - sum(times.values())}

@@ -155,22 +155,22 @@ def _model(trace: Trace, core: CoreRuns, number: int) -> ModelSummary:
 
 
 def _warnings(trace: Trace) -> list[str]:
-    found = []
+    warnings = []
     if trace.event_count == 0:
-        found.append("no events: the program executed nothing on a NeuronCore")
+        warnings.append("no events: the program executed nothing on a NeuronCore")
     elif not trace.measured_by and all(meta.device_profile == DeviceProfile.OFF for meta in trace.processes):
-        found.append(
+        warnings.append(
             "no device profile: only wall times were captured (NEURON_RT_INSPECT_DEVICE_PROFILE=1 adds modelled ones)"
         )
-    found += [
+    warnings += [
         f"process {meta.pid} is still running or did not exit cleanly: its last events may be missing"
         for meta in trace.processes
         if not meta.ended_ns
     ]
     missing = missing_ranks(trace)
     if missing:
-        found.append(f"missing in the profile: rank {', '.join(map(str, missing))}")
-    return [*found, *trace.problems]
+        warnings.append(f"missing in the profile: rank {', '.join(map(str, missing))}")
+    return [*warnings, *trace.problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     """Return the time of every engine that did something, or of every row of another program's trace."""
     if trace.measured_by:
         return _row_totals(trace)
-    found = []
+    totals = []
     for track in DEVICE_TRACKS:
         rows = trace.rows_of(track)
         if rows:
@@ -197,7 +197,7 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
                 worked = int(trace.columns.worked_ns(part.events.action, duration).sum())
                 total += part.weight * worked
                 busy += part.weight * (busy_ns(start, duration) - int(duration.sum()) + worked)
-            found.append(
+            totals.append(
                 EngineTotal(
                     engine=track.label,
                     count=sum(row.events.count for row in rows),
@@ -205,12 +205,12 @@ def engine_totals(trace: Trace) -> tuple[EngineTotal, ...]:
                     busy_ns=busy,
                 )
             )
-    return tuple(found)
+    return tuple(totals)
 
 
 def _row_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     """Return the measured time of every row, the busiest first."""
-    found = [
+    totals = [
         EngineTotal(
             engine=f"{row.process_label} {row.label}",
             count=row.events.count,
@@ -220,7 +220,7 @@ def _row_totals(trace: Trace) -> tuple[EngineTotal, ...]:
         for row in trace.rows
         if row.track not in IDLE_TRACKS
     ]
-    return tuple(sorted(found, key=lambda total: -total.busy_ns))
+    return tuple(sorted(totals, key=lambda total: -total.busy_ns))
 
 
 def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:

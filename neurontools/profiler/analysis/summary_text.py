@@ -242,11 +242,11 @@ def _metrics(cores: tuple[CoreSummary, ...], measured_by: str) -> str:
         return _section(title, ("metric", "value"), rows)
     rows = []
     for name in names:
-        found = sorted(
+        ordered = sorted(
             (column[name] for column in columns if name in column), key=lambda metric: metric.value
         )
         rows.append(
-            (name, *(metric_text(metric) for metric in (found[0], found[len(found) // 2], found[-1])))
+            (name, *(metric_text(metric) for metric in (ordered[0], ordered[len(ordered) // 2], ordered[-1])))
         )
     title = _metrics_title(f"{len(profiled)} NeuronCores", measured_by)
     return _section(title, ("metric", "least", "median", "most"), rows)

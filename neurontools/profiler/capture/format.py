@@ -79,7 +79,7 @@ class Track(IntEnum):
 
     Records of a file have one of six: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
     the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py), CPU and
-    RAM (see host_load.py).
+    RAM (see observer.py).
     """
 
     RUNTIME = 0
@@ -129,7 +129,7 @@ _LABELS = (
     "Annotations",
 )
 SAMPLED_TRACKS = frozenset({Track.CPU, Track.RAM})
-"""Rows of samples of the computer, see host_load.py."""
+"""Rows of samples of the computer, see observer.py."""
 IDLE_TRACKS = SAMPLED_TRACKS | {Track.ANNOTATION}
 """Rows whose events are not work: nothing is busy with them."""
 NAMED_TRACKS = SAMPLED_TRACKS | {Track.HOST, Track.MEMORY}

@@ -6,7 +6,7 @@ A record of the row Host or Memory has, beside its times,
     name        number of a string: what was done, or the cause
     link        number of a string: the user's `file:line`, or an empty one; with call stacks, a line `function file:line`
                 for each frame of the program follows, the innermost first
-    value       bytes that were copied, exchanged, allocated or released; or a sample of host_load.py
+    value       bytes that were copied, exchanged, allocated or released; or a sample of observer.py
     execution   number of the step, of the buffer, of operators, or of the workers of a group; see `HostEvent`
 
 An event costs less than a microsecond. It is queued without a lock: buffers are released in finalizers, which may run
@@ -91,7 +91,7 @@ class HostRecorder:
         """Whether the program is in a step that is recorded."""
 
     def on_host_event(self, event: HostRecord) -> None:
-        """Queue an event; write what is queued if there is much, or 0.2 s after the last time."""
+        """Queue an event; write the queue when it is long, or 0.2 s after the last time."""
         end_ns = event[2]
         if event[0] is _STEP:
             self._end_step(event)
@@ -117,7 +117,7 @@ class HostRecorder:
                 self._take((_ALLOCATION, now_ns, now_ns, nc, "before the profile", "", nbytes, 0))
 
     def write(self, now_ns: int) -> None:
-        """Write what is queued; the caller has the lock."""
+        """Write the queue; the caller has the lock."""
         self._write_at_ns = now_ns + _WRITE_NS
         take, numbers, string = self._queue.popleft, self._files.strings, self._files.string
         if os.getpid() != self._pid:
@@ -137,7 +137,7 @@ class HostRecorder:
             self._files.append(b"".join(records), now_ns)
 
     def close(self, now_ns: int) -> None:
-        """Write what is queued and observe no longer; the caller has the lock."""
+        """Write the queue and stop observing; the caller has the lock."""
         remove_observer(self)
         self.write(now_ns)
         self.records = False

@@ -143,8 +143,8 @@ class LiveProfiler:
         directory = self._directory
         if not is_live_directory(directory, self._runtime.machine):
             raise ProfileError(f"{directory} is not a directory of a viewer")
-        found = os.lstat(directory)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        status = os.lstat(directory)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ProfileError(f"{directory} is not a private directory of this user")
 
     def _leave(self) -> None:

@@ -13,13 +13,16 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import psutil
+
 from neurontools import __version__, env
-from neurontools.base.procfs import read_boot_id
+from neurontools.base.procfs import read_boot_id, read_cpu_ticks
 from neurontools.base.text import printable
 from neurontools.machine.machine_names import instance_id
 from neurontools.profiler.capture.files import CaptureFiles
 from neurontools.profiler.capture.format import (
     NC_EXEC_RUNNING,
+    NO_CORE,
     NRT_EXECUTE,
     NRT_LOAD,
     RECORD,
@@ -33,18 +36,20 @@ from neurontools.profiler.capture.format import (
     pairing_hash,
 )
 from neurontools.profiler.capture.host_events import HostRecorder
-from neurontools.profiler.capture.host_load import HostLoadSampler
 from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,
     options_from_environ,
     output_directory,
 )
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from neurontools.runtime.host_activity import HostRecord
     from neurontools.runtime.session import Model, Runtime
+
 
 _BASE_CLOCK = "Scalar"  # 1.4 GHz on Trn1, 1.2 GHz on Trn2: the clock that neuroncore_cycle_count counts
 
@@ -293,3 +298,50 @@ def _make_directory(parent: str, name: str) -> str:
     raise ProfileError(
         f"{parent} already contains {_MAX_CAPTURES} captures named {name}", "remove old captures"
     )
+
+
+_PERIOD_S = 0.1  # the counters of the CPUs count hundredths of a second
+_IDLE = slice(3, 5)
+
+
+class HostLoadSampler:
+    """A thread that records samples until `stop`.
+
+    Args:
+        kinds: CPU_UTIL, HOST_MEMORY, or both.
+        record: gets each sample.
+    """
+
+    def __init__(self, kinds: frozenset[HostEvent], record: Callable[[HostRecord], None]) -> None:
+        self._kinds = kinds
+        self._record = record
+        self._ended = threading.Event()
+        self._ticks = read_cpu_ticks()
+        self._start_ns = time.monotonic_ns()
+        self._thread = threading.Thread(target=self._run, name="host load", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Record a last sample, and no more; further calls do nothing."""
+        self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_PERIOD_S):
+            self._sample()
+        self._sample()
+
+    def _sample(self) -> None:
+        start_ns, self._start_ns = self._start_ns, time.monotonic_ns()
+        if HostEvent.CPU_UTIL in self._kinds:
+            before, self._ticks = self._ticks, read_cpu_ticks()
+            passed = [new - old for new, old in zip(self._ticks, before, strict=True)]
+            if sum(passed) > 0:
+                busy = max(0, sum(passed) - sum(passed[_IDLE]))
+                self._tell(HostEvent.CPU_UTIL, start_ns, round(100 * busy / sum(passed)))
+        if HostEvent.HOST_MEMORY in self._kinds:
+            self._tell(HostEvent.HOST_MEMORY, start_ns, psutil.virtual_memory().used)
+
+    def _tell(self, kind: HostEvent, start_ns: int, value: int) -> None:
+        self._record((kind, start_ns, self._start_ns, NO_CORE, "", "", value, 0))

@@ -124,9 +124,9 @@ def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
 def _device(environ: Mapping[str, str], default: str) -> DeviceProfile:
     text = environ.get(PREFIX + "DEVICE_PROFILE", default).lower()
     words = dict.fromkeys(_TRUE, DeviceProfile.SESSION) | dict.fromkeys(_FALSE, DeviceProfile.OFF)
-    found = {"model": DeviceProfile.MODEL, "session": DeviceProfile.SESSION, **words}.get(text)
-    if found is not None:
-        return found
+    setting = {"model": DeviceProfile.MODEL, "session": DeviceProfile.SESSION, **words}.get(text)
+    if setting is not None:
+        return setting
     raise UsageError(
         f"{PREFIX}DEVICE_PROFILE={text} is unknown",
         "use 0, 1, session (every execution) or model (the first)",
@@ -161,9 +161,9 @@ def parse_steps(text: str, name: str) -> StepWindow:
     Raises:
         UsageError: the text is not a range, or begins before 1.
     """
-    found = _STEPS.fullmatch(text.strip())
-    first = int(found[1]) if found else 0
-    last = int(found[2] or first) if found else 0
+    match = _STEPS.fullmatch(text.strip())
+    first = int(match[1]) if match else 0
+    last = int(match[2] or first) if match else 0
     if not 1 <= first <= last:
         raise UsageError(
             f"{name} {text} is not a range of steps", "use for example 10-20; the first step is 1"

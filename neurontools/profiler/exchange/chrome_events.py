@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.base.text import plural
-from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, IMPOSSIBLE, is_shown
-from neurontools.profiler.exchange.chrome_parts import read_parts
+from neurontools.profiler.exchange.chrome_columns import ASYNC_PAIRS, IMPOSSIBLE, is_shown, read_parts
 from neurontools.profiler.exchange.chrome_text import read_header
 
 if TYPE_CHECKING:
@@ -140,27 +139,26 @@ class _Joined:
 
     def add(self, part: ChromePart) -> None:
         """Add a part, after all parts before it."""
-        notes = part.notes
-        names: Codes = np.zeros(len(notes.kinds), dtype=np.uint32)
-        for number, kind in enumerate(notes.kinds):
+        names: Codes = np.zeros(len(part.kinds), dtype=np.uint32)
+        for number, kind in enumerate(part.kinds):
             if is_shown(kind):
                 names[number] = self._names[kind[2], kind[1]]
         self._columns.append((part.start, part.duration, names[part.kind]))
-        self._runs += [(self._tracks[process, thread], count) for process, thread, count in notes.rows]
-        self._marks += [(at, notes.kinds[number], ids) for at, number, ids in notes.marks]
-        self._processes.update(notes.processes)
-        self._labels.update(notes.labels)
-        self._threads.update({(process, thread): name for process, thread, name in notes.threads})
-        self._devices.update(notes.devices)
-        self._headers += notes.headers
-        self._impossible += notes.impossible
-        self._damaged += notes.damaged
-        self._truncated |= notes.truncated
+        self._runs += [(self._tracks[process, thread], count) for process, thread, count in part.rows]
+        self._marks += [(at, part.kinds[number], ids) for at, number, ids in part.marks]
+        self._processes |= part.processes
+        self._labels |= part.labels
+        self._threads |= part.threads
+        self._devices |= part.devices
+        self._headers += part.headers
+        self._impossible += part.impossible
+        self._damaged += part.damaged
+        self._truncated |= part.truncated
 
     def _join_pairs(self) -> tuple[int, int]:
         """Make events of begins and ends; return how many ends end nothing, and how many begins never end."""
         stacks: dict[object, _OpenStack] = {}
-        found: dict[int, list[tuple[int, int, int]]] = {}
+        joined: dict[int, list[tuple[int, int, int]]] = {}
         lonely_ends = 0
         self._marks.sort(key=lambda mark: mark[0])
         for at, (phase, category, name, process, thread), ids in self._marks:
@@ -174,10 +172,10 @@ class _Joined:
                 track = (process, (ASYNC, category or "")) if is_async else (process, thread)
                 stack.push(name, _Begin(at, self._names[name, category], self._tracks[track]))
             elif begin := stack.pop(name):
-                found.setdefault(begin.track, []).append((begin.at, at - begin.at, begin.name))
+                joined.setdefault(begin.track, []).append((begin.at, at - begin.at, begin.name))
             else:
                 lonely_ends += 1
-        for track_number, events in found.items():
+        for track_number, events in joined.items():
             starts, durations, names = np.array(events, dtype=np.int64).T
             self._columns.append((starts, durations, names.astype(np.uint32)))
             self._runs.append((track_number, len(events)))
@@ -213,11 +211,11 @@ class _Joined:
         runs: Int64s = np.array(self._runs, dtype=np.int64).reshape(-1, 2)
         order = np.argsort(runs[:, 0], kind="stable")
         track, count = runs[order].T
-        place: Int64s | slice = slice(None)
+        source: Int64s | slice = slice(None)
         if np.any(order[1:] < order[:-1]):
             first = np.cumsum(runs[:, 1]) - runs[:, 1]
-            place = np.repeat(first[order] - (np.cumsum(count) - count), count)
-            place += np.arange(len(place))
-        start, duration, name = (np.concatenate(columns.pop(0))[place] for _ in range(3))
+            source = np.repeat(first[order] - (np.cumsum(count) - count), count)
+            source += np.arange(len(source))
+        start, duration, name = (np.concatenate(columns.pop(0))[source] for _ in range(3))
         counts = np.bincount(track, count, len(self._tracks)).astype(np.int64)
         return start, duration, name, np.concatenate(([0], np.cumsum(counts)))

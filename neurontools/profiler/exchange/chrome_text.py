@@ -1,49 +1,56 @@
 """The text of a Chrome trace file as lists of events (trace event format, Google 2016; torch.profiler writes it too).
 
-A file is an array of events, or an object with the array `traceEvents`; plain or gzip. It is read piece by piece: memory
-stays small, and damage costs the events it hits. A missing end is allowed, as the format says. Control characters inside
-texts, which some writers leave unescaped, read as blanks.
+A file is an array of events, or an object with the array `traceEvents`; plain or gzip. It is read piece by piece, so
+memory stays small. A piece is decoded as a whole up to its last event. Where that fails, its events are decoded one by
+one, and damage costs the events it hits. A missing end is allowed, as the format says.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from neurontools.base.files import open_input
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.exchange.chrome_damage import (
-    BETWEEN,
-    BLANKS,
-    UNREADABLE,
-    is_damaged,
-    repair,
-    split_events,
-    split_last,
-)
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for text that is not JSON, or is nested too deeply."""
 _PIECE = 1 << 16  # with its events in the cache of a core
 _LONGEST_HEADER = 64 << 20
 _LONGEST_TRAILER = 16 << 20
+_LONGEST_EVENT = 16 << 20
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _GZIP_RATIO = 300  # traces shrink to a twentieth, a bomb to a thousandth
 _GZIP_ALLOWANCE = 64 << 20
-_WINDOWS = (1 << 12, 1 << 16)
+_WINDOW = 1 << 12
+_SEARCHED = 1 << 16
 _MOST_TRIES = 8
-_MOST_ENDS = 64
-_LONGEST_RETRY = 16 << 20
+_CUT = 12  # a literal, number or escape that is cut off is shorter
+_BLANKS = b" \t\r\n,"
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_LAST = re.compile(rb"\}[\s,]*\]")  # some writers put a comma after each event
+_BETWEEN = re.compile(rb"\}\s*,\s*\{")
+_SKIPPED = re.compile(rb"[\s,]*")  # some writers put a comma after each event
+_FOLLOWING = re.compile(rb"\s*(?:,[\s,]*(?:\{|\]|$)|\]|$)")
+_LAST = re.compile(rb"\}[\s,]*\]")
+_CONTROL = bytes(max(code, 32) for code in range(256))
+_WRONG_ESCAPE = re.compile(
+    rb"\\(?:[\"\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(\\(?:u[0-9a-fA-F]{4})?)"
+)
+_NO_NUMBER = re.compile(rb"([:\[,]\s*)-?(?:NaN|Infinity)\b")
+_NAME = re.compile(rb'("name": ")(.*)(",\s+"pid":)')
+_QUOTE = re.compile(rb'(?<!\\)"')
 
 
 class ChromeEvent(msgspec.Struct, gc=False):
@@ -84,7 +91,10 @@ _EVENTS = msgspec.json.Decoder(list[ChromeEvent], strict=False)
 _EVENT = msgspec.json.Decoder(ChromeEvent, strict=False)
 _HEADER = msgspec.json.Decoder(ChromeHeader, strict=False)
 _DEVICES = msgspec.json.Decoder(list[_Device])
-_DETAILS = msgspec.json.Decoder(list[EventDetails])
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+read_header = _HEADER.decode
+read_details = msgspec.json.Decoder(list[EventDetails]).decode
+"""Decodes the details of a list of events from the text that `ChromeText` yields with it."""
 
 
 class ChromeText:
@@ -97,7 +107,7 @@ class ChromeText:
 
     Attributes:
         headers: what the file says about itself, as JSON; complete after the last event.
-        damaged: number of damaged stretches or events that were left out.
+        damaged: number of damaged events that were left out.
         truncated: whether the file has no end.
         is_last: whether the part reached to the end of the events.
     """
@@ -109,9 +119,9 @@ class ChromeText:
         self.truncated = False
         self.is_last = True
         self._first = first
-        self._stop_at = last
+        self._last = last
         self._rest = b""
-        self._ended = False
+        self._has_ended = False
 
     def events(self) -> Iterator[tuple[list[ChromeEvent], bytes]]:
         """Yield lists of events, each with its text as a JSON array.
@@ -124,12 +134,12 @@ class ChromeText:
                 source = _Source(file, self.path, self._first)
                 if not self._first:
                     self._skip_header(source)
-                if self._stop_at is not None and source.at <= self._stop_at:
-                    source.limit = self._stop_at
-                while not self._ended:
-                    found = self._next(source)
-                    if found is not None:
-                        yield found
+                if self._last is not None and source.at <= self._last:
+                    source.limit = self._last
+                while not self._has_ended:
+                    events, text = self._next(source)
+                    if events:
+                        yield events, text
                 self.truncated |= source.is_cut
         except OSError as error:
             raise ProfileError(
@@ -147,7 +157,7 @@ class ChromeText:
         while data.startswith(b"{"):
             match = _ARRAY.search(data)
             if match:
-                self._note(data[: match.end()] + b"]}")
+                self._add_header(data[: match.end()] + b"]}")
                 self._rest = data[match.end() :]
                 return
             more = source.read()
@@ -159,11 +169,11 @@ class ChromeText:
             "give a trace of torch.profiler or another program that writes Chrome traces",
         )
 
-    def _note(self, text: bytes) -> bool:
+    def _add_header(self, text: bytes) -> bool:
         """Keep what the file says about itself; return whether it can be read."""
-        text = repair(text)
+        text = _repaired(_scannable(text))
         if text.endswith(b"}"):
-            text = text[:-1].rstrip(BLANKS) + b"}"
+            text = text[:-1].rstrip(_BLANKS) + b"}"
         try:
             read_header(text)
         except UNREADABLE:
@@ -171,129 +181,70 @@ class ChromeText:
         self.headers.append(text)
         return True
 
-    def _next(self, source: _Source) -> tuple[list[ChromeEvent], bytes] | None:
+    def _next(self, source: _Source) -> tuple[list[ChromeEvent], bytes]:
         more = source.read(len(self._rest))
-        data = self._rest.lstrip(BLANKS) + more
-        data = data.lstrip(BLANKS)
+        data = (self._rest.lstrip(_BLANKS) + more).lstrip(_BLANKS)
         if not more and source.limit is not None:
-            return self._stop(source, data)
-        if data.startswith(b"]"):
-            return self._finish(source, data[1:], [], b"")
-        if not data and not more:
-            self._ended = self.truncated = True
-            return None
-        return self._decode(source, data, at_end=not more)
-
-    def _stop(self, source: _Source, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the events before the end of the part, or read on if an event holds that place."""
-        for events_text in (data, repair(data)):
-            text = b"[" + events_text.rstrip(BLANKS) + b"]"
+            text = b"[" + _repaired(_scannable(data)).rstrip(_BLANKS) + b"]"
             events = _decoded(text)
             if events is not None:
-                self._ended, self.is_last = True, False
+                self._has_ended, self.is_last = True, False
                 return events, text
-        self._rest = data
-        source.limit = None
-        return None
-
-    def _decode(
-        self, source: _Source, data: bytes, *, at_end: bool
-    ) -> tuple[list[ChromeEvent], bytes] | None:
-        if not at_end:
-            found = self._up_to_last(data, _unchanged) or self._whole_array(source, data)
-            found = found or self._up_to_last(data, repair) or self._whole_array(source, repair(data))
-        else:
-            repaired = repair(data)
-            found = self._whole_array(source, data) or self._whole_array(source, repaired)
-            found = found or self._cut_array(data) or self._cut_array(repaired)
-        if found is not None or self._ended:
-            return found
-        if not at_end and len(data) < _LONGEST_RETRY and not self._is_damaged(data):
-            self._rest = data  # one event may be longer than a piece
-            return None
-        return self._salvage(data, at_end=at_end)
-
-    def _is_damaged(self, data: bytes) -> bool:
-        border = next(iter(_last_borders(data)), None)
-        return border is not None and is_damaged(repair(data[: border.start() + 1]))
-
-    def _up_to_last(
-        self, data: bytes, repair: Callable[[bytes], bytes]
-    ) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the events before one of the last borders; the rest waits as it is, as it may end within a character."""
-        for border in _last_borders(data):
-            text = repair(b"".join((b"[", memoryview(data)[: border.start() + 1], b"]")))
+            self._rest, source.limit = data, None  # an event holds the border: read on
+            return [], b""
+        for border in reversed(_last_borders(data) if more else []):
+            text = b"".join((b"[", memoryview(data)[: border.start() + 1], b"]"))
             events = _decoded(text)
             if events is not None:
                 self._rest = data[border.end() - 1 :]
                 return events, text
-        return None
+        return self._read_singly(source, data, at_end=not more)
 
-    def _whole_array(self, source: _Source, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the events up to the end of the array, if it is in the data."""
-        for count, end in enumerate(_LAST.finditer(data)):
-            if count == _MOST_ENDS:
-                break
-            text = b"".join((b"[", memoryview(data)[: end.start() + 1], b"]"))
-            events = _decoded(text)
-            if events is not None:
-                return self._finish(source, data[end.end() :], events, text)
-        return None
-
-    def _cut_array(self, data: bytes) -> tuple[list[ChromeEvent], bytes] | None:
-        """Return the events of a file that ends between two of them."""
-        text = b"[" + data.rstrip(BLANKS) + b"]"
-        events = _decoded(text)
-        if events is None:
-            return None
-        self._ended = self.truncated = True
-        return events, text
-
-    def _salvage(self, data: bytes, *, at_end: bool) -> tuple[list[ChromeEvent], bytes]:
-        """Return the events of a damaged text that can be read."""
-        borders = [] if at_end else list(BETWEEN.finditer(data))
-        cut = borders[-1].end() - 1 if borders else len(data)
-        found, rest = split_events(repair(data[:cut]))
-        if rest and not rest.startswith(b"]") and (at_end or not found):
-            found += split_last(rest.rstrip(BLANKS), len(rest))
-            rest = b""
-        self._rest = rest + data[cut:]
-        self._ended = self.truncated = at_end and not rest
+    def _read_singly(self, source: _Source, data: bytes, *, at_end: bool) -> tuple[list[ChromeEvent], bytes]:
+        """Read event by event, up to one that is incomplete or to the end of the array."""
+        scanned = _scannable(data)
+        letters = scanned.decode("latin-1")  # one a byte, and the structure of JSON is ASCII
+        may_wait = not at_end and len(data) < _LONGEST_EVENT
         texts: list[bytes] = []
-        events: list[ChromeEvent] = []
-        for text in found:
-            try:
-                events.append(_EVENT.decode(text))
-                texts.append(text)
-            except UNREADABLE:
-                if not self._ended or text is not found[-1] or self._has_end(text):
-                    self.damaged += 1
-        return events, b"[" + b",".join(texts) + b"]"
+        at = _skip(scanned, 0)
+        while at < len(data) and scanned[at : at + 1] != b"]":
+            end, fault = _scan_event(letters, scanned, at)
+            if fault is None:
+                self._keep(texts, _repaired(scanned[at:end]))
+            else:
+                border = _BETWEEN.search(scanned, fault.at)
+                if may_wait and (border is None or fault.may_be_cut):
+                    break
+                border = border or (_LAST.search(scanned, fault.at) if at_end else None)
+                end = border.start() + 1 if border else len(data)
+                if border or not at_end:
+                    self._keep(texts, _quoted(_repaired(scanned[at:end])))
+            at = _skip(scanned, end)
+        self._rest = data[at:]
+        if self._rest.startswith(b"]"):
+            self._finish(source, self._rest[1:])
+        elif at_end:
+            self._has_ended = self.truncated = True
+        text = b"[" + b",".join(texts) + b"]"
+        return _EVENTS.decode(text), text
 
-    def _has_end(self, text: bytes) -> bool:
-        """Return whether a damaged event is followed by the end of the array."""
-        end = _LAST.search(text)
-        if end:
-            self._note(b"{" + text[end.end() :].lstrip(BLANKS))
-        self.truncated = end is None
-        return end is not None
+    def _keep(self, texts: list[bytes], text: bytes) -> None:
+        """Add the text of an event, or count it as damaged."""
+        try:
+            _EVENT.decode(text)
+        except UNREADABLE:
+            self.damaged += 1
+        else:
+            texts.append(text)
 
-    def _finish(
-        self, source: _Source, trailer: bytes, events: list[ChromeEvent], text: bytes
-    ) -> tuple[list[ChromeEvent], bytes] | None:
+    def _finish(self, source: _Source, trailer: bytes) -> None:
         source.limit = None
         while len(trailer) < _LONGEST_TRAILER and (more := source.read()):
             trailer += more
-        trailer = trailer.strip(BLANKS)
+        trailer = trailer.strip(_BLANKS)
         is_whole = len(trailer) < _LONGEST_TRAILER
-        self.damaged += bool(trailer) and not self._note(b"{" + trailer) and is_whole
-        self._ended = True
-        return (events, text) if events else None
-
-
-def read_header(text: bytes) -> ChromeHeader:
-    """Read what a file says about itself."""
-    return _HEADER.decode(text)
+        self.damaged += bool(trailer) and not self._add_header(b"{" + trailer) and is_whole
+        self._has_ended = True
 
 
 def device_ids(header: ChromeHeader) -> list[int]:
@@ -308,8 +259,8 @@ def find_border(path: str, at: int) -> int | None:
     """Return where an event begins, probably, soon after a place in a file that is not packed."""
     with open_input(path) as file:
         file.seek(at)
-        data = file.read(_WINDOWS[-1])
-    borders = list(BETWEEN.finditer(data))
+        data = file.read(_SEARCHED)
+    borders = list(_BETWEEN.finditer(data))
     for number, border in enumerate(borders):
         begin = border.end() - 1
         for following in borders[number + 1 : number + 1 + _MOST_TRIES]:
@@ -319,19 +270,9 @@ def find_border(path: str, at: int) -> int | None:
     return None
 
 
-def details(text: bytes) -> list[EventDetails]:
-    """Return the details of the events of a list that `ChromeText` has read."""
-    return _DETAILS.decode(text)
-
-
 def _last_borders(data: bytes) -> list[re.Match[bytes]]:
-    """Return the last borders between events, the last one first."""
-    borders: list[re.Match[bytes]] = []
-    for window in _WINDOWS:
-        borders = list(BETWEEN.finditer(data, max(0, len(data) - window)))
-        if len(borders) >= _MOST_TRIES:
-            break
-    return borders[: -_MOST_TRIES - 1 : -1]
+    """Return the last places that look like the border between two events."""
+    return list(_BETWEEN.finditer(data, max(0, len(data) - _WINDOW)))[-_MOST_TRIES:]
 
 
 def _decoded(text: bytes) -> list[ChromeEvent] | None:
@@ -341,8 +282,51 @@ def _decoded(text: bytes) -> list[ChromeEvent] | None:
         return None
 
 
-def _unchanged(data: bytes) -> bytes:
+def _scannable(data: bytes) -> bytes:
+    """Return the text, as long as it was, with blanks for control characters and without escapes that JSON lacks."""
+    data = data.translate(_CONTROL)
+    if b"\\" in data:
+        data = _WRONG_ESCAPE.sub(lambda match: b"?" * len(match[1]) if match[1] else match[0], data)
     return data
+
+
+def _repaired(text: bytes) -> bytes:
+    """Return a scannable text as UTF-8, with null for NaN and Infinity."""
+    text = text.decode("utf-8", "replace").encode()
+    if b"NaN" in text or b"Infinity" in text:
+        text = _NO_NUMBER.sub(rb"\g<1>null", text)
+    return text
+
+
+def _skip(scanned: bytes, at: int) -> int:
+    match = _SKIPPED.match(scanned, at)
+    return match.end() if match else at
+
+
+def _quoted(event: bytes) -> bytes:
+    """Escape the quotes in the name of an event, which torch.profiler does not (torch 2.13)."""
+    return _NAME.sub(lambda match: match[1] + _QUOTE.sub(rb'\\"', match[2]) + match[3], event)
+
+
+class _Fault(NamedTuple):
+    """Where an event is damaged; whether it may be an event whose end is in the next piece."""
+
+    at: int
+    may_be_cut: bool
+
+
+def _scan_event(letters: str, scanned: bytes, at: int) -> tuple[int, _Fault | None]:
+    """Return the end of the event at a place, and its fault."""
+    try:
+        _, end = _SCANNER.raw_decode(letters, at)
+    except RecursionError:
+        return at, _Fault(at + 1, may_be_cut=False)
+    except json.JSONDecodeError as error:
+        may_be_cut = error.pos >= len(letters) - _CUT or error.msg.startswith("Unterminated")
+        return at, _Fault(error.pos, may_be_cut)
+    if letters[at] == "{" and _FOLLOWING.match(scanned, end):
+        return end, None
+    return at, _Fault(end, may_be_cut=False)
 
 
 def is_packed(file: io.BufferedReader) -> bool:
@@ -367,28 +351,24 @@ class _Source:
 
     def read(self, least: int = 0) -> bytes:
         """Return the next piece, empty at the end; it has `least` bytes if the file does."""
-        parts: list[bytes] = []
-        size = 0
-        wanted = max(_PIECE, least)
+        size = max(_PIECE, least)
         if self.limit is not None:
-            wanted = min(wanted, self.limit - self.at)
-        while size < wanted and not self.is_cut:
+            size = min(size, self.limit - self.at)
+        parts: list[bytes] = []
+        while size and not self.is_cut:
             try:
-                part = self._file.read1(wanted - size)
+                parts.append(self._file.read1(size))
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 self.is_cut = True
                 break
-            if not part:
+            size -= len(parts[-1])
+            if not parts[-1]:
                 break
-            parts.append(part)
-            size += len(part)
         data = b"".join(parts)
-        self.at += size
-        if self._left is not None:
-            self._left -= size
-            if self._left < 0:
-                raise ProfileError(
-                    f"{self._path} unpacks to more than {_GZIP_RATIO} times its size, which no trace does",
-                    "unpack it with gunzip first, if you trust it",
-                )
+        self.at += len(data)
+        if self._left is not None and self.at > self._left:
+            raise ProfileError(
+                f"{self._path} unpacks to more than {_GZIP_RATIO} times its size, which no trace does",
+                "unpack it with gunzip first, if you trust it",
+            )
         return data

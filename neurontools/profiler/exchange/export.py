@@ -1,4 +1,4 @@
-"""Export a trace to files of other programs; the vendor's legacy JSON (AWS Neuron documentation, neuron-profile user guide)."""
+"""Export a trace to files of other programs."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ import io
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from neurontools.base.files import atomic_file, temporary_name
 from neurontools.profiler.analysis.operators import top_operators
-from neurontools.profiler.analysis.summary_text import report, to_json
-from neurontools.profiler.capture.format import NO_CORE, ProfileError
-from neurontools.profiler.exchange.export_timeline import (
-    BLOCK,
-    dump_compact,
-    event_tuples,
-    write_chrome,
-)
-from neurontools.profiler.exchange.formats import TraceFormat
+from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.exchange.export_timeline import write_chrome
 from neurontools.profiler.exchange.html_report import write_html
 from neurontools.profiler.exchange.parquet import write_parquet
-from neurontools.profiler.exchange.perfetto import write_perfetto
+from neurontools.profiler.exchange.perfetto import write_perfetto, write_tensorboard
 from neurontools.profiler.exchange.stacks import write_folded, write_speedscope
-from neurontools.profiler.exchange.tensorboard import write_tensorboard
+from neurontools.profiler.formats import TraceFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from neurontools.profiler.exchange.export_timeline import Progress
-    from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
+    from neurontools.profiler.trace.trace import Trace
 
     TextWriter: TypeAlias = Callable[[Trace, IO[str]], None]
 
@@ -85,15 +78,12 @@ def _write(trace: Trace, form: TraceFormat, file: IO[bytes], progress: Progress 
         write_perfetto(trace, file, progress)
         return
     text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
-    match form:
-        case TraceFormat.CHROME:
-            write_chrome(trace, text, progress)
-        case TraceFormat.JSON:
-            write_json(trace, text, progress)
-        case _:
-            _WHOLE[form](trace, text)
-            if progress is not None:
-                progress(trace.event_count, trace.event_count)
+    if form is TraceFormat.CHROME:
+        write_chrome(trace, text, progress)
+    else:
+        _WHOLE[form](trace, text)
+        if progress is not None:
+            progress(trace.event_count, trace.event_count)
     text.detach()
 
 
@@ -169,81 +159,8 @@ def _make_missing(directory: str) -> list[str]:
 def _move_into(source: str, target: str) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
-            place = f"{target}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False) and os.path.isdir(place):
-                _move_into(entry.path, place)
+            moved = f"{target}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False) and os.path.isdir(moved):
+                _move_into(entry.path, moved)
             else:
-                os.replace(entry.path, place)
-
-
-def write_json(trace: Trace, file: IO[str], progress: Progress | None = None) -> None:
-    """Write a trace to a text file: timestamps are unix nanoseconds, `summary` is what `summary-json` prints.
-
-    `progress` gets the number of events written and of all.
-    """
-    file.write(
-        f'{{"is_simulation":{dump_compact(not trace.measured_by)},"summary":['
-        + dump_compact(to_json(report(trace, None)))
-        + "]"
-    )
-    done = 0
-    for key, measured in (("instruction", False), ("system_profile", True)):
-        file.write(f',\n"{key}":[')
-        separator = "\n"
-        for row in trace.rows:
-            if row.track.measured is not measured:
-                continue
-            number = row.first
-            for block in row.events.blocks(BLOCK):
-                texts = [
-                    dump_compact(_event(trace, row, number + place, *event))
-                    for place, event in enumerate(event_tuples(block))
-                ]
-                file.write(separator + ",\n".join(texts))
-                separator = ",\n"
-                number += len(block)
-                done += len(block)
-                if progress is not None:
-                    progress(done, trace.event_count)
-        file.write("]")
-    file.write("}\n")
-
-
-def _event(
-    trace: Trace,
-    row: TraceRow,
-    number: int,
-    start: int,
-    duration: int,
-    action: int,
-    execution: int,
-    status: int,
-) -> dict[str, Any]:
-    event = {
-        "timestamp": start + trace.origin_unix_ns,
-        "duration": duration,
-        "execution": execution,
-        "status": status,
-        "nc_idx": row.nc,
-        "process_id": row.pid,
-        "instance_id": trace.processes[row.process].instance_id,
-    }
-    return {**_named(trace.actions[action], row, number), **event}
-
-
-def _named(action: TraceAction, row: TraceRow, number: int) -> dict[str, Any]:
-    if row.track.measured:
-        group = row.process_label if row.nc == NO_CORE else f"nrt-nc-{row.nc:03d}"
-        stack = {"source": action.source, "stack": list(action.stack)} if action.stack else {}
-        return {"id": number, "name": action.name, "trace_event_source": row.name, "group": group, **stack}
-    return {
-        "label": row.track.label,
-        "hlo_name": action.name,
-        "opcode": action.opcode,
-        **({"queue_name": action.queue_name} if action.queue_name else {}),
-        "operands": action.shape,
-        "flops": action.flops,
-        "read_bytes": action.read_bytes,
-        "write_bytes": action.write_bytes,
-        "source": action.source,
-    }
+                os.replace(entry.path, moved)

@@ -1,4 +1,4 @@
-"""Timelines for other viewers: groups (one per process, clock and core) of lines on which no events overlap; Chrome JSON.
+"""Timelines for other viewers: groups (one per process, clock and core) of lines on which no events overlap, counters, Chrome JSON.
 
 One event per line of the file. Thread ids count from 1 and are unique, times are microseconds with three decimals that
 keep every nanosecond. The file is readable even if writing it was interrupted.
@@ -10,18 +10,21 @@ import json
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from neurontools.profiler.capture.format import CLOCKS, NO_CORE, SAMPLED_TRACKS, Track
-from neurontools.profiler.exchange.counters import counter_tracks, values
 from neurontools.profiler.trace.intervals import LaneChooser, lanes
+from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from neurontools.profiler.exchange.counters import CounterTrack
     from neurontools.profiler.trace.rows import EventBlock
     from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow
 
     Progress = Callable[[int, int], None]
+    from neurontools.profiler.trace.intervals import Floats, Int64s, Mask
+
 
 BLOCK = 1 << 14  # events at a time
 
@@ -95,14 +98,14 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         metadata.append(_metadata("thread_name", line.group, line.number, {"name": line.name}))
         metadata.append(_metadata("thread_sort_index", line.group, line.number, {"sort_index": line.number}))
     file.write(",\n".join(metadata))
-    known: dict[tuple[int, int], tuple[str, str]] = {}
+    texts: dict[tuple[int, int], tuple[str, str]] = {}
     for line, block in event_blocks(trace, lines, progress):
         text = []
         for start, duration, action, execution, status in event_tuples(block):
             key = (line.number, action)
-            if key not in known:
-                known[key] = _static(trace, trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
-            head, arguments = known[key]
+            if key not in texts:
+                texts[key] = _static(trace, trace.actions[action], f'"pid":{line.group},"tid":{line.number}')
+            head, arguments = texts[key]
             text.append(
                 f',\n{head},"ts":{_microseconds(start)},"dur":{_microseconds(duration)},'
                 f'"args":{{"execution":{execution},"status":{status}{arguments}}}}}'
@@ -110,8 +113,8 @@ def write_chrome(trace: Trace, file: IO[str], progress: Progress | None = None) 
         file.write("".join(text))
     for group_number, track in counter_groups(trace):
         head = f',\n{{"ph":"C","name":{dump_compact(track.name)},"pid":{group_number},"ts":'
-        for times, found in values(trace, track):
-            steps = zip(times.tolist(), found.tolist(), strict=True)
+        for times, counted in values(trace, track):
+            steps = zip(times.tolist(), counted.tolist(), strict=True)
             file.write(
                 "".join(f'{head}{_microseconds(at)},"args":{{"value":{value}}}}}' for at, value in steps)
             )
@@ -170,8 +173,8 @@ def _microseconds(ns: int) -> str:
 
 
 def _metadata(name: str, pid: int, tid: int, arguments: dict[str, Any]) -> str:
-    place = {"pid": pid, "tid": tid} if tid else {"pid": pid}
-    return dump_compact({"ph": "M", "name": name, **place, "args": arguments})
+    ids = {"pid": pid, "tid": tid} if tid else {"pid": pid}
+    return dump_compact({"ph": "M", "name": name, **ids, "args": arguments})
 
 
 def _about(trace: Trace) -> dict[str, Any]:
@@ -194,3 +197,78 @@ def _about(trace: Trace) -> dict[str, Any]:
 def dump_compact(value: object) -> str:
     """Return JSON without blanks."""
     return json.dumps(value, separators=(",", ":"))
+
+
+_NAMES = {
+    Track.MEMORY: "HBM bytes",
+    Track.DMA: "DMA bytes/s",
+    Track.CPU: "host CPU %",
+    Track.RAM: "host memory bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CounterTrack:
+    """A counter of a row of the trace."""
+
+    name: str
+    row: TraceRow
+
+
+def counter_tracks(trace: Trace) -> tuple[CounterTrack, ...]:
+    """Return the counters of a trace."""
+    return tuple(CounterTrack(_NAMES[row.track], row) for row in trace.rows_of(*_NAMES))
+
+
+def values(trace: Trace, track: CounterTrack) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield times and the values from then on, in blocks, in order of time."""
+    if track.row.track is Track.MEMORY:
+        yield _memory_steps(trace, track.row)
+    elif track.row.track is Track.DMA:
+        yield from _throughput(trace, track.row)
+    else:
+        samples = track.row.events.block(0, track.row.events.count)
+        yield _last_of_each(samples.start, samples.value)
+
+
+def _memory_steps(trace: Trace, row: TraceRow) -> tuple[Int64s, Int64s]:
+    events = row.events.block(0, row.events.count)
+    released = np.array([action.opcode == HostEvent.RELEASE.name for action in trace.actions], dtype=bool)
+    changes = np.where(released[events.action], -events.value, events.value)
+    # Buffers that are older than the profile may be released in it.
+    return _last_of_each(events.start, np.maximum(np.cumsum(changes), 0))
+
+
+def _throughput(trace: Trace, row: TraceRow) -> Iterator[tuple[Int64s, Int64s]]:
+    moved = trace.columns.read_bytes + trace.columns.write_bytes
+    times: Int64s = np.zeros(0, dtype=np.int64)
+    changes: Floats = np.zeros(0, dtype=np.float64)
+    level, count = 0.0, 0
+    for block in row.events.blocks():
+        count += len(block)
+        is_last = count == row.events.count
+        times, changes = _rate_edges(block, moved, times, changes)
+        # Ends after the last start wait for the next block, whose events may begin before them.
+        ready = len(times) if is_last else int(np.searchsorted(times, block.start[-1], side="left"))
+        if ready:
+            levels = level + np.cumsum(changes[:ready])
+            level = float(levels[-1])
+            yield _last_of_each(times[:ready], np.rint(np.maximum(levels, 0)).astype(np.int64))
+            times, changes = times[ready:], changes[ready:]
+
+
+def _rate_edges(block: EventBlock, moved: Int64s, times: Int64s, changes: Floats) -> tuple[Int64s, Floats]:
+    """Return the edges of events, together with those that wait, in order of time."""
+    lasting = block.duration > 0
+    start, duration = block.start[lasting], block.duration[lasting]
+    rate = moved[block.action[lasting]] * 1e9 / duration
+    times = np.concatenate((times, start, start + duration))
+    changes = np.concatenate((changes, rate, -rate))
+    order = np.argsort(times, kind="stable")
+    return times[order], changes[order]
+
+
+def _last_of_each(times: Int64s, found: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the last value of each time."""
+    last: Mask = np.append(times[1:] != times[:-1], True)
+    return times[last], found[last]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from enum import IntFlag
@@ -12,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurontools.base.files import open_input, packing_of
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.annotated_steps import STEP_NAME
 from neurontools.profiler.capture.format import NO_CORE, Meta, ProfileError, Track
 from neurontools.profiler.exchange.chrome_events import read_chrome
 from neurontools.profiler.exchange.chrome_text import device_ids
-from neurontools.profiler.exchange.parquet import has_tables, read_tables
-from neurontools.profiler.trace.load import load
 from neurontools.profiler.trace.rows import EventBlock, FlatEvents
 from neurontools.profiler.trace.trace import Trace, TraceAction, TraceRow, numbered
 
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
 
 _MOST_ROWS = 4096
-_SNIFFED = 64
 # The activity types of Kineto (libkineto/include/ActivityType.h) and of its forks for other devices.
 _MAKERS = "cuda|gpu|xpu|hpu|npu|mlu|gcu|musa|hip|mtia|privateuse1"
 _WORK = re.compile(
@@ -59,45 +54,6 @@ _NO_TIME_NS = 1000
 _BOOT = "foreign"
 
 
-def open_trace(path: str, session: int | None = None) -> Trace:
-    """Open a capture of ours, or a trace of another program: a Chrome trace file, a directory of Parquet tables.
-
-    Args:
-        path: the directory of captures, or a file.
-        session: which run, as in `load`.
-
-    Raises:
-        ProfileError: nothing there that can be read.
-    """
-    if _is_json(path):
-        return open_chrome(path)
-    if has_tables(path):
-        return _trace(read_tables(path), path)
-    return load(path, session)
-
-
-def _is_json(path: str) -> bool:
-    if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == "meta.json":
-        return False
-    try:
-        with open_input(path) as file:
-            first = file.read(_SNIFFED)
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
-    packing = packing_of(first)
-    if packing is not None and packing[0] != "gzip":
-        raise ProfileError(
-            f"{path} is packed with {packing[0]}, which is not read here",
-            f"unpack it with {packing[1]}, and open the trace in it; gzip is read as it is",
-        )
-    named = path.endswith((".json", ".json.gz"))
-    return (
-        named
-        or first.startswith(b"\x1f\x8b")
-        or first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["}
-    )
-
-
 def open_chrome(path: str) -> Trace:
     """Open a Chrome trace file, plain or gzip.
 
@@ -105,6 +61,18 @@ def open_chrome(path: str) -> Trace:
         ProfileError: the file cannot be read, is not a Chrome trace, or has no events.
     """
     return _trace(read_chrome(path), path)
+
+
+def open_tables(path: str) -> Trace:
+    """Open a directory of Neuron Explorer's Parquet tables.
+
+    Raises:
+        ProfileError: no table with events, a damaged one, or one of a newer schema.
+        MissingDependencyError: DuckDB is not installed.
+    """
+    from neurontools.profiler.exchange.parquet import read_tables
+
+    return _trace(read_tables(path), path)
 
 
 def _trace(events: ForeignEvents, path: str) -> Trace:
@@ -120,21 +88,21 @@ def _without_timeless(events: ForeignEvents) -> ForeignEvents:
     start = events.start
     if abs(int(start.min())) >= _NO_TIME_NS:
         return events
-    known: Mask = np.abs(start) >= _NO_TIME_NS
-    first = int(start[known].min(initial=np.iinfo(np.int64).max))
-    if not known.any() or first < _DAY_NS:
+    timed: Mask = np.abs(start) >= _NO_TIME_NS
+    first = int(start[timed].min(initial=np.iinfo(np.int64).max))
+    if not timed.any() or first < _DAY_NS:
         return events
     if first < _UNIX_NS:
-        known |= start + events.duration >= first
-    count = len(start) - int(known.sum())
+        timed |= start + events.duration >= first
+    count = len(start) - int(timed.sum())
     if not count:
         return events
-    before: Int64s = np.concatenate(([0], np.cumsum(known)))
+    before: Int64s = np.concatenate(([0], np.cumsum(timed)))
     return replace(
         events,
-        start=start[known],
-        duration=events.duration[known],
-        name=events.name[known],
+        start=start[timed],
+        duration=events.duration[timed],
+        name=events.name[timed],
         bounds=before[events.bounds],
         problems=(*events.problems, f"{plural(count, 'event')} without a time left out"),
     )
@@ -332,7 +300,9 @@ class _Builder:
             (is_span, annotations),
             (is_host, replace(place, track=Track.HOST)),
         )
-        return [(np.flatnonzero(mask) + chosen.start, shown) for mask, shown in rows if mask.any()]
+        return [
+            (np.flatnonzero(mask) + chosen.start, shown_place) for mask, shown_place in rows if mask.any()
+        ]
 
     @cached_property
     def _shown_rows(self) -> tuple[list[slice | Int64s], list[_Place]]:
@@ -355,7 +325,7 @@ def _pid(process: Id) -> int:
 
 
 def _description(name: str, pid: int) -> Meta:
-    """Return what is known of a process of another program."""
+    """Describe a process of another program."""
     return Meta(
         instance_type="",
         instance_id="",

@@ -39,16 +39,16 @@ def steps_plot(steps: ProcessSteps) -> str:
     """Return measured steps as stacked bars; of very many, the longest of each stretch."""
     size = len(steps)
     stretch = -(-size // _MOST_BARS)
-    shown = [
+    drawn = [
         max(range(first, min(first + stretch, size)), key=lambda place: int(steps.duration_ns[place]))
         for first in range(0, size, stretch)
     ]
     typical = steps.duration_ns[steps.steady]
     highest = max(int(typical.max()) * 9 // 8, 1)  # first steps, which compile, would make all others flat
     plot_width, plot_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    pitch = min(plot_width / len(shown), 40.0)
+    pitch = min(plot_width / len(drawn), 40.0)
     parts = []
-    for index, place in enumerate(shown):
+    for index, place in enumerate(drawn):
         step = steps[place]
         left, bottom = _LEFT + index * pitch, float(_TOP + plot_height)
         title = f"step {step.number}: {format_ns(step.duration_ns)}, " + ", ".join(
@@ -67,7 +67,7 @@ def steps_plot(steps: ProcessSteps) -> str:
     what = f"steps {steps[0].number} to {steps[-1].number}"
     what += f", the longest of every {stretch}" if stretch > 1 else ""
     what += (
-        ", bars with a gap are longer" if any(steps.duration_ns[place] > highest for place in shown) else ""
+        ", bars with a gap are longer" if any(steps.duration_ns[place] > highest for place in drawn) else ""
     )
     return _svg([*axis, *parts, _caption(what)], f"Time of {what}")
 
@@ -173,7 +173,7 @@ def _dot(axes: _Axes, point: RooflinePoint) -> str:
 def _names(axes: _Axes, points: Sequence[RooflinePoint]) -> list[str]:
     """Return names beside dots, moved up where they would touch."""
     taken: list[tuple[float, float]] = []
-    found = []
+    names = []
     for point in points:
         left, top = axes.x(point.intensity) + 10, axes.y(point.flops_s) + 4
         while any(abs(top - other) < 13 and abs(left - side) < 170 for side, other in taken):
@@ -182,7 +182,7 @@ def _names(axes: _Axes, points: Sequence[RooflinePoint]) -> list[str]:
         anchor = "start"
         if left > _WIDTH - 200:
             left, anchor = left - 22, "end"
-        found.append(
+        names.append(
             f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{text_of(short_operator(point.name)[:28])}</text>'
         )
-    return found
+    return names

@@ -16,7 +16,7 @@ import numpy as np
 
 from neurontools.base.files import open_input
 from neurontools.base.text import plural
-from neurontools.profiler.capture.format import META_FILE, ProfileError
+from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.exchange.chrome_columns import group_rows
 from neurontools.profiler.exchange.chrome_events import ForeignEvents
 from neurontools.profiler.query.tables import SCHEMA_VERSION, TABLES, connect, create_tables
@@ -100,14 +100,6 @@ def _run(connection: Any, query: str) -> Any:
         raise OSError(code, os.strerror(code) if code else reason[:200]) from error
 
 
-def has_tables(path: str) -> bool:
-    """Return whether a directory has Parquet tables and no capture of ours."""
-    if not os.path.isdir(path) or os.path.exists(os.path.join(path, META_FILE)):
-        return False
-    with os.scandir(path) as entries:
-        return any(entry.name.endswith(_ENDING) for entry in entries)
-
-
 def read_tables(directory: str) -> ForeignEvents:
     """Read the events of Neuron Explorer's tables.
 
@@ -138,16 +130,16 @@ def read_tables(directory: str) -> ForeignEvents:
 def _opened(
     connection: Any, stack: ExitStack, table: str, paths: list[str], problems: list[str]
 ) -> dict[str, str]:
-    """Open the files of a table; return their names by the paths for DuckDB, and add what is left out to the problems."""
+    """Open the files of a table; return their names by the paths for DuckDB, and add unreadable ones to the problems."""
     files: dict[str, str] = {}
     for path in paths:
         name = os.path.basename(path) if table in _SOURCES else f"the table {table}"
         try:
             # By number: DuckDB takes columns from names such as `start_ts=5` above a file, and expands patterns in them.
             file = stack.enter_context(open_input(path))
-            place = f"/proc/self/fd/{file.fileno()}"
-            _check_size(connection, place, os.fstat(file.fileno()).st_size)
-            files[place] = name
+            descriptor_path = f"/proc/self/fd/{file.fileno()}"
+            _check_size(connection, descriptor_path, os.fstat(file.fileno()).st_size)
+            files[descriptor_path] = name
         except OSError as error:
             problems.append(f"{name} is left out: {error.strerror}")
     return files
@@ -165,10 +157,10 @@ def _check_size(connection: Any, place: str, size: int) -> None:
     if columns > _MOST_COLUMNS:
         raise OSError(None, f"it has more than {_MOST_COLUMNS} columns")
     stated = _run(connection, f"SELECT num_rows FROM parquet_file_metadata('{place}')").fetchone()[0]
-    found, expanded = _run(
+    counted_rows, expanded = _run(
         connection, f"SELECT coalesce(sum(row_group_num_rows), 0), coalesce(sum(size), 0) FROM ({groups})"
     ).fetchone()
-    rows = max(stated, int(found))
+    rows = max(stated, int(counted_rows))
     if rows > _FREE_ROWS + _ROWS_A_BYTE * size:
         raise OSError(None, f"{rows} rows in {size} bytes, which no profile has")
     if expanded > _FREE_BYTES + _MOST_RATIO * size:
@@ -194,7 +186,7 @@ def _stated(
     except OSError as error:
         problems.append(f"the table Summary is left out: {error.strerror}")
         return ()
-    found = []
+    stated = []
     for number, row in enumerate(rows):
         numbers = {
             name: float(value)
@@ -204,15 +196,15 @@ def _stated(
         nc = int(numbers.get("nc_idx", number))
         metrics = {name: value for name, value in numbers.items() if name not in _NO_METRICS}
         if metrics:
-            found.append((nc, metrics))
-    return tuple(found)
+            stated.append((nc, metrics))
+    return tuple(stated)
 
 
 def _files(directory: str, name: str) -> list[str]:
     """Return the files of a table; large ones are in numbered parts."""
-    found = glob.glob(os.path.join(glob.escape(directory), f"{name}*{_ENDING}"))
+    candidates = glob.glob(os.path.join(glob.escape(directory), f"{name}*{_ENDING}"))
     parts = re.compile(re.escape(name) + r"(_[0-9]+)?" + re.escape(_ENDING))
-    return sorted(path for path in found if parts.fullmatch(os.path.basename(path)))
+    return sorted(path for path in candidates if parts.fullmatch(os.path.basename(path)))
 
 
 def _table(files: Iterable[str]) -> str:
@@ -225,7 +217,7 @@ def _columns(connection: Any, files: Iterable[str]) -> list[str]:
 
 
 def _program(connection: Any, files: dict[str, str], directory: str, problems: list[str]) -> str:
-    """Return who measured, and add what is wrong with the table that says so; a schema that is too new is refused."""
+    """Return the program that measured, and add problems of the table Metadata; a schema that is too new is refused."""
     if not files:
         return _EXPLORER
     try:
@@ -299,7 +291,7 @@ def _add(connection: Any, name: str, files: Iterable[str]) -> list[str]:
 
 
 def _facts(name: str, columns: list[str]) -> str:
-    """Return the columns with what is known of an event besides its times."""
+    """Return the columns that describe an event besides its times."""
     # A transfer has the bytes of both ends; only in our tables are they those of HBM.
     own = (
         {}
@@ -308,9 +300,9 @@ def _facts(name: str, columns: list[str]) -> str:
         if name == "DmaPacketAggregated"
         else _OF_OURS
     )
-    found = {"flops": "raw_flops", "layer": "layer", "source": "nki_source_location", **_HBM, **own}
+    sources = {"flops": "raw_flops", "layer": "layer", "source": "nki_source_location", **_HBM, **own}
     selected = []
-    for fact, column in found.items():
+    for fact, column in sources.items():
         present = column in columns and name != _SYSTEM
         if fact in _TEXTS:
             selected.append(f"""{f"coalesce({column}::VARCHAR, '')" if present else "''"} AS {fact}""")
@@ -325,8 +317,8 @@ def _first_text(columns: list[str]) -> str:
 
 
 def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents:
-    known = f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(_NAMES + _FACTS)} FROM found)"
-    facts = _FACTS if _run(connection, known).fetchone()[0] <= _MOST_FACTS else ()
+    variants = f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(_NAMES + _FACTS)} FROM found)"
+    facts = _FACTS if _run(connection, variants).fetchone()[0] <= _MOST_FACTS else ()
     names = ", ".join(_NAMES + facts)
     for table, columns in (("names", names), ("lines", "on_device, process, line")):
         _run(
@@ -334,7 +326,7 @@ def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents
             f"CREATE TABLE {table} AS SELECT row_number() OVER (ORDER BY {columns}) - 1 AS number, * "
             f"FROM (SELECT DISTINCT {columns} FROM found)",
         )
-    found = _run(
+    columns_read = _run(
         connection,
         f"""SELECT start, duration, n.number::UINTEGER AS name, l.number::UINTEGER AS line FROM found f
         JOIN names n ON {" AND ".join(f"n.{column} = f.{column}" for column in _NAMES + facts)}
@@ -342,11 +334,11 @@ def _events(connection: Any, program: str, problems: list[str]) -> ForeignEvents
     ).fetchnumpy()
     lines = _run(connection, "SELECT process, line, on_device FROM lines ORDER BY number").fetchall()
     of_names = _run(connection, f"SELECT {names} FROM names ORDER BY number").fetchall()
-    order, bounds = group_rows(np.array(found["line"], dtype=np.uint32), len(lines))
+    order, bounds = group_rows(np.array(columns_read["line"], dtype=np.uint32), len(lines))
     return ForeignEvents(
-        start=np.array(found["start"], dtype=np.int64)[order],
-        duration=np.array(found["duration"], dtype=np.int64)[order],
-        name=np.array(found["name"], dtype=np.uint32)[order],
+        start=np.array(columns_read["start"], dtype=np.int64)[order],
+        duration=np.array(columns_read["duration"], dtype=np.int64)[order],
+        name=np.array(columns_read["name"], dtype=np.uint32)[order],
         bounds=bounds,
         names=tuple((name, category) for name, category, *_ in of_names),
         tracks=tuple((process, line) for process, line, _ in lines),

@@ -18,7 +18,7 @@ from neurontools import __version__
 from neurontools.base.text import printable
 from neurontools.profiler.analysis.tree import TreeKind, path_of
 from neurontools.profiler.capture.format import DEVICE_TRACKS, Track
-from neurontools.profiler.trace.nesting import nest
+from neurontools.profiler.trace.intervals import nest
 from neurontools.runtime.host_activity import HostEvent
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ Stack = tuple[StackFrame, ...]
 def stacks(trace: Trace) -> dict[str, dict[Stack, int]]:
     """Return the weights of stacks in nanoseconds, by NeuronCore or by row of another program's trace."""
     if trace.measured_by:
-        found: dict[str, dict[Stack, int]] = {}
+        by_row: dict[str, dict[Stack, int]] = {}
         for row in trace.rows_of(Track.DEVICE, Track.HOST):
-            found[_unique(f"{row.process_label} {row.label}", found)] = _nested(trace, row)
-        return found
+            by_row[_unique(f"{row.process_label} {row.label}", by_row)] = _nested(trace, row)
+        return by_row
     by_core: dict[str, dict[Stack, int]] = {}
-    known: dict[int, Stack] = {}
+    stack_of: dict[int, Stack] = {}
     for row in trace.rows_of(*DEVICE_TRACKS):
         core = by_core.setdefault(f"{row.process_label} NC{row.nc}", {})
         for action, worked in _sums(trace, row):
-            if action not in known:
-                known[action] = _stack(trace.actions[action])
-            core[known[action]] = core.get(known[action], 0) + worked
+            if action not in stack_of:
+                stack_of[action] = _stack(trace.actions[action])
+            core[stack_of[action]] = core.get(stack_of[action], 0) + worked
     if any(action.stack for action in trace.actions):
         for row in trace.rows_of(Track.HOST):
             by_core[f"{row.process_label} {row.label} (measured)"] = _called(trace, row)
@@ -63,7 +63,7 @@ def stacks(trace: Trace) -> dict[str, dict[Stack, int]]:
 
 def _called(trace: Trace, row: TraceRow) -> dict[Stack, int]:
     """Return the own time of what the host did by the program's frames; steps hold everything, so they are left out."""
-    found: dict[Stack, int] = {}
+    weights: dict[Stack, int] = {}
     events = row.events.block(0, row.events.count)
     kinds = [action.opcode for action in trace.actions]
     events = events.take(
@@ -76,8 +76,8 @@ def _called(trace: Trace, row: TraceRow) -> dict[Stack, int]:
             frames = (_frame_of(*frame.partition(" ")[::2]) for frame in reversed(action.stack))
             kind = action.opcode.lower()
             stack = (*frames, StackFrame(kind if action.name == kind else f"{kind} {action.name}"))
-            found[stack] = found.get(stack, 0) + ns
-    return found
+            weights[stack] = weights.get(stack, 0) + ns
+    return weights
 
 
 def _frame_of(name: str, place: str) -> StackFrame:
@@ -86,11 +86,11 @@ def _frame_of(name: str, place: str) -> StackFrame:
 
 
 def _unique(name: str, known: dict[str, dict[Stack, int]]) -> str:
-    found, number = name, 1
-    while found in known:
+    unique, number = name, 1
+    while unique in known:
         number += 1
-        found = f"{name} ({number})"
-    return found
+        unique = f"{name} ({number})"
+    return unique
 
 
 def _sums(trace: Trace, row: TraceRow) -> list[tuple[int, int]]:
@@ -111,7 +111,7 @@ def _stack(action: TraceAction) -> Stack:
 
 def _nested(trace: Trace, row: TraceRow) -> dict[Stack, int]:
     """Return the own time of the events of a row by the events around them."""
-    found: dict[Stack, int] = {}
+    weights: dict[Stack, int] = {}
     for part in row.events.parts():
         nesting = nest(part.events.start, part.events.duration)
         # Stacks by number: that of the event around an event, with its own action.
@@ -129,14 +129,14 @@ def _nested(trace: Trace, row: TraceRow) -> dict[Stack, int]:
         total: Int64s = np.zeros(len(frames), dtype=np.int64)
         np.add.at(total, stack, nesting.own_ns)
         for number in np.flatnonzero(total).tolist():
-            found[frames[number]] = found.get(frames[number], 0) + int(total[number])
-    return found
+            weights[frames[number]] = weights.get(frames[number], 0) + int(total[number])
+    return weights
 
 
 def write_folded(trace: Trace, file: IO[str]) -> None:
     """Write a line `outer;inner;operator 1234` for each stack, times in nanoseconds."""
-    for name, found in stacks(trace).items():
-        for stack, weight in sorted(found.items(), key=lambda item: -item[1]):
+    for name, weights in stacks(trace).items():
+        for stack, weight in sorted(weights.items(), key=lambda item: -item[1]):
             frames = ";".join(_plain(text) for text in (name, *(frame.name for frame in stack)))
             file.write(f"{frames} {weight}\n")
 
@@ -150,8 +150,8 @@ def write_speedscope(trace: Trace, file: IO[str]) -> None:
     """Write a sampled profile for each core: a sample for each stack, its weight the time."""
     frames: dict[StackFrame, int] = {}
     profiles: list[dict[str, Any]] = []
-    for name, found in stacks(trace).items():
-        ordered = sorted(found.items(), key=lambda item: [frame.name for frame in item[0]])
+    for name, weights_by_stack in stacks(trace).items():
+        ordered = sorted(weights_by_stack.items(), key=lambda item: [frame.name for frame in item[0]])
         samples = [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in ordered]
         weights = [weight for _, weight in ordered]
         profiles.append({
@@ -174,9 +174,9 @@ def write_speedscope(trace: Trace, file: IO[str]) -> None:
 
 
 def _frame(frame: StackFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": frame.name}
+    stored: dict[str, Any] = {"name": frame.name}
     if frame.file:
-        found["file"] = frame.file
+        stored["file"] = frame.file
     if frame.line:
-        found["line"] = frame.line
-    return found
+        stored["line"] = frame.line
+    return stored

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from neurontools.base.text import did_you_mean
-from neurontools.profiler.analysis.gaps import find_gaps
+from neurontools.profiler.analysis.host import find_gaps
 from neurontools.profiler.analysis.steps import TrainingStep, find_steps
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.query.columns import ColumnTable
+from neurontools.profiler.query.api import ColumnTable
 from neurontools.profiler.query.tables import TABLES, by_column, connect, create_tables, insert
 from neurontools.profiler.trace.trace import Trace
 
@@ -47,14 +47,6 @@ class SchemaColumn:
     table: str
     column: str
     type: str
-
-
-class SqlRows(NamedTuple):
-    """The first rows of a result, with Python's own types; whether there are more."""
-
-    names: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    is_cut: bool
 
 
 class SqlSession:
@@ -103,35 +95,21 @@ class SqlSession:
         with _one_line_errors():
             done = self._connection.execute(text)
             described = (done and done.description) or ()
-            found = done.fetchnumpy() if described else {}
+            columns = done.fetchnumpy() if described else {}
         # Sums of int64 are 128 bits wide, which numpy has only as floats.
         wide = [name for name, kind, *_ in described if str(kind) == "HUGEINT"]
-        exact = {name: found[name].astype(np.int64) for name in wide if np.all(np.abs(found[name]) < _EXACT)}
-        return ColumnTable(found | exact)
-
-    def rows(self, text: str, limit: int) -> SqlRows:
-        """Return at most `limit` rows of the result of a query; the others are not computed where that is possible.
-
-        Raises:
-            ProfileError: as in `query`.
-        """
-        with _one_line_errors():
-            done = self._connection.execute(text)
-            described = (done and done.description) or ()
-            found = done.fetchmany(limit + 1) if described else []
-        return SqlRows(tuple(column[0] for column in described), tuple(found[:limit]), len(found) > limit)
-
-    def interrupt(self) -> None:
-        """Stop the query that another thread waits for."""
-        self._connection.interrupt()
+        exact = {
+            name: columns[name].astype(np.int64) for name in wide if np.all(np.abs(columns[name]) < _EXACT)
+        }
+        return ColumnTable(columns | exact)
 
     def schema(self) -> tuple[SchemaColumn, ...]:
         """Return the columns of all tables, table after table."""
-        found: list[SchemaColumn] = []
+        columns: list[SchemaColumn] = []
         for name in (*TABLES, *OWN_TABLES):
             described = self._connection.execute(f'DESCRIBE "{name}"').fetchall()
-            found += [SchemaColumn(name, row[0], row[1]) for row in described]
-        return tuple(found)
+            columns += [SchemaColumn(name, row[0], row[1]) for row in described]
+        return tuple(columns)
 
 
 @contextmanager
@@ -155,9 +133,9 @@ def _remedy(text: str) -> str:
     table = _NO_TABLE.search(text)
     if table:
         return did_you_mean(table[1], (*TABLES, *OWN_TABLES), otherwise=_SCHEMA)
-    column, known = _NO_COLUMN.search(text), _CANDIDATES.search(text)
-    if column and known:
-        return did_you_mean(column[1], _QUOTED.findall(known[1]), otherwise=_SCHEMA)
+    column, candidates = _NO_COLUMN.search(text), _CANDIDATES.search(text)
+    if column and candidates:
+        return did_you_mean(column[1], _QUOTED.findall(candidates[1]), otherwise=_SCHEMA)
     if _NO_FILES in text:
         return "a query reads the tables of the profile; save its result with --csv or --json"
     return _SCHEMA

@@ -112,8 +112,8 @@ class DeviceAxis:
         gap, band = self._gap_after(at)
         # Floating point is exact enough for a band, and cannot overflow for gaps of days.
         within = np.minimum((after / np.maximum(gap, 1) * band).astype(np.int64), band)
-        found: Int64s = self._first[at] + inside + within
-        return found
+        positions: Int64s = self._first[at] + inside + within
+        return positions
 
     def times(self, positions: Int64s) -> Int64s:
         """Return the times of the trace at positions."""
@@ -153,9 +153,9 @@ class DeviceAxis:
         if len(self._bands) == 0:
             nothing: Int64s = np.zeros(len(at), dtype=np.int64)
             return nothing, nothing
-        place = np.minimum(at, len(self._bands) - 1)
+        gap = np.minimum(at, len(self._bands) - 1)
         is_last = at >= len(self._bands)
-        return np.where(is_last, 0, self._gap_ns[place]), np.where(is_last, 0, self._bands[place])
+        return np.where(is_last, 0, self._gap_ns[gap]), np.where(is_last, 0, self._bands[gap])
 
 
 Axis = WallAxis | DeviceAxis

@@ -1,8 +1,10 @@
-"""Intervals in numpy arrays: unions, busy time, and lanes on which no intervals overlap."""
+"""Intervals in numpy arrays: unions, busy time, nesting, and lanes on which no intervals overlap."""
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -98,9 +100,9 @@ class LaneChooser:
             duration: of the same length.
         """
         end = start + duration
-        found: Codes = np.zeros(len(start), dtype=np.uint32)
+        lane_of: Codes = np.zeros(len(start), dtype=np.uint32)
         if len(start) == 0:
-            return found
+            return lane_of
         latest = np.maximum(np.maximum.accumulate(end), self._end_ns)
         overlap = start[0] < self._end_ns or bool(np.any(start[1:] < latest[:-1]))
         self._end_ns = int(latest[-1])
@@ -110,7 +112,7 @@ class LaneChooser:
                 list(range(1, self._count)),
                 max(self._count, 1),
             )
-            return found
+            return lane_of
         for number, (opened, closed) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
             while self._taken and self._taken[0][0] <= opened:
                 heapq.heappush(self._free, heapq.heappop(self._taken)[1])
@@ -118,11 +120,67 @@ class LaneChooser:
                 lane = heapq.heappop(self._free)
             else:
                 lane, self._count = self._count, self._count + 1
-            found[number] = lane
+            lane_of[number] = lane
             heapq.heappush(self._taken, (closed, lane))
-        return found
+        return lane_of
 
 
 def lanes(start: Int64s, duration: Int64s) -> Codes:
     """Return the lane (0, 1, ...) of every event, greedily the lowest free one; arguments as in `LaneChooser.choose`."""
     return LaneChooser().choose(start, duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """How the events of a row nest.
+
+    Args:
+        parent: number of the event around each one, -1 without.
+        own_ns: duration without that of the events directly inside; never negative.
+        levels: the events of each depth, the outermost first.
+    """
+
+    parent: Int64s
+    own_ns: Int64s
+    levels: tuple[Int64s, ...]
+
+
+def nest(start: Int64s, duration: Int64s) -> Nesting:
+    """Return how events nest; of two that begin together the longer one comes first.
+
+    Args:
+        start: sorted.
+        duration: of the same length.
+    """
+    count = len(start)
+    end = start + duration
+    if not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):
+        flat: Int64s = np.full(count, -1, dtype=np.int64)
+        return Nesting(flat, duration, (np.arange(count, dtype=np.int64),) if count else ())
+    # Events that began before, less those that ended before: how many are open around an event.
+    depth = np.arange(count) - np.searchsorted(np.sort(end), start, side="right")
+    depth += _empty_before(start, duration)
+    order = np.argsort(depth, kind="stable")
+    bounds: Int64s = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
+    levels = tuple(order[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    parent: Int64s = np.full(count, -1, dtype=np.int64)
+    for above, level in pairwise(levels):
+        index = np.searchsorted(above, level) - 1
+        if len(above):
+            around = above[np.maximum(index, 0)]
+            parent[level] = np.where((index >= 0) & (end[around] >= end[level]), around, -1)
+    own = duration.copy()
+    inner = np.flatnonzero(parent >= 0)
+    np.subtract.at(own, parent[inner], duration[inner])
+    return Nesting(parent, np.maximum(own, 0), levels)
+
+
+def _empty_before(start: Int64s, duration: Int64s) -> Int64s:
+    """Return how many events of no duration end at the start of an event but do not come before it."""
+    empty = duration == 0
+    nothing: Int64s = np.zeros(len(start), dtype=np.int64)
+    if not empty.any():
+        return nothing
+    ended = np.searchsorted(start[empty], start, side="right")
+    before = np.cumsum(empty) - empty
+    return ended - before

@@ -107,16 +107,16 @@ class PeriodicEvents(RowEvents):
 
     def at(self, numbers: Int64s) -> EventBlock:
         """Return events by number."""
-        execution, place = self._places(numbers)
+        execution, scheduled = self._places(numbers)
         runs = self._executions.take(execution)
         return EventBlock(
-            start=runs.start + self._start[place],
-            duration=self._duration[place],
-            action=self._action[place],
+            start=runs.start + self._start[scheduled],
+            duration=self._duration[scheduled],
+            action=self._action[scheduled],
             model=runs.model,
             execution=runs.number,
             status=runs.status,
-            value=np.zeros(len(place), dtype=np.int64),
+            value=np.zeros(len(scheduled), dtype=np.int64),
         )
 
     def parts(self) -> tuple[Part, ...]:
@@ -126,13 +126,13 @@ class PeriodicEvents(RowEvents):
             int(number): int(index)
             for number, index in zip(*np.unique(self._template, return_index=True), strict=True)
         }
-        found = []
+        parts = []
         for number, weight in enumerate(weights.tolist()):
             if weight:
                 base = int(self._before[firsts[number]])
                 block = self.block(base, base + len(self._templates[number].start))
-                found.append(Part(weight, block, self._templates[number].key))
-        return tuple(found)
+                parts.append(Part(weight, block, self._templates[number].key))
+        return tuple(parts)
 
     def schedule(self) -> tuple[Executions, Int64s, tuple[Template, ...], Int64s]:
         """Return executions, numbers of their templates, all templates, and numbers of the executions' first events."""
@@ -142,11 +142,11 @@ class PeriodicEvents(RowEvents):
         """Return the number of the first event that starts at each time or later."""
         run = np.searchsorted(self._executions.start, times, side="right") - 1
         at = np.maximum(run, 0)
-        found = self._before[at].copy()
+        first = self._before[at].copy()
         for number, chosen in self._by_template(at):
             offset = times[chosen] - self._executions.start[at[chosen]]
-            found[chosen] += np.searchsorted(self._templates[number].start, offset, side="left")
-        return np.where(run < 0, 0, found)
+            first[chosen] += np.searchsorted(self._templates[number].start, offset, side="left")
+        return np.where(run < 0, 0, first)
 
     def busy_between(self, edges: Int64s) -> Int64s:
         """Return the busy nanoseconds between neighbouring edges."""
@@ -208,12 +208,12 @@ class PeriodicEvents(RowEvents):
         """Return the longest event of the executions from `first` to `last`, exclusive; at least one each."""
         highest = self._highest_runs
         place = np.searchsorted(highest, first)
-        found: Int64s = highest[np.minimum(place, len(highest) - 1)]
-        for index in np.flatnonzero((found < first) | (found >= last)).tolist():
+        run: Int64s = highest[np.minimum(place, len(highest) - 1)]
+        for index in np.flatnonzero((run < first) | (run >= last)).tolist():
             begin, end = int(first[index]), int(last[index])
-            found[index] = begin + int(np.argmax(self._peaks[self._template[begin:end]]))
-        last_event = self._before[found + 1] - 1
-        return self._longest_within(found, self._before[found], last_event)
+            run[index] = begin + int(np.argmax(self._peaks[self._template[begin:end]]))
+        last_event = self._before[run + 1] - 1
+        return self._longest_within(run, self._before[run], last_event)
 
     def _longer(self, one: Int64s, other: Int64s) -> Int64s:
         return np.where(self.at(other).duration > self.at(one).duration, other, one)
@@ -249,11 +249,11 @@ class PeriodicEvents(RowEvents):
 
     @cached_property
     def _latest(self) -> Int64s:
-        found = [
+        latest = [
             latest_ends(each.start + each.duration) + base
             for each, base in zip(self._templates, self._base.tolist(), strict=True)
         ]
-        return np.concatenate(found)
+        return np.concatenate(latest)
 
     def of_actions(self, wanted: Mask) -> Int64s:
         """Return the numbers of the events whose action is wanted."""
@@ -289,8 +289,8 @@ class PeriodicEvents(RowEvents):
         return PeriodicEvents(runs.take(chosen), self._template[chosen], self._templates)
 
     def _run_of(self, numbers: Int64s) -> Int64s:
-        found: Int64s = np.searchsorted(self._before, numbers, side="right") - 1
-        return found
+        runs: Int64s = np.searchsorted(self._before, numbers, side="right") - 1
+        return runs
 
     def _places(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         """Return the executions of events, and where the events are among those of all templates."""

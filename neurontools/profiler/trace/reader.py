@@ -89,8 +89,8 @@ def open_captures(
         MissingDependencyError: numpy is not installed.
     """
     require_numpy()
-    found, errors = _describe(path)
-    sessions = _sessions(found)
+    described, errors = _describe(path)
+    sessions = _sessions(described)
     if session is not None and not 1 <= session <= len(sessions):
         raise ProfileError(
             f"{path} has {plural(len(sessions), 'run')}, no run {session}",
@@ -107,14 +107,14 @@ def open_captures(
 
 
 def _describe(path: str) -> tuple[list[tuple[str, Meta]], list[ProfileError]]:
-    """Return the captures at or below a directory with their descriptions, and what is wrong with others."""
+    """Return the captures at or below a directory with their descriptions, and the errors of others."""
     directory = _directory(path)
-    found = sorted(_find(directory, _DEPTH))
-    if not found:
+    directories = sorted(_find(directory, _DEPTH))
+    if not directories:
         raise _foreign(directory)
     described: list[tuple[str, Meta]] = []
     errors: list[ProfileError] = []
-    for each in found:
+    for each in directories:
         try:
             described.append((each, read_meta(each)))
         except ProfileError as error:
@@ -196,7 +196,8 @@ def _real_ntff(path: str) -> ProfileError:
 
 
 def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
-    files = _event_files(directory)
+    names = os.listdir(directory)
+    files = sorted((int(match[1]), name) for name in names if (match := EVENTS_FILE.fullmatch(name)))
     records, dropped = _records(directory, files)
     # Models come second: a process that still runs stores a model before its first record.
     models, model_problems = _models(directory, meta)
@@ -219,7 +220,7 @@ def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
     problems.append(
         (
             backwards,
-            f"the clock ran backwards {plural(backwards, 'time')}: what is shown there is in another order",
+            f"the clock ran backwards {plural(backwards, 'time')}: events around those times may be out of order",
         )
     )
     if meta.ended_ns:  # a process that was killed may leave half a record
@@ -231,13 +232,6 @@ def _open(directory: str, meta: Meta, known: Programs) -> ProcessCapture:
     texts = [f"process {meta.pid}: {text}" for count, text in problems if count]
     programs, unreadable = _programs(directory, models, known)
     return ProcessCapture(directory, meta, models, programs, records, strings, (*texts, *unreadable))
-
-
-def _event_files(directory: str) -> list[tuple[int, str]]:
-    """Return the files of records in order, each with the number of its first record."""
-    return sorted(
-        (int(match[1]), name) for name in os.listdir(directory) if (match := EVENTS_FILE.fullmatch(name))
-    )
 
 
 def _records(directory: str, files: list[tuple[int, str]]) -> tuple[Records, int]:
@@ -267,7 +261,7 @@ def _map(path: str) -> Records:
 
 
 def _models(directory: str, meta: Meta) -> tuple[dict[int, LoadedModel], list[str]]:
-    """Return the models by number, and what is wrong with their file."""
+    """Return the models by number, and the problems of their file."""
     models: dict[int, LoadedModel] = {}
     damaged = 0
     lines, problems = _lines(directory, MODELS_FILE, meta, "executions")
@@ -282,7 +276,7 @@ def _models(directory: str, meta: Meta) -> tuple[dict[int, LoadedModel], list[st
 
 
 def _strings(directory: str, meta: Meta) -> tuple[tuple[str, ...], list[str]]:
-    found: list[str] = []
+    texts: list[str] = []
     damaged = 0
     lines, problems = _lines(directory, STRINGS_FILE, meta, "events of the host and of memory")
     for line in lines:
@@ -291,8 +285,8 @@ def _strings(directory: str, meta: Meta) -> tuple[tuple[str, ...], list[str]]:
         except ValueError:
             text = None
         damaged += not isinstance(text, str)
-        found.append(text if isinstance(text, str) else "?")
-    return tuple(found), _with_damaged(problems, damaged, STRINGS_FILE)
+        texts.append(text if isinstance(text, str) else "?")
+    return tuple(texts), _with_damaged(problems, damaged, STRINGS_FILE)
 
 
 def _with_damaged(problems: list[str], damaged: int, name: str) -> list[str]:
@@ -300,7 +294,7 @@ def _with_damaged(problems: list[str], damaged: int, name: str) -> list[str]:
 
 
 def _lines(directory: str, name: str, meta: Meta, needed_for: str) -> tuple[list[bytes], list[str]]:
-    """Return the whole lines of a file, and what is wrong with it."""
+    """Return the whole lines of a file, and its problems."""
     try:
         with open_input(os.path.join(directory, name)) as file:
             *lines, rest = file.read().split(b"\n")
@@ -317,10 +311,10 @@ def _valid(records: Records, models: dict[int, LoadedModel], strings: int) -> Ma
     np = require_numpy()
     track = records["track"]
     of_model = (track == Track.RUNTIME) | (track == Track.MODEL)
-    known = np.isin(records["link"], np.fromiter(models, dtype=np.uint32, count=len(models)))
+    has_model = np.isin(records["link"], np.fromiter(models, dtype=np.uint32, count=len(models)))
     named = np.isin(track, list(NAMED_TRACKS))
     texts = (records["name"] < strings) & (records["link"] < strings) & (records["status"] < len(HostEvent))
-    valid: Mask = (of_model & known) | (named & texts)
+    valid: Mask = (of_model & has_model) | (named & texts)
     return valid
 
 
@@ -347,7 +341,7 @@ def _jumps_back(records: Records) -> int:
 def _programs(
     directory: str, models: dict[int, LoadedModel], known: Programs
 ) -> tuple[dict[str, NeffProgram | None], list[str]]:
-    """Return the programs of all models, and what is wrong with NEFFs that cannot be read."""
+    """Return the programs of all models, and the problems of unreadable NEFFs."""
     programs: dict[str, NeffProgram | None] = {}
     problems = []
     for neff_hash in dict.fromkeys(model.neff_hash for model in models.values()):

@@ -190,8 +190,8 @@ class FlatEvents(RowEvents):
 
     def first_from(self, times: Int64s) -> Int64s:
         """Return the number of the first event that starts at each time or later."""
-        found: Int64s = np.searchsorted(self.events.start, times, side="left")
-        return found
+        first: Int64s = np.searchsorted(self.events.start, times, side="left")
+        return first
 
     @cached_property
     def _busy(self) -> BusyIndex:

@@ -77,9 +77,9 @@ def select(trace: Trace, wanted: Selection) -> Trace:
     if wanted.skip_warmup:
         trace = without_warmup(trace)
     if wanted.ncs is not None:
-        known = {row.nc for row in trace.rows} - {NO_CORE}
-        if known and not known & wanted.ncs:
-            cores = ", ".join(f"NC{nc}" for nc in sorted(known))
+        cores_of_rows = {row.nc for row in trace.rows} - {NO_CORE}
+        if cores_of_rows and not cores_of_rows & wanted.ncs:
+            cores = ", ".join(f"NC{nc}" for nc in sorted(cores_of_rows))
             raise ProfileError(
                 f"nothing happened on these NeuronCores: the profile has {cores}",
                 "choose one of them with --nc",
@@ -191,10 +191,10 @@ def _loaded_from(trace: Trace, path: str) -> Mask:
             neff_hash = pairing_hash(file.read())
     except OSError as error:
         raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
-    found: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
-    if not found.any():
+    is_loaded: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
+    if not is_loaded.any():
         raise ProfileError(
             f"the profile has no records of {path} (hash {neff_hash})",
             "the profile's own copies are named neff_<hash>.neff",
         )
-    return found
+    return is_loaded

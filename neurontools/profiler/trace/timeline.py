@@ -43,8 +43,8 @@ class Cells:
     def heights(self, full: int = EIGHTHS) -> Int64s:
         """Return 0 to `full` for drawing: at least 1 where anything happened, `full` only where a cell is busy throughout."""
         share = np.minimum(-(-self.busy_ns * full // np.maximum(self.width_ns, 1)), full - 1)
-        found = np.where(self.busy_ns >= self.width_ns, full, share)
-        return np.where((self.event != NO_EVENT) & (found == 0), 1, found)
+        heights = np.where(self.busy_ns >= self.width_ns, full, share)
+        return np.where((self.event != NO_EVENT) & (heights == 0), 1, heights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class TimelineRow:
         return Cells(busy, width, np.where(event == NO_EVENT, NO_EVENT, event + self.row.first))
 
     def actions(self, cells: Cells) -> Codes:
-        """Return the actions of the events of cells; any where there is none."""
+        """Return the actions of the events of cells; any action for empty cells."""
         return self.row.events.at(np.maximum(cells.event - self.row.first, 0)).action
 
     def event_at(self, time_ns: int) -> int:
@@ -121,23 +121,23 @@ def _full_value(row: TraceRow) -> int:
 
 
 def busiest(rows: Sequence[TimelineRow], edges: Int64s, widths: Int64s | None = None) -> tuple[Cells, Codes]:
-    """Return what the cells of a line show that stands for rows, each cell that of the busiest row, and its actions.
+    """Return the cells of a line that stands for several rows, each from the busiest row, and their actions.
 
     Args:
         rows: one or more.
         edges: as in `TimelineRow.cells`.
         widths: likewise.
     """
-    found = [row.cells(edges, widths) for row in rows]
-    actions = [row.actions(cells) for row, cells in zip(rows, found, strict=True)]
+    cells_of_rows = [row.cells(edges, widths) for row in rows]
+    actions = [row.actions(cells) for row, cells in zip(rows, cells_of_rows, strict=True)]
     if len(rows) == 1:
-        return found[0], actions[0]
-    busy = np.stack([cells.busy_ns for cells in found])
-    events = np.stack([cells.event for cells in found])
+        return cells_of_rows[0], actions[0]
+    busy = np.stack([cells.busy_ns for cells in cells_of_rows])
+    events = np.stack([cells.event for cells in cells_of_rows])
     # An event too short for a busy nanosecond is more than nothing.
     chosen = np.argmax(2 * busy + (events != NO_EVENT), axis=0)
     at = np.arange(busy.shape[1])
-    cells = Cells(busy[chosen, at], found[0].width_ns, events[chosen, at])
+    cells = Cells(busy[chosen, at], cells_of_rows[0].width_ns, events[chosen, at])
     return cells, np.stack(actions)[chosen, at]
 
 
@@ -199,9 +199,9 @@ class TraceTimeline:
         """
         matches: Mask = np.zeros(len(self.trace.actions), dtype=bool)
         matches[list(self.matching_actions(pattern))] = True
-        found = [row.events.of_actions(matches) for row in self.trace.rows]
-        numbers = [each + row.first for each, row in zip(found, self.trace.rows, strict=True)]
-        starts = [row.events.at(each).start for each, row in zip(found, self.trace.rows, strict=True)]
+        hits = [row.events.of_actions(matches) for row in self.trace.rows]
+        numbers = [each + row.first for each, row in zip(hits, self.trace.rows, strict=True)]
+        starts = [row.events.at(each).start for each, row in zip(hits, self.trace.rows, strict=True)]
         if not numbers:
             return Matches(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         start = np.concatenate(starts)

@@ -208,7 +208,7 @@ class Trace:
 
     @cached_property
     def host_kinds(self) -> Int64s:
-        """By action, which `HostEvent` it is; -1 for what is not an event of the host."""
+        """The `HostEvent` of each action, -1 for actions of the device."""
         kinds = {kind.name: kind.value for kind in HostEvent}
         return np.array(
             [kinds.get(action.opcode, -1) if action.track in NAMED_TRACKS else -1 for action in self.actions],
@@ -234,20 +234,20 @@ class Trace:
     def event(self, number: int) -> TraceEvent:
         """Return an event."""
         row = self.row_of(number)
-        found = row.events.block(number - row.first, number - row.first + 1)
+        block = row.events.block(number - row.first, number - row.first + 1)
         return TraceEvent(
             number,
             row,
-            self.actions[found.action[0]],
+            self.actions[block.action[0]],
             *(
                 int(column[0])
                 for column in (
-                    found.start,
-                    found.duration,
-                    found.model,
-                    found.execution,
-                    found.status,
-                    found.value,
+                    block.start,
+                    block.duration,
+                    block.model,
+                    block.execution,
+                    block.status,
+                    block.value,
                 )
             ),
         )
@@ -270,22 +270,22 @@ class Trace:
 
 def executions_of(rows: Iterable[TraceRow]) -> tuple[Part, ...]:
     """Return what happens on several rows in each kind of execution of each core, and how often."""
-    found: dict[object, list[Part]] = {}
+    by_execution: dict[object, list[Part]] = {}
     for row in rows:
         for part in row.events.parts():
-            found.setdefault((row.process, row.nc, part.key), []).append(part)
+            by_execution.setdefault((row.process, row.nc, part.key), []).append(part)
     return tuple(
         Part(parts[0].weight, EventBlock.joined([part.events for part in parts]), key)
-        for key, parts in found.items()
+        for key, parts in by_execution.items()
     )
 
 
 def numbered(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
     """Return the rows that have events, with the numbers of their first and last events."""
-    found, first = [], 0
+    kept, first = [], 0
     for row in rows:
         if row.events.count:
             last = first + row.events.count
-            found.append(replace(row, first=first, last=last))
+            kept.append(replace(row, first=first, last=last))
             first = last
-    return tuple(found)
+    return tuple(kept)

@@ -21,7 +21,7 @@ _FORMS = (
     ("steps",),
     ("gaps", "--json"),
     ("advise",),
-    ("view", "--output-format", "json", "--output-file", "out.json"),
+    ("view", "--output-format", "chrome", "--output-file", "out.json"),
     ("view", "--output-format", "perfetto", "--output-file", "out.pftrace"),
 )
 
@@ -127,7 +127,7 @@ def _check_foreign(path: Path) -> None:
 
 
 def _draw_timeline() -> None:
-    from neurontools.profiler.trace.load import load
+    from neurontools.profiler.trace.open import load
     from neurontools.profiler.trace.timeline import TraceTimeline, Viewport
 
     trace = load(str(_capture()))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.engine_model.transformers import encoder
-from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.findings import one_line
 from neurontools.profiler.advice.rules import Report, advise
-from neurontools.profiler.advice.text import one_line
+from neurontools.profiler.advice.subject import open_subject
 from neurontools.profiler.analysis.check import LimitOutcome, check, parse_limit, tolerance_limits
 from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.operators import By, group_totals
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.runtime.host_activity import HostEvent
 from tests.profiler.advice.programs import gpt, neff_bytes, perceptron
 from tests.profiler.advice.test_program_rules import copies, images, relu_neff

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.commands.profile import main
 from neurontools.profiler.advice.rules import Report, advise_trace
-from neurontools.profiler.exchange.foreign import open_trace
+from neurontools.profiler.trace.open import open_trace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 from neurontools.profiler.analysis.steps import find_steps
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 
 if TYPE_CHECKING:
     import subprocess

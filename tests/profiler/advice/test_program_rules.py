@@ -14,14 +14,19 @@ from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.graph import Graph, Node
 from neurontools.compiler.neff import NativePart, parse
 from neurontools.compiler.resizing import batch_sizes
-from neurontools.profiler.advice.attention import attention
-from neurontools.profiler.advice.data_types import data_types
-from neurontools.profiler.advice.kernels import kernels
-from neurontools.profiler.advice.movement import layouts, small_copies
-from neurontools.profiler.advice.sizes import batch, widths
-from neurontools.profiler.advice.spills import overlap, spills
+from neurontools.profiler.advice.rules_graph import (
+    attention,
+    batch,
+    data_types,
+    kernels,
+    layouts,
+    overlap,
+    small_copies,
+    spills,
+    widths,
+)
 from neurontools.profiler.advice.subject import ProfiledProgram
-from neurontools.profiler.analysis.critical_path import path_of_neff
+from neurontools.profiler.analysis.programs import path_of_neff
 from tests.compiler.graphs import graph_of, tensor
 from tests.profiler.advice.programs import TRN1, advice_of, gpt, located, perceptron, program, reason_of
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.profiler.advice.findings import Advice, Clock, Severity, Silent
-from neurontools.profiler.advice.opening import open_subject
+from neurontools.profiler.advice.findings import Advice, Clock, Severity, Silent, one_line, to_text
 from neurontools.profiler.advice.rules import Report, advise
-from neurontools.profiler.advice.text import one_line, to_text
+from neurontools.profiler.advice.subject import open_subject
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
 from tests.profiler.advice.programs import gpt, located, neff_bytes, perceptron, program

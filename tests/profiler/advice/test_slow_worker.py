@@ -14,7 +14,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 from neurontools.profiler.analysis.steps import find_steps
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 
 if TYPE_CHECKING:
     import subprocess

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.profiler.advice.findings import Advice, Clock, Finding, Silent
-from neurontools.profiler.advice.host_work import HostLine, HostWork, host_work
+from neurontools.profiler.advice.rules_measured import input_stalls, recompiles, stragglers
 from neurontools.profiler.advice.subject import ProfiledRun
-from neurontools.profiler.advice.waiting import input_stalls, recompiles, stragglers
+from neurontools.profiler.analysis.host import HostLine, HostWork, host_work
 from neurontools.profiler.analysis.ranks import RankReport, RankTotal, StepSkew
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
 from tests.profiler.advice.programs import perceptron, program

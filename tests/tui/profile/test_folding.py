@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import TraceTimeline, busiest
 from neurontools.tui.profile.app import ProfileApp

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neurontools.profiler.analysis.memory import core_memory
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.analysis.programs import core_memory
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.reader import open_captures
 from neurontools.runtime.host_activity import HostEvent
 from neurontools.tui.profile.app import ProfileApp

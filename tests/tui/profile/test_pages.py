@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
-from neurontools.profiler.exchange.foreign import open_trace
-from neurontools.profiler.trace.load import load
-from neurontools.tui.profile.app import ProfileApp
-from neurontools.tui.profile.pages import PAGE_NAMES
-from neurontools.tui.profile.step_timelines import StepTimelines
+from neurontools.profiler.trace.open import load, open_trace
+from neurontools.tui.profile.app import PAGE_NAMES, ProfileApp
+from neurontools.tui.profile.compare_page import StepTimelines
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import BLOCKS, text_of, width_of
@@ -297,8 +295,10 @@ async def test_any_size_draws_whole_lines(trace: Trace, name: str, size: tuple[i
             assert {width_of(line) for line in shown(pilot, name)} <= {width}
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.parametrize("name", [name for name in OTHERS if name not in {"source", "ranks"}])
+PICTURES = [(name, (120, 40)) for name in OTHERS if name not in {"source", "ranks"}]
+
+
+@pytest.mark.parametrize(("name", "size"), [*PICTURES, ("overview", (80, 24))])
 def test_page_snapshot(
     snap_compare: Any, trace: Trace, monkeypatch: pytest.MonkeyPatch, name: str, size: tuple[int, int]
 ) -> None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.events import Click, MouseDown, MouseMove, MouseScrollDown, MouseUp
 
-from neurontools.profiler.trace.load import load
-from neurontools.tui.profile.app import ProfileApp
-from neurontools.tui.profile.pages import PAGE_NAMES
+from neurontools.profiler.trace.open import load
+from neurontools.tui.profile.app import PAGE_NAMES, ProfileApp
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.widgets.lines import ascii_only, width_of
 from tests.tui.profile.test_pages import key_of, shown

@@ -8,7 +8,7 @@ import pytest
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widgets import Input, Static
 
-from neurontools.profiler.trace.load import load
+from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.timeline import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp, Question
 from neurontools.tui.profile.timeline import TimelineView
@@ -269,18 +269,13 @@ async def test_typing_in_a_question_presses_no_keys_of_the_viewer(trace: Trace) 
         assert pilot.app.screen.query_one(Input).value == "q123e?"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("size", "has_colour"), [((120, 40), True), ((80, 24), False)])
 def test_timeline_snapshot(
-    snap_compare: Any, trace: Trace, monkeypatch: pytest.MonkeyPatch, size: Size
+    snap_compare: Any, trace: Trace, monkeypatch: pytest.MonkeyPatch, size: Size, has_colour: bool
 ) -> None:
-    monkeypatch.delenv("NO_COLOR")
-    keys = ["j", "tab"]
-    assert snap_compare(ProfileApp(trace), terminal_size=size, press=keys)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_timeline_snapshot_without_colour(snap_compare: Any, trace: Trace, size: Size) -> None:
-    assert snap_compare(ProfileApp(trace), terminal_size=size)
+    if has_colour:
+        monkeypatch.delenv("NO_COLOR")
+    assert snap_compare(ProfileApp(trace), terminal_size=size, press=["j", "tab"])
 
 
 async def test_names_of_a_profile_cannot_control_the_terminal(home: Path, maker: Maker) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.text import printable
 from neurontools.base.units import format_ns, format_percent
 from neurontools.machine.processes import ProcessKey
-from neurontools.profiler.analysis.live_text import state_lines, step_facts
+from neurontools.profiler.analysis.live import state_lines, step_facts
 from neurontools.profiler.live import LiveWatch
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.lines import Line, Role, fact_lines, fit, fixed

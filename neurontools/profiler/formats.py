@@ -9,7 +9,6 @@ from typing import NamedTuple
 class TraceFormat(StrEnum):
     """Formats of files and, for PARQUET and TENSORBOARD, of directories."""
 
-    JSON = "json"
     CHROME = "chrome"
     PERFETTO = "perfetto"
     SPEEDSCOPE = "speedscope"
@@ -28,7 +27,6 @@ class FormatUse(NamedTuple):
 
 
 FORMAT_USES = {
-    TraceFormat.JSON: FormatUse("ntff.json", "one JSON document: summary, instruction, system_profile"),
     TraceFormat.CHROME: FormatUse("ntff.trace.json", "open it in chrome://tracing or ui.perfetto.dev"),
     TraceFormat.PERFETTO: FormatUse("ntff.pftrace", "open it in ui.perfetto.dev"),
     TraceFormat.SPEEDSCOPE: FormatUse("ntff.speedscope.json", "open it in speedscope.app"),

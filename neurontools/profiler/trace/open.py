@@ -1,13 +1,19 @@
-"""From captures to a trace: tables of actions and models, rows on one axis, executions placed on the device's clock."""
+"""Open a profile: captures become a trace, with rows on one axis and executions placed on the device's clock.
+
+Traces of other programs open here too; only for those are the modules of `exchange/` imported.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.base.files import open_input, packing_of
 from neurontools.profiler.capture.format import (
+    META_FILE,
     NC_EXEC_RUNNING,
     NO_CORE,
     NRT_EXECUTE,
@@ -15,6 +21,7 @@ from neurontools.profiler.capture.format import (
     SAMPLED_TRACKS,
     SYSTEM_EVENTS,
     TRACK_OF_LABEL,
+    ProfileError,
     Track,
 )
 from neurontools.profiler.capture.host_events import HostEvent
@@ -37,6 +44,54 @@ _COMPLETED = (
     NrtStatus.NRT_EXEC_COMPLETED_WITH_ERR,
 )
 """With these the device did run."""
+_SNIFFED_BYTES = 64
+
+
+def open_trace(path: str, session: int | None = None) -> Trace:
+    """Open a profile, or a trace of another program: a Chrome trace file, a directory of Parquet tables.
+
+    Args:
+        path: the directory of captures, or a file.
+        session: which run, as in `load`.
+
+    Raises:
+        ProfileError: nothing there that can be read.
+    """
+    if _is_json(path):
+        from neurontools.profiler.exchange.foreign import open_chrome
+
+        return open_chrome(path)
+    if _has_tables(path):
+        from neurontools.profiler.exchange.foreign import open_tables
+
+        return open_tables(path)
+    return load(path, session)
+
+
+def _is_json(path: str) -> bool:
+    if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == META_FILE:
+        return False
+    try:
+        with open_input(path) as file:
+            first = file.read(_SNIFFED_BYTES)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    packing = packing_of(first)
+    if packing is not None and packing[0] != "gzip":
+        raise ProfileError(
+            f"{path} is packed with {packing[0]}, which is not read here",
+            f"unpack it with {packing[1]}, and open the trace in it; gzip is read as it is",
+        )
+    is_named = path.endswith((".json", ".json.gz"))
+    is_packed = first.startswith(b"\x1f\x8b")
+    return is_named or is_packed or first.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in {b"{", b"["}
+
+
+def _has_tables(path: str) -> bool:
+    """Return whether a directory has Parquet tables and no capture of ours."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, META_FILE)):
+        return False
+    return any(name.endswith(".parquet") for name in os.listdir(path))
 
 
 def load(path: str, session: int | None = None) -> Trace:
@@ -100,10 +155,10 @@ class _Tables:
 
     def program(self, program: NeffProgram) -> dict[Track, Template]:
         """Return what a program does on each row."""
-        known = self._programs.get(program.neff_hash)
-        if known is None:
-            known = self._programs[program.neff_hash] = self._templates(program)
-        return known
+        templates = self._programs.get(program.neff_hash)
+        if templates is None:
+            templates = self._programs[program.neff_hash] = self._templates(program)
+        return templates
 
     def host(self, name: str, kind: HostEvent, source: str, track: Track) -> int:
         """Return the number of the action that is an event of the host; its opcode is the name of its kind."""
@@ -136,13 +191,13 @@ class _Tables:
         ]
         start = np.array([operation.start_ns for operation in program.operations], dtype=np.int64)
         duration = np.array([operation.duration_ns for operation in program.operations], dtype=np.int64)
-        found = {}
+        templates = {}
         for track in sorted(set(tracks)):
             own = np.flatnonzero(np.array(tracks) == track)
             own = own[np.argsort(start[own], kind="stable")]
             action = (own + base).astype(np.uint32)
-            found[track] = Template(start[own], duration[own], action, None)
-        return found
+            templates[track] = Template(start[own], duration[own], action, None)
+        return templates
 
 
 class _ProcessRows:
@@ -171,19 +226,17 @@ class _ProcessRows:
         """Return the rows: the host's, then those of each core."""
         records = self._capture.records
         of_process = (Track.HOST, *sorted(SAMPLED_TRACKS))
-        found = [
-            row for track in of_process for row in self._named(records[records["track"] == track], track)
-        ]
+        rows = [row for track in of_process for row in self._named(records[records["track"] == track], track)]
         for nc in np.unique(records["nc"]).tolist():
             own = records[records["nc"] == nc]
             runs = own[own["track"] == Track.MODEL]
             runs = runs[np.argsort(runs["start_ns"], kind="stable")]
-            found += self._measured(nc, runs, own[own["track"] == Track.RUNTIME])
+            rows += self._measured(nc, runs, own[own["track"] == Track.RUNTIME])
             if len(runs):
                 self.runs.append(self._core_runs(nc, runs))
-                found += self._modelled(self.runs[-1])
-            found += self._named(own[own["track"] == Track.MEMORY], Track.MEMORY)
-        return found
+                rows += self._modelled(self.runs[-1])
+            rows += self._named(own[own["track"] == Track.MEMORY], Track.MEMORY)
+        return rows
 
     def _row(self, nc: int, track: Track, events: RowEvents) -> TraceRow:
         meta = self._capture.meta
@@ -196,7 +249,7 @@ class _ProcessRows:
 
     def _measured(self, nc: int, runs: Records, loads: Records) -> list[TraceRow]:
         """Return the rows on the wall clock of a core."""
-        found = []
+        rows = []
         names = self._capture.meta.system_events
         software = [loads] if SYSTEM_EVENTS[NRT_LOAD] in names else []
         software += [runs] if SYSTEM_EVENTS[NRT_EXECUTE] in names else []
@@ -207,8 +260,8 @@ class _ProcessRows:
         ):
             chosen = np.concatenate(parts) if parts else runs[:0]
             if len(chosen):
-                found.append(self._row(nc, track, self._system(chosen, action)))
-        return found
+                rows.append(self._row(nc, track, self._system(chosen, action)))
+        return rows
 
     def _system(self, records: Records, action: int) -> FlatEvents:
         records = records[np.argsort(records["start_ns"], kind="stable")]
@@ -241,14 +294,14 @@ class _ProcessRows:
         columns = np.stack(
             [records[column].astype(np.int64) for column in ("name", "link", "status")], axis=1
         )
-        origins, place = np.unique(columns, axis=0, return_inverse=True)
+        origins, origin = np.unique(columns, axis=0, return_inverse=True)
         actions = [
             self._tables.host(texts[name], HostEvent(kind), texts[link], track)
             for name, link, kind in origins.tolist()
         ]
         events = self._flat(
             records,
-            action=np.array(actions, dtype=np.uint32)[place.reshape(-1)],
+            action=np.array(actions, dtype=np.uint32)[origin.reshape(-1)],
             model=np.zeros(len(records), dtype=np.uint32),
         )
         return [self._row(int(records["nc"][0]) if track is Track.MEMORY else NO_CORE, track, events)]
@@ -315,8 +368,8 @@ class _ProcessRows:
     def _whole(self, runs: CoreRuns) -> FlatEvents:
         """Return the row with one event an execution."""
         action: Codes = np.zeros(len(self._tables.models), dtype=np.uint32)
-        known = list(self._capture.models)
-        action[self._model[known]] = self._model_action[known]
+        numbers = list(self._capture.models)
+        action[self._model[numbers]] = self._model_action[numbers]
         return FlatEvents(
             EventBlock(
                 runs.device_start,
@@ -338,11 +391,11 @@ class _ProcessRows:
             programs.append({track: replace(each, key=number) for track, each in templates.items()})
         nothing: Int64s = np.zeros(0, dtype=np.int64)
         empty = Template(nothing, nothing, nothing.astype(np.uint32), None)
-        found = []
+        rows = []
         for track in sorted({track for program in programs for track in program}):
             events = PeriodicEvents(executions, template, [program.get(track, empty) for program in programs])
-            found.append(self._row(nc, track, events))
-        return found
+            rows.append(self._row(nc, track, events))
+        return rows
 
 
 def _placed(start: Int64s, duration: Int64s) -> Int64s:
