@@ -13,8 +13,9 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
+from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageReader, PageWriter
+from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory
 
 if TYPE_CHECKING:

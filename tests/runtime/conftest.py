@@ -16,9 +16,9 @@ import pytest
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, Registration
-from neurontools.machine.connection import OutOfDeviceMemoryError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
+from neurontools.machine.refusals import OutOfDeviceMemoryError
 from neurontools.runtime.core_claim import CoreClaim
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.session import Model, Runtime

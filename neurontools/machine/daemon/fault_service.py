@@ -13,7 +13,6 @@ from neurontools.machine.events import (
     FaultsCleared,
     FaultTaken,
     KernelLine,
-    Refused,
     TakeFault,
     Tick,
 )
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
 
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.directory import KernelLog
-    from neurontools.machine.events import FaultEvent, ResetDevice
+    from neurontools.machine.events import FaultEvent
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.processes import ProcessKey
+    from neurontools.machine.requests import ResetDevice
     from neurontools.machine.state import MachineState
 
 log = logging.getLogger("neurond")
@@ -64,17 +64,16 @@ class FaultService:
         self._doorbells: dict[ProcessKey, int] = {}
 
     def handle(self, event: FaultEvent | ResetDevice) -> Effect:
-        """Apply an event and return the effect that answers it, a `Refused` too."""
+        """Apply an event and return the effect that answers it; raises `RefusedError`."""
         before = self._machine.faults.record()
         answer, *others = self._machine.handle(event, time.monotonic_ns())
         self._carry(others)
-        if not isinstance(answer, Refused):
-            _log_change(answer)
-            after = self._machine.faults.record()
-            if _effects_state(after) != _effects_state(before):
-                self._settle()
-            if after != before:
-                self._journal_change(event, answer)
+        _log_change(answer)
+        after = self._machine.faults.record()
+        if _effects_state(after) != _effects_state(before):
+            self._settle()
+        if after != before:
+            self._journal_change(event, answer)
         return answer
 
     def joined(self, key: ProcessKey) -> None:
