@@ -43,7 +43,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connection; the machine keeps running. A later call connects again."""
-        await asyncio.to_thread(self._client.close)
+        await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(self._client.close)))
 
     async def call(self, method: str, **params: Any) -> Any:
         """Call a method of the protocol by its name and return its result as JSON values; raises as `Client.call`."""
