@@ -258,3 +258,17 @@ def test_only_a_registration_without_an_answer_is_taken_back_by_the_next_connect
     client.close()
     client.call("describe")
     assert answers.asked == asked
+
+
+def test_a_page_that_cannot_be_created_leaves_the_cores_free(client: Client) -> None:
+    folder = paths.pages_dir("default")
+    os.rmdir(folder)
+    os.symlink("/nowhere", folder)  # the daemon refuses to restore a directory through a link
+    with pytest.raises(DaemonError, match="cannot"):
+        client.register("job", "python job.py", count=2)
+    assert client.snapshot().processes == ()
+    assert client.call("describe")["claimed_core_count"] == 0
+    os.unlink(folder)
+    place = client.register("job", "python job.py")
+    os.close(place.page_fd)
+    assert len(place.cores) == client.call("describe")["core_count"]
