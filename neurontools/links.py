@@ -64,7 +64,7 @@ def installed_scripts() -> dict[str, str]:
     installed = {point.name for point in package.entry_points if point.group == "console_scripts"}
     # The record of the installer knows the scripts' directory, also of a user scheme or another prefix.
     recorded = [file for file in package.files or () if file.parent.name != "neurontools"]
-    scripts = {}
+    scripts: dict[str, str] = {}
     for name in sorted({*TOOLS} & installed):
         paths = [str(file.locate()) for file in recorded if file.name == name]
         for path in (*paths, f"{sysconfig.get_path('scripts')}/{name}"):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from neurontools.machine.daemon.telemetry import SnapshotBuilder
 from neurontools.machine.devices import Layout
-from neurontools.machine.events import Leave, Register, Reserve, TakeFault, Tick
+from neurontools.machine.events import FaultTaken, Leave, Register, Reserve, TakeFault, Tick
 from neurontools.machine.faults.params import Action, Victim
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.journal import Definition
@@ -420,5 +420,5 @@ class OfflineProcess:
         victim = Victim(
             process.key.pid, process.tag, core, action, plan.has_collectives, process.cores, nbytes
         )
-        answer = self._clock.handle(TakeFault(victim))[0]
-        return answer.hit
+        hits = [effect for effect in self._clock.handle(TakeFault(victim)) if isinstance(effect, FaultTaken)]
+        return hits[0].hit if hits else None
