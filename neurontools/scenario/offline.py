@@ -24,14 +24,13 @@ from neurontools.machine.requests import ProcessSpec, ReleaseFault
 from neurontools.machine.snapshot import CoreTotals, CoreUse, MemoryUse, ProcessState, Snapshot
 from neurontools.machine.state import MachineState
 from neurontools.monitor.codec import format_line
-from neurontools.monitor.collector import reports
+from neurontools.monitor.collector import VcpuSample, reports
 from neurontools.monitor.config import (
     MetricPeriod,
     MonitorConfig,
     RuntimeSelection,
     default_config,
 )
-from neurontools.monitor.host_reader import VcpuSample
 from neurontools.monitor.report import HostMemoryInfo
 from neurontools.runtime.faults import exec_timeout_s
 from neurontools.scenario.faulted_core import FaultedCore

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Self
 from neurontools.base.locks import flock, is_same_file
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.sysfs.aggregates import PowerMeter
-from neurontools.sysfs.counters import BaselineReader, MemoryPeaks
+from neurontools.sysfs.aggregates import BaselineReader, MemoryPeaks, PowerMeter
 from neurontools.sysfs.layout import emulated
 from neurontools.sysfs.tree import SysfsTree, TreeFile, TreeLink, part_files
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.sysfs.counters import CounterBaseline
+    from neurontools.sysfs.aggregates import CounterBaseline
     from neurontools.sysfs.layout import DriverRelease
     from neurontools.sysfs.tree import Entry, TreePart
 
@@ -111,7 +110,7 @@ class MirrorLock:
             )
         if not flock(self._descriptor, wait=False):
             raise NeuronToolsError(
-                f"{self.path} is kept current by another process{holder.isdecimal() and f' (pid {holder})' or ''}",
+                f"{self.path} is kept current by another process{(holder.isdecimal() and f' (pid {holder})') or ''}",
                 "stop it, or choose another directory",
             )
         os.ftruncate(self._descriptor, 0)

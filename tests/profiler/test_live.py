@@ -339,7 +339,7 @@ def test_the_daemon_refuses(process: dict[str, Any] | None, directory: str, reas
     found = {"uid": 7, "player": None, "uses_device": True, "key": ProcessKey(5, 1)} | (process or {})
     processes = {} if process is None else {ProcessKey(5, 1): SimpleNamespace(**found)}
     service: Any = SimpleNamespace(machine=SimpleNamespace(processes=processes))
-    methods = Methods(service, *[cast(Any, None)] * 4)
+    methods = Methods(service, *[cast("Any", None)] * 4)
     connection: Any = SimpleNamespace(peer=Peer(9, 7))
     with pytest.raises(RefusedError, match=reason):
         methods.call(connection, ProfileRequest(5, directory))
@@ -391,7 +391,7 @@ def test_neuron_top_shows_the_numbers_in_the_details_of_a_process(home: Path, ma
         7: None,
     }
     shown = LiveLines()
-    shown._watch = cast(Any, SimpleNamespace(newest=lambda _machine, process: readings[process.pid]))
+    shown._watch = cast("Any", SimpleNamespace(newest=lambda _machine, process: readings[process.pid]))
     snapshot = SimpleNamespace(source="sim", machine="default")
     model: Any = SimpleNamespace(shown=SimpleNamespace(snapshot=snapshot))
 

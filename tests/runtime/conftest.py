@@ -78,7 +78,7 @@ class Place:
         page_path = str(directory / f"place-{next(_numbers)}.page")
         fd = create_page(page_path, identity, cores)
         registration = Registration(cores, fd, "trn1.2xlarge", 1, "nowhere")
-        claim = CoreClaim(cast(Client, self.client), registration, instance_type("trn1.2xlarge"), 1)
+        claim = CoreClaim(cast("Client", self.client), registration, instance_type("trn1.2xlarge"), 1)
         self._page_fd = os.dup(fd)
         self.page = PageReader(self._page_fd)
         self.runtime = Runtime(claim, environ, RuntimeLog(environ))

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly
 from neurontools.base.text import plural
-from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
-from neurontools.machine.daemon.fault_service import FaultService
-from neurontools.machine.daemon.page_limits import PageLimits
-from neurontools.machine.daemon.profile_requests import ProfileRequests
+from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, PageLimits, is_replaced
+from neurontools.machine.daemon.fault_service import FaultService, ProfileRequests
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout, device_count
 from neurontools.machine.events import (

@@ -86,8 +86,7 @@ def _check_config(data: bytes) -> None:
 def _saved_baseline() -> list[bytes]:
     from dataclasses import asdict
 
-    from neurontools.sysfs.aggregates import core_sums
-    from neurontools.sysfs.counters import CounterBaseline
+    from neurontools.sysfs.aggregates import CounterBaseline, core_sums
     from tests.sysfs.machines import job, machine
 
     snapshot = machine("trn1.2xlarge", processes=(job(),))
