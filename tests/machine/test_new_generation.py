@@ -7,9 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neurontools import paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PROGRAM = """
 import sys

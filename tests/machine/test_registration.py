@@ -41,7 +41,6 @@ def test_a_registered_process_is_in_the_snapshot(client: Client, worker: Workers
     assert (process.origin, process.uses_device, process.runtime_version) == ("live", True, "NA")
     assert [use.core for use in process.cores] == [2, 3]
     assert not process.stale
-    assert client.snapshot().core_owner(3) == process
 
 
 def test_busy_cores_name_their_holder(client: Client, worker: Workers) -> None:
