@@ -44,13 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     from neurontools import links
 
-    if arguments.remove:
-        done = links.remove_links(arguments.prefix, dry_run=arguments.dry_run)
-    else:
-        scripts = links.installed_scripts()
-        if not scripts:
-            raise NeuronToolsError("no console script of neurontools is installed", "pip install neurontools")
-        done = links.make_links(arguments.prefix, scripts, dry_run=arguments.dry_run)
+    scripts = links.installed_scripts()
+    if not scripts:
+        raise NeuronToolsError("no console script of neurontools is installed", "pip install neurontools")
+    change = links.remove_links if arguments.remove else links.make_links
+    done = change(arguments.prefix, scripts, dry_run=arguments.dry_run)
     if arguments.json:
         console.print_json({"dry_run": arguments.dry_run, "links": [link.to_json() for link in done]})
         return 0
@@ -64,8 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _line(link: Link, *, dry_run: bool) -> str:
     from neurontools.links import LinkAction
 
-    changes = link.action in {LinkAction.MADE, LinkAction.REPAIRED, LinkAction.REMOVED}
-    what = f"would be {link.action}" if dry_run and changes else str(link.action)
+    what = f"would be {link.action}" if dry_run and link.action != LinkAction.KEPT else str(link.action)
     return f"{what:<18}{link.path} -> {link.target}" if dry_run else f"{what:<10}{link.path} -> {link.target}"
 
 

@@ -101,7 +101,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _reset(arguments: argparse.Namespace) -> int:
     from neurontools import env
-    from neurontools.sysfs.counters import reset_counters
+    from neurontools.sysfs.aggregates import reset_counters
 
     if arguments.device is not None and arguments.device < 0:
         raise UsageError(f"invalid device {arguments.device}", "use an index such as 0")

@@ -217,7 +217,7 @@ def _options(arguments: argparse.Namespace) -> tuple[TopOptions, tuple[str, ...]
         )
     alert_command = None
     if arguments.exec_on_alert is not None:
-        from neurontools.dashboard.alert_command import check_command, split_command
+        from neurontools.dashboard.alerts import check_command, split_command
 
         alert_command = split_command(arguments.exec_on_alert)
         check_command(alert_command)

@@ -9,14 +9,9 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from neurontools import __version__, env, paths
 from neurontools.errors import TORCH_REMEDY, NeuronToolsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _MIN_FREE_BYTES = 1 << 20
 
@@ -38,35 +33,38 @@ class Check:
 
 def examine() -> tuple[Check, ...]:
     """Return every finding, in the order of the output."""
-    checks: tuple[Callable[[], Check], ...] = (
-        _neurontools,
-        _python,
-        _system,
-        _torch,
-        _numpy,
-        _prometheus,
-        _archives,
-        _buckets,
-        _compiler,
-        _device_guard,
-        _terminal,
-        _completion,
-        _settings,
-        _runtime_dir,
-        _state_dir,
-        _build_dir,
-        _machines,
-        _compile_cache,
+    return (
+        Check("neurontools", ok=True, detail=__version__),
+        Check("python", ok=True, detail=f"{platform.python_version()} ({sys.executable})"),
+        _system(),
+        _torch(),
+        _extra("numpy", "numpy", "profile", "neuron-profile, neuron-run"),
+        _extra(
+            "prometheus_client",
+            "prometheus-client",
+            "prometheus",
+            "neuron-monitor-prometheus, neuron-monitor --prometheus",
+        ),
+        _extra("zstandard", "zstandard", "archive", "neuron-cache copy to and from .zst files"),
+        _extra("s3fs", "s3fs", "s3", "compile caches in S3 buckets"),
+        _compiler(),
+        _device_guard(),
+        _terminal(),
+        _extra("completion", "shtab", "completion", "neurontools completion", "shtab "),
+        _settings(),
+        _runtime_dir(),
+        _writable(
+            "state directory",
+            paths.state_dir(),
+            "machines, counters of the compile cache",
+            env.RUNTIME_DIR if env.runtime_dir() else "XDG_STATE_HOME",
+        ),
+        _writable(
+            "build directory", paths.cache_home(), "neuron-customop build, load and run", "XDG_CACHE_HOME"
+        ),
+        _machines(),
+        _compile_cache(),
     )
-    return tuple(check() for check in checks)
-
-
-def _neurontools() -> Check:
-    return Check("neurontools", ok=True, detail=__version__)
-
-
-def _python() -> Check:
-    return Check("python", ok=True, detail=f"{platform.python_version()} ({sys.executable})")
 
 
 def _system() -> Check:
@@ -92,23 +90,6 @@ def _torch() -> Check:
         )
     build = "CPU build" if find_spec("nvidia") is None else "CUDA build: works, but several gigabytes larger"
     return Check("torch", ok=True, detail=f"{found} ({build})")
-
-
-def _numpy() -> Check:
-    return _extra("numpy", "numpy", "profile", "neuron-profile, neuron-run")
-
-
-def _prometheus() -> Check:
-    needed_for = "neuron-monitor-prometheus, neuron-monitor --prometheus"
-    return _extra("prometheus_client", "prometheus-client", "prometheus", needed_for)
-
-
-def _archives() -> Check:
-    return _extra("zstandard", "zstandard", "archive", "neuron-cache copy to and from .zst files")
-
-
-def _buckets() -> Check:
-    return _extra("s3fs", "s3fs", "s3", "compile caches in S3 buckets")
 
 
 def _compiler() -> Check:
@@ -153,10 +134,6 @@ def _terminal() -> Check:
     )
 
 
-def _completion() -> Check:
-    return _extra("completion", "shtab", "completion", "neurontools completion", "shtab ")
-
-
 def _extra(name: str, package: str, extra: str, needed_for: str, before_version: str = "") -> Check:
     found = _version(package)
     return Check(
@@ -193,19 +170,6 @@ def _runtime_dir() -> Check:
             "runtime directory", ok=False, detail=error.message, needed_for="machines", remedy=error.remedy
         )
     return _writable("runtime directory", directory, "machines", env.RUNTIME_DIR)
-
-
-def _state_dir() -> Check:
-    variable = env.RUNTIME_DIR if env.runtime_dir() else "XDG_STATE_HOME"
-    return _writable(
-        "state directory", paths.state_dir(), "machines, counters of the compile cache", variable
-    )
-
-
-def _build_dir() -> Check:
-    return _writable(
-        "build directory", paths.cache_home(), "neuron-customop build, load and run", "XDG_CACHE_HOME"
-    )
 
 
 def _writable(name: str, directory: str, needed_for: str, variable: str) -> Check:

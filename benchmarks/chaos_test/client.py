@@ -12,9 +12,10 @@ from benchmarks.chaos_test.shared_state import Belief, Word
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import render_client
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
+from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.processes import ProcessKey, is_alive, this_process
+from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neurontools.collectives.algorithms import Algorithm
     from neurontools.collectives.checking import check
-    from neurontools.collectives.model import CollectiveTime, modelled_time
+    from neurontools.collectives.model import Algorithm, CollectiveTime, modelled_time
     from neurontools.collectives.operations import Operation
 
 __all__ = ["Algorithm", "CollectiveTime", "Operation", "check", "modelled_time"]

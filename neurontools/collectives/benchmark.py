@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neurontools.collectives import groups
-from neurontools.collectives.algorithms import Algorithm
 from neurontools.collectives.fabric import allowed_ranks
-from neurontools.collectives.model import Workload, timed
+from neurontools.collectives.model import Algorithm, Workload, timed
 from neurontools.collectives.operations import (
     DEFAULT_BYTES,
     DataType,
@@ -38,7 +37,6 @@ _MAX_NODES = 4096
 
 _SHAPE = re.compile(r"\d{1,9}(?:[x,]\d{1,9}){0,7}", re.ASCII)
 _PERCENTILE = re.compile(r"p(\d{1,3}(?:\.\d{1,3})?)", re.ASCII)
-_WITH_SBUF_COLLECTIVES = ("NeuronCore-v3", "NeuronCore-v4")
 
 
 def _sbuf_size(
@@ -50,7 +48,7 @@ def _sbuf_size(
         UsageError: the instance cannot do it, or the shapes do not fit the operation, each other or the SBUF.
     """
     core = instance_type(fabric.instance).device.core
-    if core.name not in _WITH_SBUF_COLLECTIVES:
+    if not core.sbuf_collectives:
         raise UsageError(f"--sb2sb is not supported on {fabric.instance}", "it needs Trn2 or later")
     if options.input_shape is None:
         if options.output_shape is not None or options.cc_dim is not None:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from neurontools import env
-from neurontools.collectives.algorithms import make_plan
+from neurontools.collectives.model import make_plan
 from neurontools.collectives.operations import DataType, Operation, block_count, parse_size
 from neurontools.collectives.plans import execute_plan
 from neurontools.errors import MissingDependencyError
@@ -21,8 +21,7 @@ from neurontools.errors import MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.collectives.algorithms import Algorithm
-    from neurontools.collectives.model import Workload
+    from neurontools.collectives.model import Algorithm, Workload
     from neurontools.collectives.plans import Memory, Tamper
 
 Array = Any  # a numpy array; numpy is optional

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_INSTRUCTIONS = 5_000_000
 AS_E4M3 = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"
 _TILE = 512
-_WITH_E4M3FN = frozenset({"trn3"})
 _FEWEST_NS_OF_MANY = 50_000_000
 """No graph with a shorter modelled time has nearly as many instructions as the limit: each takes 64 cycles or more."""
 _SMALLER = "use a smaller batch, or split the model (tensor or pipeline parallelism)"
@@ -53,11 +52,10 @@ def type_error(node: Node, device: DeviceType, flags: Sequence[str] = ()) -> Com
                 f"The compiler found usage of a data type which is not supported{place}",
                 "convert it to a supported type, such as torch.float8_e5m2 or torch.float16",
             )
-        target = target_of(device)
-        if dtype == "float8_e4m3fn" and target not in _WITH_E4M3FN and AS_E4M3 not in flags:
+        if dtype == "float8_e4m3fn" and "e4m3fn" not in device.features and AS_E4M3 not in flags:
             return CompileError(
                 "NCC_EVRF051",
-                f"Data type F8E4M3FN is not supported on {target.upper()}{place}",
+                f"Data type F8E4M3FN is not supported on {target_of(device).upper()}{place}",
                 f"NEURON_CC_FLAGS={AS_E4M3} uses the device's own E4M3, whose largest number is 240",
             )
     return None

@@ -25,8 +25,8 @@ COMMIT_PREFIX = "5eed"
 COMPILER_VERSION = f"{INTERFACE_VERSION}+{COMMIT_PREFIX}{REVISION:04x}"
 BUILD_VERSION = f"neurontools simulated compiler {COMPILER_VERSION}"
 
-_CHOICES = {
-    "--target": ("inf1", "inf2", "trn1", "trn1n", "trn2", "trn2n", "trn3"),
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "--target": (),  # the names in the catalogue
     "--model-type": ("generic", "transformer", "unet-inference", "cnn-training"),
     "--auto-cast": ("none", "matmult", "all"),
     "--auto-cast-type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
@@ -73,7 +73,7 @@ class CompileOptions:
 
 def target_of(device: DeviceType) -> str:
     """Return the compiler's name of a device: trn1, inf2, ..."""
-    return device.sysfs.instance_type.lower()
+    return device.targets[0]
 
 
 def device_of(flags: Sequence[str]) -> DeviceType:
@@ -85,9 +85,8 @@ def device_of(flags: Sequence[str]) -> DeviceType:
     from neurontools.machine.instances import catalogue
 
     target = flag_value(flags, "--target").lower()
-    for name in catalogue.instance_names():
-        device = catalogue.instance_type(name).device
-        if target_of(device) in {target, target.removesuffix("n")}:
+    for device in catalogue.devices():
+        if target in device.targets:
             return device
     raise CompileError(
         "NCC_EARG001", f"argument --target: unknown device {target!r}", "extract the graph again"
@@ -100,12 +99,15 @@ def read_flags(flags: Sequence[str], device: DeviceType) -> CompileOptions:
     Raises:
         CompileError: NCC_EARG001 for an invalid value of a documented flag.
     """
+    from neurontools.machine.instances import catalogue
+
     given = _values(flags)
     for flag, value in given.items():
-        if value.lower() not in _CHOICES[flag]:
+        choices = _CHOICES[flag] or sorted(name for device in catalogue.devices() for name in device.targets)
+        if value.lower() not in choices:
             raise CompileError(
                 "NCC_EARG001",
-                f"argument {flag}: invalid choice: {value!r} (choose from {', '.join(_CHOICES[flag])})",
+                f"argument {flag}: invalid choice: {value!r} (choose from {', '.join(choices)})",
                 "correct NEURON_CC_FLAGS",
             )
     lnc = int(given.get("--logical-nc-config", device.lnc_default))

@@ -1,19 +1,21 @@
-"""Events between two snapshots of a machine: processes that started or ended, failed executions, memory errors."""
+"""Events between two snapshots of a machine, repeated events as one, and advice for each kind."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from neurontools.dashboard.alerts import Condition
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import HardwareCounter
 from neurontools.runtime.status import NrtStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from neurontools.machine.snapshot import DeviceState, HardwareCounters, ProcessState, Snapshot
 
@@ -167,3 +169,162 @@ def _status(number: int) -> str:
         return f"{NrtStatus(number).name} ({number})"
     except ValueError:
         return f"NRT status {number}"
+
+
+FOLDED_S = 10.0
+"""Like events at most this many seconds apart are one line."""
+
+_NUMBER = re.compile(r"\d+")
+_FEWEST = 2
+_MOST_LISTED = 4
+
+
+class FoldedEvents(Struct, frozen=True):
+    """Events of one kind whose texts differ in numbers only, newest first."""
+
+    events: tuple[MachineEvent, ...]
+
+    @property
+    def newest(self) -> MachineEvent:
+        """The last of them."""
+        return self.events[0]
+
+    @property
+    def text(self) -> str:
+        """The text of the event, or of all together with their number."""
+        newest = self.newest
+        if len(self.events) < _FEWEST:
+            return newest.text
+        what = _merge_numbers([event.what for event in reversed(self.events)])
+        subject, _, rest = what.partition(": ")
+        if newest.kind in {MachineEventKind.STARTED, MachineEventKind.ENDED}:
+            pids = sorted(event.pid for event in self.events if event.pid is not None)
+            span = f", pids {pids[0]} to {pids[-1]}" if pids else ""
+            return f"{rest or subject} x{len(self.events)} {newest.kind}{span}"
+        count = sum(event.count for event in self.events)
+        return f"{what} +{count}" if newest.kind is MachineEventKind.ECC else f"{what} ({count} times)"
+
+
+def _merge_numbers(texts: list[str]) -> str:
+    """Return one text for several that differ in numbers only: `link ND8 to ND9, 12 is down`, `rank0-31`."""
+    numbers = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    merged = iter([_merge(dict.fromkeys(column)) for column in numbers])
+    return _NUMBER.sub(lambda _: next(merged), texts[0])
+
+
+def _merge(numbers: dict[str, None]) -> str:
+    if len(numbers) <= _MOST_LISTED:
+        return ", ".join(sorted(numbers, key=int))
+    ordered = sorted(map(int, numbers))
+    return f"{ordered[0]}-{ordered[-1]}"
+
+
+def fold(events: Iterable[MachineEvent]) -> tuple[FoldedEvents, ...]:
+    """Return events, newest first, with runs of like ones as one."""
+    runs: list[list[MachineEvent]] = []
+    patterns: list[tuple[MachineEventKind, str]] = []
+    for event in events:
+        pattern = (event.kind, _NUMBER.sub("#", event.what))
+        if runs and pattern == patterns[-1] and 0 <= runs[-1][-1].unix_s - event.unix_s <= FOLDED_S:
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+            patterns.append(pattern)
+    return tuple(FoldedEvents(tuple(run)) for run in runs)
+
+
+class EventAdvice(NamedTuple):
+    """What happened, and steps to take; no steps where nothing needs to be done."""
+
+    meaning: str
+    steps: tuple[str, ...] = ()
+
+
+_NEXT_CHECKPOINT = "Restart the job from its last checkpoint."
+_OTHER_CORES = "Start it on other cores: NEURON_RT_VISIBLE_CORES names them."
+_SIMULATED = (
+    "On a simulated machine, 'neurontools fault list' shows injected faults, 'fault clear' repairs them."
+)
+
+_OF_KIND = {
+    MachineEventKind.STARTED: EventAdvice("A process registered with the driver and claimed cores."),
+    MachineEventKind.ENDED: EventAdvice(
+        "The process exited or was killed. Its cores and device memory are free.",
+        ("If it should still run, look at its exit code and its log.",),
+    ),
+    MachineEventKind.FAILED: EventAdvice(
+        "Executions of a model ended with this NRT status; the program got an exception.",
+        (
+            "Look for 'nrt_execute' in the log of the program.",
+            "Hardware errors (HW_ERR) of one core that come back: use another device.",
+            _SIMULATED,
+        ),
+    ),
+    MachineEventKind.ECC: EventAdvice(
+        "Memory of the device had bit errors, which its error correction noticed.",
+        ("Corrected errors lose nothing; watch whether they become more (page Devices, F4).", _SIMULATED),
+    ),
+    MachineEventKind.LOST: EventAdvice(
+        "The device is no longer on the bus. Its counters cannot be read, and programs on it fail.",
+        (_NEXT_CHECKPOINT, _OTHER_CORES, _SIMULATED),
+    ),
+    MachineEventKind.FOUND: EventAdvice(
+        "The device is back on the bus. Programs that lost it must be started again."
+    ),
+    MachineEventKind.LINK_DOWN: EventAdvice(
+        "The NeuronLink between two devices is down. Collectives of jobs that span it fail or wait.",
+        ("See which jobs span it: page Devices (F4), then t.", _OTHER_CORES, _SIMULATED),
+    ),
+    MachineEventKind.LINK_UP: EventAdvice("The link works again."),
+    MachineEventKind.NO_DATA: EventAdvice(
+        "The source sends nothing; values on screen are old.",
+        (
+            "'neurond status' shows whether the daemon runs.",
+            "An exporter: look at its host and the network.",
+        ),
+    ),
+    MachineEventKind.DATA: EventAdvice("The source sends data again; the time between is missing in curves."),
+}
+_UNCORRECTED = EventAdvice(
+    "Bit errors of the device's memory could not be corrected: results computed from it may be wrong.",
+    (_NEXT_CHECKPOINT, "If it happens again, use another device.", _SIMULATED),
+)
+_OF_CONDITION = {
+    Condition.IDLE_CLAIM: EventAdvice(
+        "A process holds cores and hardly uses them; no other process can.",
+        (
+            "Waiting for data? Compare host CPU (HOST) on page Processes (F3).",
+            "A forgotten shell or notebook: end it (K).",
+        ),
+    ),
+    Condition.DEVICE_MEMORY: EventAdvice(
+        "The device's memory is nearly full; the next allocation may fail.",
+        ("The memory tree on the overview (F1) shows what fills it.", "Smaller batches or more cores help."),
+    ),
+    Condition.ERROR_RATE: EventAdvice(
+        "More executions of a process fail than the threshold allows.",
+        _OF_KIND[MachineEventKind.FAILED].steps,
+    ),
+    Condition.ECC: _UNCORRECTED,
+    Condition.STRAGGLER: EventAdvice(
+        "One rank is slower than its peers, and a job runs at the speed of its slowest rank.",
+        (
+            "Compare its cores, memory errors and host CPU with those of its peers (F3, F4).",
+            "'neuron-profile view' of that rank shows where its time goes.",
+            _SIMULATED,
+        ),
+    ),
+    Condition.LOST_DEVICE: _OF_KIND[MachineEventKind.LOST],
+}
+
+
+def advice_for(event: MachineEvent) -> EventAdvice:
+    """Return what an event means and what to do."""
+    if event.kind is MachineEventKind.ALERT_OVER:
+        return EventAdvice("The condition of the alert no longer holds.")
+    if event.kind is MachineEventKind.ALERT:
+        name = event.what.partition(":")[0]
+        return _OF_CONDITION[Condition(name)]
+    if event.kind is MachineEventKind.ECC and event.counter and "uncorrected" in event.counter:
+        return _UNCORRECTED
+    return _OF_KIND[event.kind]

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from neurontools.errors import NeuronToolsError
 from neurontools.monitor.codec import format_line
-from neurontools.monitor.collector import Collector
+from neurontools.monitor.collector import Collector, PsutilHost
 from neurontools.monitor.config import default_config
-from neurontools.monitor.host_reader import PsutilHost
 from neurontools.monitor.report import SystemGroup
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import Snapshot
+    from neurontools.monitor.collector import HostReader
     from neurontools.monitor.config import MonitorConfig
-    from neurontools.monitor.host_reader import HostReader
 
 
 class SnapshotRecorder:

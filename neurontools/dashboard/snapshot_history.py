@@ -12,6 +12,8 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
+from io import SEEK_END, BytesIO
 from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
@@ -164,9 +166,8 @@ class SnapshotHistory:
         raise IndexError(number)
 
     def _finish(self, block: _Block) -> None:
-        block.stored = self._store.put(block.pieces)
-        block.pieces = []
-        while len(self._blocks) > 1 and not self._store.has(self._blocks[0].stored):
+        block.store(self._store)
+        while len(self._blocks) > 1 and self._blocks[0].is_lost:
             self._first += len(self._blocks.popleft().times)
 
     def _unpacked(self, block: _Block, place: int) -> TimedSnapshot:
@@ -174,24 +175,54 @@ class SnapshotHistory:
         if known is not block:
             reading = BlockReader()
             self._reading = (block, reading)
-        return reading.get(place) or reading.unpack(place, block.pieces or self._store.get(block.stored))
+        return reading.get(place) or reading.unpack(place, block.read())
 
 
 class _Block:
-    """Consecutive snapshots: their times, and their bytes until the store has them."""
+    """Consecutive snapshots: their times, and their bytes until they are in a file."""
 
-    __slots__ = ("nbytes", "pieces", "stored", "times")
+    __slots__ = ("_file", "_lengths", "_offset", "_pieces", "times")
 
     def __init__(self) -> None:
         self.times: array[int] = array("q")
-        self.pieces: list[bytes] = []
-        self.stored: Stored | None = None
-        self.nbytes = 0
+        self._pieces: list[bytes] = []
+        self._lengths: array[int] = array("I")
+        self._file: IO[bytes] | None = None
+        self._offset = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes outside of files."""
+        return sum(map(len, self._pieces))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its file was dropped."""
+        return self._file is not None and self._file.closed
 
     def add(self, taken_ns: int, piece: bytes) -> None:
         """Add a snapshot."""
         self.times.append(taken_ns)
-        self.pieces.append(piece)
+        self._pieces.append(piece)
+
+    def store(self, store: SnapshotStore) -> None:
+        """Move the bytes to a file."""
+        self._lengths = array("I", map(len, self._pieces))
+        self._file, self._offset = store.put(b"".join(self._pieces))
+        self._pieces = []
+
+    def read(self) -> list[bytes]:
+        """Return the bytes of each snapshot.
+
+        Raises:
+            IndexError: its file was dropped.
+        """
+        if self._file is None:
+            return self._pieces
+        if self._file.closed:
+            raise IndexError("no longer in the history")
+        self._file.seek(self._offset)
+        return [self._file.read(length) for length in self._lengths]
 
 
 class BlockReader:
@@ -250,16 +281,8 @@ def unpack(data: bytes, before: TimedSnapshot | None) -> TimedSnapshot:
     return TimedSnapshot(apply_changes(before.snapshot, later), cpu)
 
 
-class Stored(Struct, frozen=True):
-    """The position of a block: generation of the store, offset, and the lengths of its pieces."""
-
-    generation: int
-    offset: int
-    lengths: array[int]
-
-
 class SnapshotStore:
-    """Two generations of finished blocks; when the newer is full, the older is dropped.
+    """The bytes of finished blocks in two files; when the newer is full, the older is dropped.
 
     Args:
         disk_bytes: limit in temporary files.
@@ -269,105 +292,53 @@ class SnapshotStore:
     def __init__(self, disk_bytes: int, memory_bytes: int) -> None:
         self._disk_bytes = disk_bytes
         self._memory_bytes = memory_bytes
-        self._generations: dict[int, _Generation] = {}
-        self._newest = 0
+        self._files: list[IO[bytes]] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes used."""
-        return sum(generation.size for generation in self._generations.values())
+        return sum(_size(file) for file in self._files)
 
-    def put(self, pieces: list[bytes]) -> Stored:
-        """Keep a block."""
-        newest = self._generations.get(self._newest)
-        if newest is None or newest.size >= self._half(newest):
-            self._newest += 1
-            newest = self._generations[self._newest] = _Generation()
-            dropped = self._generations.pop(self._newest - 2, None)
-            if dropped is not None:
-                dropped.close()
-        offset = newest.put(b"".join(pieces))
-        return Stored(self._newest, offset, array("I", [len(piece) for piece in pieces]))
-
-    def get(self, stored: Stored | None) -> list[bytes]:
-        """Return the pieces of a block.
-
-        Raises:
-            IndexError: it was dropped.
-        """
-        if stored is None or not self.has(stored):
-            raise IndexError("no longer in the history")
-        data = self._generations[stored.generation].get(stored.offset, sum(stored.lengths))
-        pieces, offset = [], 0
-        for length in stored.lengths:
-            pieces.append(data[offset : offset + length])
-            offset += length
-        return pieces
-
-    def has(self, stored: Stored | None) -> bool:
-        """Return whether a block is still kept."""
-        return stored is None or stored.generation in self._generations
+    def put(self, data: bytes) -> tuple[IO[bytes], int]:
+        """Keep a block; return its file and offset."""
+        if not self._files or _size(self._files[-1]) >= self._limit(self._files[-1]):
+            self._add(_temporary_file())
+        file = self._files[-1]
+        offset = _size(file)
+        try:
+            file.write(data)
+            file.flush()
+        except OSError:  # the disk is full
+            file = self._add(BytesIO())
+            offset = file.write(data) - len(data)
+        return file, offset
 
     def close(self) -> None:
         """Drop everything."""
-        for generation in self._generations.values():
-            generation.close()
-        self._generations.clear()
+        self._drop_all_but(0)
 
-    def _half(self, generation: _Generation) -> int:
-        return (self._disk_bytes if generation.file is not None else self._memory_bytes) // 2
+    def _add(self, file: IO[bytes]) -> IO[bytes]:
+        self._files.append(file)
+        self._drop_all_but(2)
+        return file
+
+    def _drop_all_but(self, newest: int) -> None:
+        while len(self._files) > newest:
+            with suppress(OSError):  # of bytes that a full disk did not take
+                self._files.pop(0).close()
+
+    def _limit(self, file: IO[bytes]) -> int:
+        return (self._memory_bytes if isinstance(file, BytesIO) else self._disk_bytes) // 2
 
 
-class _Generation:
-    """A file, or memory instead."""
+def _size(file: IO[bytes]) -> int:
+    return file.seek(0, SEEK_END)
 
-    def __init__(self) -> None:
-        self.file: IO[bytes] | None = None
-        self.memory = bytearray()
-        self.size = 0
-        import tempfile  # not needed before a tape has filled a block
 
-        try:
-            self.file = tempfile.TemporaryFile(prefix="neuron-top-")  # noqa: SIM115  lives longer than a block
-        except OSError:
-            self.file = None
+def _temporary_file() -> IO[bytes]:
+    import tempfile  # not needed before a history has filled a block
 
-    def put(self, data: bytes) -> int:
-        """Append data and return its offset."""
-        offset = self.size
-        if self.file is not None:
-            try:
-                self.file.seek(offset)
-                self.file.write(data)
-                self.file.flush()
-            except OSError:
-                self._leave_file(offset)
-        if self.file is None:
-            self.memory += data
-        self.size += len(data)
-        return offset
-
-    def get(self, offset: int, size: int) -> bytes:
-        """Return a part."""
-        if self.file is None:
-            return bytes(self.memory[offset : offset + size])
-        self.file.seek(offset)
-        return self.file.read(size)
-
-    def close(self) -> None:
-        """Free the space."""
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-        self.memory.clear()
-
-    def _leave_file(self, size: int) -> None:
-        # The disk is full: keep its contents in memory from now on.
-        assert self.file is not None
-        try:
-            self.file.seek(0)
-            self.memory = bytearray(self.file.read(size))
-        except OSError:
-            self.memory = bytearray(size)
-        self.file.close()
-        self.file = None
+    try:
+        return tempfile.TemporaryFile(prefix="neuron-top-")
+    except OSError:
+        return BytesIO()

@@ -17,7 +17,7 @@ from neurontools.machine.machine_names import check_name
 from neurontools.machine.protocol import BrokenConnectionError
 from neurontools.machine.requests import (
     ClearedFaults,
-    ClearFaultsRequest,
+    ClearFaults,
     Empty,
     EndProfileRequest,
     FaultList,
@@ -31,10 +31,10 @@ from neurontools.machine.requests import (
     ProfileDirectoryRequest,
     ProfileRequest,
     RegisterRequest,
-    ReleaseFaultRequest,
+    ReleaseFault,
     Reserved,
     ReserveRequest,
-    ResetDeviceRequest,
+    ResetDevice,
     SnapshotRequest,
     TakeFaultRequest,
     TakenFault,
@@ -277,7 +277,7 @@ class Client:
         Raises:
             DaemonError: there is no such fault, or this user may not end it.
         """
-        return self.request(ClearFaultsRequest(fault_ids(faults)), ClearedFaults).ids
+        return self.request(ClearFaults(fault_ids(faults)), ClearedFaults).ids
 
     def reset_device(self, device: int, *, force: bool = False) -> None:
         """Reset a device, which repairs what memory errors broke; its error counters stay.
@@ -285,7 +285,7 @@ class Client:
         Raises:
             DaemonError: there is no such device, it is lost, or processes hold cores of it and `force` is not set.
         """
-        self.request(ResetDeviceRequest(device, force), Empty)
+        self.request(ResetDevice(device, force), Empty)
 
     def take_fault(
         self,
@@ -313,7 +313,7 @@ class Client:
 
     def release_fault(self, core: int, *, pid: int | None = None) -> None:
         """Report that an execution no longer hangs, because it timed out."""
-        self.request(ReleaseFaultRequest(core, pid), Empty)
+        self.request(ReleaseFault(core, pid), Empty)
 
     def profile(self, pid: int, directory: str) -> str:
         """Ask a process of this user to profile itself; return the directory, another one if it does so already.

@@ -19,78 +19,21 @@ from neurontools.machine.protocol import (
     AnswerError,
     BrokenConnectionError,
     ClientSession,
-    ErrorCode,
     Greeting,
     HelloRequest,
     Notification,
 )
+from neurontools.machine.refusals import refused_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.errors import NeuronToolsError
-    from neurontools.machine.protocol import ErrorBody, Request
+    from neurontools.machine.protocol import Request
 
 ANSWER_TIMEOUT_S = 10.0
 RECEIVE_BYTES = 1 << 18
 
 T = TypeVar("T")
-
-
-class CoresBusyError(DaemonError):
-    """Cores are not free.
-
-    `requested` are the requested ids, empty when `count` cores of any id were requested; `available` is the number of
-    free ones among them; `owners` are the pids that hold the others.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        remedy: str = "",
-        *,
-        requested: tuple[int, ...] = (),
-        count: int = 0,
-        available: int = 0,
-        owners: tuple[int, ...] = (),
-    ) -> None:
-        super().__init__(message, remedy)
-        self.requested = requested
-        self.count = count
-        self.available = available
-        self.owners = owners
-
-
-class OutOfDeviceMemoryError(DaemonError):
-    """A device's memory is full; `total`, `used` and `needed` in bytes."""
-
-    def __init__(
-        self,
-        message: str,
-        remedy: str = "",
-        *,
-        device: int = 0,
-        total: int = 0,
-        used: int = 0,
-        needed: int = 0,
-    ) -> None:
-        super().__init__(message, remedy)
-        self.device = device
-        self.total = total
-        self.used = used
-        self.needed = needed
-
-
-class DeviceLostError(DaemonError):
-    """A device is lost; `device` is its number."""
-
-    def __init__(self, message: str, remedy: str = "", *, device: int = 0) -> None:
-        super().__init__(message, remedy)
-        self.device = device
-
-
-class OtherVersionError(DaemonError):
-    """The daemon speaks another version of the protocol."""
 
 
 class SilentDaemonError(DaemonError):
@@ -122,31 +65,6 @@ def no_machine_error(machine: str) -> NoMachineError:
         )
     flag = "" if machine == env.DEFAULT_MACHINE else f" --machine {machine}"
     return NoMachineError(f"no machine {machine!r} is running", f"start it: neurond start{flag}")
-
-
-def error_from(error: ErrorBody) -> NeuronToolsError:
-    """Return the exception for an error answer."""
-    data, message = error.data, error.message
-    remedy = str(data.get("remedy", ""))
-    match error.code:
-        case ErrorCode.CORES_BUSY:
-            return CoresBusyError(
-                message,
-                remedy,
-                requested=tuple(data["requested"]),
-                count=data["count"],
-                available=data["available"],
-                owners=tuple(data["owners"]),
-            )
-        case ErrorCode.OUT_OF_MEMORY:
-            sizes = {name: data[name] for name in ("device", "total", "used", "needed")}
-            return OutOfDeviceMemoryError(message, remedy, **sizes)
-        case ErrorCode.DEVICE_LOST:
-            return DeviceLostError(message, remedy, device=data["device"])
-        case ErrorCode.OTHER_VERSION:
-            return OtherVersionError(message, remedy)
-        case _:
-            return DaemonError(message, remedy)
 
 
 class SyncConnection:
@@ -184,7 +102,7 @@ class SyncConnection:
             while (answer := self._session.next_answer()) is None:
                 self._receive()
         except AnswerError as error:
-            raise error_from(error.body) from None
+            raise refused_error(error.body) from None
         return answer.result(result_type)
 
     def next_notification(self, within_s: float) -> Notification:

@@ -1,4 +1,4 @@
-"""Events of the simulated machine, their effects, and reasons of a refusal."""
+"""Events of the simulated machine and their effects. Requests of clients that need no more than they say are events."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from neurontools.machine.machine_names import unknown_index
+from neurontools.machine.faults.params import FaultSpec
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.requests import ClearFaults, CountHardware, ReleaseFault, ResetDevice, ResetHardware
 
 if TYPE_CHECKING:
-    from neurontools.machine.faults.params import Fault, FaultSpec, Hit, Victim
-    from neurontools.machine.snapshot import CoreTotals, HardwareCounter
+    from neurontools.machine.faults.params import Fault, Hit, Victim
+    from neurontools.machine.requests import ProcessSpec
+    from neurontools.machine.snapshot import CoreTotals
 
 
 class Process(Struct, frozen=True):
@@ -52,7 +54,7 @@ class Process(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A process joins the machine, with these cores, or with `count` cores (0: all of the machine).
+    """A process joins the machine.
 
     A synthetic one has a key that no process of the host can have, and ends with its `player`. `reset_cores` repairs
     the cores that memory errors broke, as NEURON_RT_RESET_CORES does.
@@ -60,12 +62,7 @@ class Register:
 
     key: ProcessKey
     uid: int
-    tag: str
-    command: str
-    runtime_version: str
-    uses_device: bool
-    cores: tuple[int, ...] | None = None
-    count: int | None = None
+    spec: ProcessSpec
     player: ProcessKey | None = None
     reset_cores: bool = True
     stack: int = 0
@@ -100,37 +97,6 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class CountHardware:
-    """A device has memory errors."""
-
-    device: int
-    counter: HardwareCounter
-    amount: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ResetHardware:
-    """An error counter of a device is set to zero, or all of them (None)."""
-
-    device: int
-    counter: HardwareCounter | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InjectFault:
-    """A fault is injected."""
-
-    spec: FaultSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ClearFaults:
-    """Faults and what they broke end, by id, or all of them (None)."""
-
-    ids: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TakeFault:
     """A process is about to execute or allocate."""
 
@@ -138,89 +104,13 @@ class TakeFault:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFault:
-    """An execution no longer hangs."""
-
-    pid: int
-    core: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResetDevice:
-    """A device is reset; `force` does so while processes hold cores of it."""
-
-    device: int
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passes: faults become due, memory errors come."""
 
 
-FaultEvent = InjectFault | ClearFaults | TakeFault | ReleaseFault | Tick
-Event = Register | Adopt | Leave | Reserve | CountHardware | ResetHardware | ResetDevice | FaultEvent
-
-
-@dataclass(frozen=True, slots=True)
-class CoresBusy:
-    """Cores are not free. `requested` are ids, empty when a number of any cores (`count`) was requested.
-
-    `available` is the number of free cores among those requested, `owners` the processes that hold the others.
-    """
-
-    requested: tuple[int, ...]
-    count: int
-    available: int
-    owners: tuple[Process, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """A device has too little free memory; all in bytes."""
-
-    device: int
-    total: int
-    used: int
-    needed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Invalid:
-    """The request is not valid on this machine."""
-
-    message: str
-    remedy: str = ""
-
-
-def no_device(device: int, device_count: int) -> Invalid:
-    """Return the refusal of a device that the machine does not have."""
-    return Invalid(*unknown_index("device", device, range(device_count)))
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLost:
-    """A device is lost."""
-
-    device: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceBusy:
-    """Processes hold cores of a device."""
-
-    device: int
-    owners: tuple[Process, ...]
-
-
-Refusal = CoresBusy | OutOfMemory | Invalid | DeviceLost | DeviceBusy
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing changed, for this reason."""
-
-    reason: Refusal
+FaultEvent = FaultSpec | ClearFaults | TakeFault | ReleaseFault | Tick
+HardwareEvent = CountHardware | ResetHardware
+Event = Register | Adopt | Leave | Reserve | HardwareEvent | ResetDevice | FaultEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +169,4 @@ class KernelLine:
     text: str
 
 
-Effect = (
-    Refused
-    | Joined
-    | Changed
-    | Left
-    | DeviceChanged
-    | FaultInjected
-    | FaultsCleared
-    | FaultTaken
-    | KernelLine
-)
+Effect = Joined | Changed | Left | DeviceChanged | FaultInjected | FaultsCleared | FaultTaken | KernelLine

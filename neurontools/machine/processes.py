@@ -37,6 +37,11 @@ class Peer:
     pid: int
     uid: int
 
+    @property
+    def may_administer(self) -> bool:
+        """Whether it belongs to the owner of this process (the daemon) or to root."""
+        return self.uid in {os.getuid(), 0}
+
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return who made a connection (SO_PEERCRED)."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from neurontools.base.json_reader import load_json
 from neurontools.machine import codec
+from neurontools.machine.refusals import ErrorBody, ErrorCode, RefusedError
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
@@ -38,23 +38,6 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
-
-
-class ErrorCode(IntEnum):
-    """JSON-RPC's own codes, then ours."""
-
-    PARSE = -32700
-    INVALID_REQUEST = -32600
-    UNKNOWN_METHOD = -32601
-    INVALID_PARAMS = -32602
-    INTERNAL = -32603
-    OTHER_VERSION = -32000
-    HELLO_FIRST = -32001
-    REFUSED = -32002
-    CORES_BUSY = -32003
-    OUT_OF_MEMORY = -32004
-    PEER_REFUSED = -32005
-    DEVICE_LOST = -32006
 
 
 class Request(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,38 +68,6 @@ class Greeting(Struct, frozen=True):
     registered: tuple[int, ...] | None
 
 
-class ErrorBody(Struct, frozen=True):
-    """The error object of JSON-RPC; `data` holds facts for programs, and the remedy."""
-
-    code: int
-    message: str
-    data: dict[str, Any] = {}
-
-
-class RpcError(Exception):
-    """A request that gets an error as its answer.
-
-    Args:
-        code: the kind of error.
-        message: one line for a person.
-        remedy: what to do about it, or "".
-        data: facts for programs.
-        request_id: of the request as far as it could be read.
-    """
-
-    def __init__(
-        self,
-        code: ErrorCode,
-        message: str,
-        remedy: str = "",
-        data: dict[str, Any] | None = None,
-        request_id: int | str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.request_id = request_id
-        self.body = ErrorBody(int(code), message, {**(data or {}), "remedy": remedy})
-
-
 class RpcCall(Struct, frozen=True):
     """A request as the daemon reads it; `request_id` is None if no answer is wanted."""
 
@@ -129,27 +80,33 @@ def parse_request(line: bytes | None) -> RpcCall:
     """Return the request in a line of a `LineBuffer`.
 
     Raises:
-        RpcError: too long, not JSON, not a JSON-RPC 2.0 request, or a batch (not supported).
+        RefusedError: too long, not JSON, not a JSON-RPC 2.0 request, or a batch (not supported).
     """
     if line is None:
-        raise RpcError(ErrorCode.INVALID_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
+        raise _invalid(f"the line is longer than {MAX_LINE_BYTES} bytes")
     try:
         message = load_json(line, any_text=True)
     except ValueError as error:
-        raise RpcError(ErrorCode.PARSE, f"the line is not valid JSON: {error}") from error
+        raise RefusedError(f"the line is not valid JSON: {error}", code=ErrorCode.PARSE) from error
     if not isinstance(message, dict):
-        raise RpcError(ErrorCode.INVALID_REQUEST, "a request must be a JSON object")
+        raise _invalid("a request must be a JSON object")
     request_id = message.get("id")
     if type(request_id) not in {int, str, type(None)}:
-        raise RpcError(ErrorCode.INVALID_REQUEST, "an id must be an integer or a string")
+        raise _invalid("an id must be an integer or a string")
     method, params = message.get("method"), message.get("params", {})
     if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
-        raise RpcError(
-            ErrorCode.INVALID_REQUEST, 'a request needs "jsonrpc":"2.0" and a method', request_id=request_id
-        )
+        raise _invalid('a request needs "jsonrpc":"2.0" and a method', request_id)
     if not isinstance(params, dict):
-        raise RpcError(ErrorCode.INVALID_PARAMS, "parameters must be named", request_id=request_id)
+        raise _invalid("parameters must be named", request_id, ErrorCode.INVALID_PARAMS)
     return RpcCall(request_id, method, params)
+
+
+def _invalid(
+    message: str, request_id: int | str | None = None, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> RefusedError:
+    error = RefusedError(message, code=code)
+    error.request_id = request_id
+    return error
 
 
 def request_line(request_id: int, method: str, params: dict[str, Any]) -> bytes:
@@ -168,7 +125,7 @@ def push_line(method: str, params_json: str) -> bytes:
     return f'{{"jsonrpc":"2.0","method":{json.dumps(method)},"params":{params_json}}}\n'.encode()
 
 
-def error_line(error: RpcError) -> bytes:
+def error_line(error: RefusedError) -> bytes:
     """Return an error answer as a line."""
     message = {"jsonrpc": "2.0", "id": error.request_id, "error": error.body}
     return codec.encode(message).encode() + b"\n"

@@ -1,6 +1,7 @@
 """The methods of neurond: the parameters and the result of each, as both sides of the wire see them.
 
 `method` is the name on the wire. Parameters that are null count as not given. `inject_fault` takes a `FaultSpec`.
+Requests that change the whole machine are events of the state machine (`events.Event`) as they are.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from neurontools.machine.faults.params import Action, Fault, Hit
-from neurontools.machine.protocol import MAX_DESCRIPTORS, Count, ErrorBody, Request
+from neurontools.machine.protocol import MAX_DESCRIPTORS, Count, Request
+from neurontools.machine.refusals import ErrorBody
 from neurontools.machine.snapshot import HardwareCounter
 
 Positive = Annotated[int, Meta(ge=1, le=1 << 62)]
@@ -70,16 +72,21 @@ class StopRequest(Request, frozen=True):
     force: bool = False
 
 
-class RegisterRequest(Request, frozen=True):
-    """Put the calling process on the machine, with these cores, or `count` cores (0 or None: all)."""
+class ProcessSpec(Request, frozen=True):
+    """A process to put on the machine, with these cores, or `count` cores (0 or None: all)."""
 
-    method: ClassVar[str] = "register"
     tag: str = ""
     command: str = ""
     uses_device: bool = True
     cores: tuple[int, ...] | None = None
     count: Count | None = None
-    runtime_version: str = ""
+    runtime_version: str = "NA"
+
+
+class RegisterRequest(ProcessSpec, frozen=True):
+    """Put the calling process on the machine; `pid` must be its own, `reset_cores` repairs its cores."""
+
+    method: ClassVar[str] = "register"
     reset_cores: bool = True
     pid: Positive | None = None
 
@@ -119,15 +126,9 @@ class Reserved(Struct, frozen=True):
     reserved_bytes: int
 
 
-class SyntheticSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A synthetic process to add; fields as in `RegisterRequest`. `uid` None is the player's own user."""
+class SyntheticSpec(ProcessSpec, frozen=True):
+    """A synthetic process to add; `uid` None is the player's own user."""
 
-    tag: str = ""
-    command: str = ""
-    uses_device: bool = True
-    cores: tuple[int, ...] | None = None
-    count: Count | None = None
-    runtime_version: str = "NA"
     uid: Count | None = None
 
 
@@ -189,7 +190,7 @@ class ReservationOutcomes(Struct, frozen=True):
     changes: tuple[ReservationOutcome, ...]
 
 
-class CountHardwareRequest(Request, frozen=True):
+class CountHardware(Request, frozen=True):
     """Count memory errors of a device."""
 
     method: ClassVar[str] = "count_hardware"
@@ -198,7 +199,7 @@ class CountHardwareRequest(Request, frozen=True):
     amount: Positive = 1
 
 
-class ResetHardwareRequest(Request, frozen=True):
+class ResetHardware(Request, frozen=True):
     """Set an error counter of a device to zero, or all of them (None)."""
 
     method: ClassVar[str] = "reset_hardware"
@@ -206,7 +207,7 @@ class ResetHardwareRequest(Request, frozen=True):
     counter: HardwareCounter | None = None
 
 
-class ResetDeviceRequest(Request, frozen=True):
+class ResetDevice(Request, frozen=True):
     """Reset a device; `force` does so while processes hold cores of it."""
 
     method: ClassVar[str] = "reset_device"
@@ -232,7 +233,7 @@ class FaultList(Struct, frozen=True):
     faults: tuple[Fault, ...]
 
 
-class ClearFaultsRequest(Request, frozen=True):
+class ClearFaults(Request, frozen=True):
     """End faults and what they broke; None: all of them."""
 
     method: ClassVar[str] = "clear_faults"
@@ -280,8 +281,8 @@ class HeldFault(Struct, frozen=True):
     holds: bool
 
 
-class ReleaseFaultRequest(Request, frozen=True):
-    """Report that an execution no longer hangs, because it timed out."""
+class ReleaseFault(Request, frozen=True):
+    """Report that an execution of a process (None: the caller) no longer hangs, because it timed out."""
 
     method: ClassVar[str] = "release_fault"
     core: Count

@@ -13,37 +13,35 @@ from msgspec.structs import replace
 from neurontools.machine.events import (
     Adopt,
     Changed,
-    CoresBusy,
-    CountHardware,
-    DeviceBusy,
     DeviceChanged,
-    DeviceLost,
     Effect,
     Event,
-    Invalid,
     Joined,
     Leave,
     Left,
-    OutOfMemory,
     Process,
-    Refusal,
-    Refused,
     Register,
     Reserve,
-    ResetDevice,
-    ResetHardware,
-    no_device,
 )
-from neurontools.machine.faults.registry import ErrorCounters, FaultRules
-from neurontools.machine.machine_names import unknown_index
+from neurontools.machine.faults.registry import ErrorCounters, FaultRules, check_device
+from neurontools.machine.machine_names import core_ranges, format_cores, unknown_index
+from neurontools.machine.refusals import (
+    CoresBusyError,
+    DeviceLostError,
+    InvalidParamsError,
+    OutOfDeviceMemoryError,
+    RefusedError,
+)
+from neurontools.machine.requests import CountHardware, ResetDevice, ResetHardware
 from neurontools.machine.snapshot import History
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from neurontools.machine.devices import Layout
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.processes import ProcessKey
+    from neurontools.machine.requests import ProcessSpec
 
 PROCESSES = "processes"
 CLAIMS_REFUSED = "claims_refused"
@@ -83,8 +81,8 @@ class MachineState:
             event: what happened.
             now_ns: CLOCK_MONOTONIC.
 
-        Returns:
-            The effects; a request that can't be granted changes nothing but a counter and gives one `Refused`.
+        Raises:
+            RefusedError: the machine does not grant it; nothing changed but a counter.
         """
         match event:
             case Register():
@@ -120,102 +118,114 @@ class MachineState:
         return History(dict(self.lifetime), tuple(self.core_totals.values()), self._errors.counted())
 
     def _register(self, event: Register, now_ns: int) -> tuple[Effect, ...]:
-        if event.key in self.processes:
-            return (Refused(Invalid(f"process {event.key.pid} is already registered")),)
-        cores = self._choose(event)
-        if isinstance(cores, CoresBusy):
+        self._check_new(event.key)
+        try:
+            cores = self._choose(event.spec)
+        except CoresBusyError:
             self._count(CLAIMS_REFUSED)
-        if not isinstance(cores, tuple):
-            return (Refused(cores),)
+            raise
+        spec = event.spec
         process = Process(
             key=event.key,
             uid=event.uid,
-            tag=event.tag,
-            command=event.command,
-            runtime_version=event.runtime_version,
-            uses_device=event.uses_device,
+            tag=spec.tag,
+            command=spec.command,
+            runtime_version=spec.runtime_version,
+            uses_device=spec.uses_device,
             cores=cores,
             registered_ns=now_ns,
             player=event.player,
             stack=event.stack,
         )
-        if event.uses_device:
+        if spec.uses_device:
             self._count(PROCESSES)
         if event.reset_cores:
             self.faults.reset(cores)
         return self._join(process)
 
-    def _choose(self, event: Register) -> tuple[int, ...] | Refusal:
-        if not event.uses_device:
-            if event.cores or event.count:
-                return Invalid("a process that does not use the device can't claim cores")
+    def _check_new(self, key: ProcessKey) -> None:
+        if key in self.processes:
+            raise InvalidParamsError(f"process {key.pid} is already registered")
+
+    def _choose(self, spec: ProcessSpec) -> tuple[int, ...]:
+        if not spec.uses_device:
+            if spec.cores or spec.count:
+                raise InvalidParamsError("a process that does not use the device can't claim cores")
             return ()
-        if event.cores is not None:
-            return self._choose_ids(event.cores)
-        return self._choose_count(event.count or ALL_CORES)
-
-    def _choose_ids(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
-        chosen = self._adoptable(cores)
-        return self._lost_device(cores) or chosen if isinstance(chosen, tuple | CoresBusy) else chosen
-
-    def _adoptable(self, cores: tuple[int, ...]) -> tuple[int, ...] | Refusal:
-        count = self.layout.core_count
-        if not cores or len(set(cores)) < len(cores):
-            return Invalid("no cores, or one core twice", "list each core to claim once")
-        unknown = [core for core in cores if not 0 <= core < count]
-        if unknown:
-            return Invalid(*unknown_index("core", unknown[0], range(count)))
-        return self._busy_cores(cores, cores, len(cores)) or cores
-
-    def _choose_count(self, count: int) -> tuple[int, ...] | Refusal:
         everything = range(self.layout.core_count)
+        if spec.cores is not None:
+            self._check_ids(spec.cores)
+            self._check_present(spec.cores)
+            return self._checked_free(spec.cores, spec.cores)
+        count = spec.count or ALL_CORES
         if count < 0:
-            return Invalid(f"invalid number of cores {count}: must be at least 0")
+            raise InvalidParamsError(f"invalid number of cores {count}: must be at least 0")
         if count == ALL_CORES:
-            return (
-                self._lost_device(everything)
-                or self._busy_cores((), everything, len(everything))
-                or tuple(everything)
-            )
+            self._check_present(everything)
+            return self._checked_free((), everything)
         free_run = 0
         for core in everything:
-            usable = self._owners[core] is None and not self._lost_device((core,))
+            usable = self._owners[core] is None and self._lost_device((core,)) is None
             free_run = free_run + 1 if usable else 0
             if free_run == count:
                 return tuple(range(core + 1 - count, core + 1))
-        return self._refuse((), everything, count)
+        raise self._cores_busy((), everything, count)
 
-    def _lost_device(self, cores: Iterable[int]) -> DeviceLost | None:
+    def _check_ids(self, cores: tuple[int, ...]) -> None:
+        count = self.layout.core_count
+        if not cores or len(set(cores)) < len(cores):
+            raise InvalidParamsError("no cores, or one core twice", "list each core to claim once")
+        unknown = [core for core in cores if not 0 <= core < count]
+        if unknown:
+            raise InvalidParamsError(*unknown_index("core", unknown[0], range(count)))
+
+    def _lost_device(self, cores: Iterable[int]) -> int | None:
         devices = dict.fromkeys(map(self.layout.device_of, cores))
-        return next(
-            (DeviceLost(device) for device in devices if self.faults.lost_by(device) is not None), None
+        return next((device for device in devices if self.faults.lost_by(device) is not None), None)
+
+    def _check_present(self, cores: Iterable[int]) -> None:
+        device = self._lost_device(cores)
+        if device is not None:
+            raise DeviceLostError(
+                f"Could not open the nd{device}: the device is lost",
+                "see 'neurontools fault list'",
+                device=device,
+            )
+
+    def _checked_free(self, requested: tuple[int, ...], cores: Sequence[int]) -> tuple[int, ...]:
+        if any(self._owners[core] is not None for core in cores):
+            raise self._cores_busy(requested, cores, len(cores))
+        return tuple(cores)
+
+    def _holders(self, cores: Iterable[int]) -> tuple[Process, ...]:
+        owners = dict.fromkeys(self._owners[core] for core in cores)
+        return tuple(self.processes[key] for key in owners if key is not None)
+
+    def _cores_busy(self, requested: tuple[int, ...], cores: Iterable[int], count: int) -> CoresBusyError:
+        available = sum(self._owners[core] is None for core in cores)
+        holders = self._holders(cores)
+        wanted = f"NeuronCores {core_ranges(requested)}" if requested else f"{count} NeuronCores"
+        return CoresBusyError(
+            f"requested {wanted}, {available or 'none'} free: {format_holders(holders) or 'too few'}",
+            "wait for them, or set NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES to others",
+            requested=requested,
+            count=count,
+            available=available,
+            owners=tuple(process.key.pid for process in holders),
         )
 
-    def _busy_cores(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy | None:
-        if all(self._owners[core] is None for core in among):
-            return None
-        return self._refuse(requested, among, count)
-
-    def _refuse(self, requested: tuple[int, ...], among: Iterable[int], count: int) -> CoresBusy:
-        owners = [self._owners[core] for core in among]
-        holders = tuple(self.processes[key] for key in dict.fromkeys(owners) if key is not None)
-        return CoresBusy(requested, count, owners.count(None), holders)
-
     def _adopt(self, process: Process) -> tuple[Effect, ...]:
-        if process.key in self.processes:
-            return (Refused(Invalid(f"process {process.key.pid} is already registered")),)
-        chosen = self._adoptable(process.cores) if process.uses_device else process.cores
-        if not isinstance(chosen, tuple):
-            return (Refused(chosen),)
+        self._check_new(process.key)
+        if process.uses_device:
+            self._check_ids(process.cores)
+            self._checked_free(process.cores, process.cores)
         reserved = [0] * self.layout.device_count
         for core, nbytes in process.reserved:
-            if core not in chosen or nbytes <= 0:
-                return (Refused(Invalid(f"process {process.key.pid} reserves memory on core {core}")),)
+            if core not in process.cores or nbytes <= 0:
+                raise InvalidParamsError(f"process {process.key.pid} reserves memory on core {core}")
             reserved[self.layout.device_of(core)] += nbytes
         for device, needed in enumerate(reserved):
-            full = self._overflow(device, needed)
-            if needed and full:
-                return (Refused(full),)
+            self._check_memory(device, needed)
         return self._join(process)
 
     def _join(self, process: Process) -> tuple[Effect, ...]:
@@ -245,16 +255,18 @@ class MachineState:
     def _reserve(self, event: Reserve) -> tuple[Effect, ...]:
         process = self.processes.get(event.key)
         if process is None:
-            return (Refused(Invalid(f"process {event.key.pid} is not registered")),)
+            raise InvalidParamsError(f"process {event.key.pid} is not registered")
         if event.core not in process.cores:
-            return (Refused(Invalid(f"process {event.key.pid} does not hold core {event.core}")),)
+            raise InvalidParamsError(f"process {event.key.pid} does not hold core {event.core}")
         if event.total_bytes < 0:
-            return (Refused(Invalid(f"invalid size {event.total_bytes}: must be at least 0 bytes")),)
+            raise InvalidParamsError(f"invalid size {event.total_bytes}: must be at least 0 bytes")
         device = self.layout.device_of(event.core)
         growth = event.total_bytes - process.reserved_on(event.core)
-        if growth > 0 and (full := self._overflow(device, growth)):
+        try:
+            self._check_memory(device, growth)
+        except OutOfDeviceMemoryError:
             self._count(ALLOCATIONS_REFUSED)
-            return (Refused(full),)
+            raise
         amounts = {**dict(process.reserved), event.core: event.total_bytes}
         reserved = tuple(sorted((core, nbytes) for core, nbytes in amounts.items() if nbytes))
         self._used_bytes[device] += growth
@@ -262,21 +274,34 @@ class MachineState:
         self.processes[process.key] = changed
         return (Changed(changed),)
 
-    def _overflow(self, device: int, needed: int) -> OutOfMemory | None:
-        used = self._used_bytes[device]
-        total = self.layout.memory_bytes
-        return OutOfMemory(device, total, used, needed) if used + needed > total else None
+    def _check_memory(self, device: int, growth: int) -> None:
+        used, total = self._used_bytes[device], self.layout.memory_bytes
+        if growth > 0 and used + growth > total:
+            raise OutOfDeviceMemoryError(
+                f"memory of device {device} is full: {growth} bytes needed, {total - used} of {total} free",
+                device=device,
+                total=total,
+                used=used,
+                needed=growth,
+            )
 
     def _reset_device(self, event: ResetDevice) -> tuple[Effect, ...]:
-        if event.device not in range(self.layout.device_count):
-            return (Refused(no_device(event.device, self.layout.device_count)),)
+        check_device(event.device, self.layout.device_count)
         cores = self.layout.cores_of(event.device)
-        if lost := self._lost_device(cores):
-            return (Refused(lost),)
-        if (owners := self._refuse((), cores, 0).owners) and not event.force:
-            return (Refused(DeviceBusy(event.device, owners)),)
+        self._check_present(cores)
+        if (holders := self._holders(cores)) and not event.force:
+            raise RefusedError(
+                f"device {event.device} is in use: {format_holders(holders)}", "end them, or use --force"
+            )
         self.faults.reset(cores)
         return (DeviceChanged(event.device),)
 
     def _count(self, name: str, amount: int = 1) -> None:
         self.lifetime[name] = self.lifetime.get(name, 0) + amount
+
+
+def format_holders(owners: tuple[Process, ...]) -> str:
+    """Return which processes hold which cores, the first three by name."""
+    shown = [f"process {owner.key.pid} holds {format_cores(owner.cores)}" for owner in owners[:3]]
+    more = [f"{len(owners) - 3} more"] if len(owners) > 3 else []
+    return ", ".join(shown + more)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import psutil
+
+from neurontools.machine import host
 from neurontools.machine.instances import catalogue
 from neurontools.machine.machine_view import device_processes, process_key
 from neurontools.monitor import processes
 from neurontools.monitor.config import MetricKey
-from neurontools.monitor.host_reader import PsutilHost, vcpu_usage
 from neurontools.monitor.processes import NOT_ON_THIS_HOST, ProcessTimes, measured_usage, recorded_usage
 from neurontools.monitor.report import (
     DeviceErrors,
     HardwareErrors,
     HardwareInfo,
+    HostMemoryInfo,
     InstanceInfo,
     MonitorReport,
     RuntimeEntry,
     RuntimeGroup,
     SystemData,
     SystemGroup,
+    VcpuShares,
+    VcpuUsage,
 )
 
 if TYPE_CHECKING:
@@ -31,8 +36,97 @@ if TYPE_CHECKING:
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.machine.snapshot import ProcessState, Snapshot
     from neurontools.monitor.config import MonitorConfig
-    from neurontools.monitor.host_reader import HostReader, VcpuSample
-    from neurontools.monitor.report import HostMemoryInfo, RuntimeVcpuUsage, VcpuUsage
+    from neurontools.monitor.report import RuntimeVcpuUsage
+
+_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq")
+_DIGITS = 2
+
+_Times = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VcpuSample:
+    """CPU seconds of every vCPU since the boot, in the order of `VcpuShares`; time stolen by the hypervisor comes last."""
+
+    taken_ns: int
+    vcpus: tuple[_Times, ...]
+    context_switches: int
+
+
+def vcpu_usage(before: VcpuSample, after: VcpuSample) -> VcpuUsage:
+    """Return what the vCPUs did between two samples; a vCPU that came or went is left out."""
+    spent = [
+        tuple(max(0.0, end - start) for start, end in zip(first, last, strict=True))
+        for first, last in zip(before.vcpus, after.vcpus, strict=False)
+    ]
+    return VcpuUsage(
+        period_s=(after.taken_ns - before.taken_ns) / 1e9,
+        average=_shares(tuple(map(sum, zip(*spent, strict=True)))),
+        vcpus=tuple((index, _shares(times)) for index, times in enumerate(spent)),
+        context_switches=max(0, after.context_switches - before.context_switches),
+    )
+
+
+class HostReader(Protocol):
+    """What is read of the host that this runs on."""
+
+    def now_ns(self) -> int:
+        """Return CLOCK_MONOTONIC nanoseconds."""
+        ...
+
+    def vcpus(self) -> VcpuSample:
+        """Return what the vCPUs did so far."""
+        ...
+
+    def processes(self, keys: list[ProcessKey]) -> host.HostSample:
+        """Return the CPU time of processes, those that are not visible left out."""
+        ...
+
+    def memory(self, period_s: float) -> HostMemoryInfo:
+        """Return the host's memory; the group covers `period_s`."""
+        ...
+
+
+class PsutilHost:
+    """The host as psutil and /proc show it."""
+
+    def now_ns(self) -> int:
+        """Return CLOCK_MONOTONIC nanoseconds."""
+        return time.monotonic_ns()
+
+    def vcpus(self) -> VcpuSample:
+        """Return what the vCPUs did so far."""
+        return VcpuSample(
+            taken_ns=time.monotonic_ns(),
+            vcpus=tuple(
+                (*(getattr(times, name, 0.0) for name in _FIELDS), getattr(times, "steal", 0.0))
+                for times in psutil.cpu_times(percpu=True)
+            ),
+            context_switches=psutil.cpu_stats().ctx_switches,
+        )
+
+    def processes(self, keys: list[ProcessKey]) -> host.HostSample:
+        """Return the CPU time of processes, those that are not visible left out."""
+        return host.sample(keys)
+
+    def memory(self, period_s: float) -> HostMemoryInfo:
+        """Return the host's memory; the group covers `period_s`."""
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        return HostMemoryInfo(
+            period_s=period_s,
+            memory_total_bytes=memory.total,
+            memory_used_bytes=memory.used,
+            swap_total_bytes=swap.total,
+            swap_used_bytes=swap.used,
+        )
+
+
+def _shares(times: _Times) -> VcpuShares:
+    total = sum(times)
+    if total <= 0:
+        return VcpuShares()
+    return VcpuShares(*(round(100 * part / total, _DIGITS) for part in times[: len(_FIELDS)]))
+
 
 # A simulated machine stands in no data centre; these are our decision, in the real shape.
 _REGION = "us-west-2"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.compiler.options import target_of
+from neurontools.machine.instances import catalogue
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.runtime.core_claim import NUM_CORES, VISIBLE_CORES, parse_visible_cores, read_machine
 from neurontools.xla import api
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
     from neurontools.machine.instances.catalogue import InstanceType
 
-_SUPPORTED = frozenset({"trn2", "trn3"})
-_SMALLEST = "trn2.3xlarge"
+
+_NATIVE = "native"
 
 
 def prefer_native_instance(environ: MutableMapping[str, str]) -> None:
     """Let a machine that has to be started be of the smallest type with the native device, if no setting names another."""
     if not env.setting(env.INSTANCE, environ):
-        environ[env.INSTANCE] = _SMALLEST
+        environ[env.INSTANCE] = _smallest_instance()
 
 
 class NoNativeDeviceError(DeviceError):
@@ -40,9 +41,10 @@ def check_instance(instance: InstanceType, environ: Mapping[str, str]) -> None:
         NoNativeDeviceError: it has not, and NEURONTOOLS_NATIVE_ANY_INSTANCE is not set.
     """
     if not _is_supported(instance, environ):
+        targets = [target_of(device) for device in catalogue.devices() if _NATIVE in device.features]
         raise NoNativeDeviceError(
-            f"the device neuron needs a trn2 or trn3 instance, this machine is a {instance.name}",
-            "neuron-run --instance trn2.3xlarge -- PROGRAM, or neuron-run --force -- PROGRAM on this machine",
+            f"the device neuron needs a {' or '.join(targets)} instance, this machine is a {instance.name}",
+            f"neuron-run --instance {_smallest_instance()} -- PROGRAM, or neuron-run --force -- PROGRAM on this machine",
         )
 
 
@@ -71,5 +73,13 @@ def core_count(environ: Mapping[str, str]) -> int:
     return sum(len(device.core_ids) for device in machine.devices)
 
 
+def _smallest_instance() -> str:
+    instances = [catalogue.instance_type(name) for name in catalogue.instance_names()]
+    return min(
+        (instance for instance in instances if _NATIVE in instance.device.features),
+        key=lambda instance: (instance.device_count, instance.vcpus),
+    ).name
+
+
 def _is_supported(instance: InstanceType, environ: Mapping[str, str]) -> bool:
-    return target_of(instance.device) in _SUPPORTED or env.flag(env.NATIVE_ANY_INSTANCE, environ)
+    return _NATIVE in instance.device.features or env.flag(env.NATIVE_ANY_INSTANCE, environ)

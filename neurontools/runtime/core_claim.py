@@ -15,9 +15,10 @@ from neurontools import env
 from neurontools.errors import NeuronToolsError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, Registration
-from neurontools.machine.connection import CoresBusyError, DeviceLostError, is_answering
+from neurontools.machine.connection import is_answering
 from neurontools.machine.instances.catalogue import InstanceType, instance_type
 from neurontools.machine.pages.page import is_private
+from neurontools.machine.refusals import CoresBusyError, DeviceLostError
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import (
     COLLECTIVES_VERSION,

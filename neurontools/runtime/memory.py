@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.connection import OutOfDeviceMemoryError
+from neurontools.machine.refusals import OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
 from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.status import NrtError, NrtStatus

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.errors import DaemonError, NeuronToolsError
-from neurontools.machine.connection import error_from
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
 from neurontools.machine.pages.writer import CoreCounters
 from neurontools.machine.protocol import MAX_DESCRIPTORS
+from neurontools.machine.refusals import refused_error
 from neurontools.machine.requests import (
     Empty,
     RegisterSyntheticRequest,
@@ -84,7 +84,7 @@ def register_synthetic(
             raise DaemonError("neurond sent no telemetry pages", "see 'neurond logs'")
         page_fds = iter(descriptors)
         places += [
-            error_from(outcome.error)
+            refused_error(outcome.error)
             if outcome.error is not None
             else SyntheticPlace(outcome.pid, outcome.start_ticks, outcome.cores or (), next(page_fds))
             for outcome in result.processes
@@ -107,7 +107,7 @@ def reserve_synthetic(client: Client, changes: Sequence[Reservation]) -> list[Ne
     for start in range(0, len(changes), _RESERVATIONS_PER_CALL):
         request = ReserveSyntheticRequest(tuple(changes[start : start + _RESERVATIONS_PER_CALL]))
         outcomes = client.request(request, ReservationOutcomes).changes
-        errors += [None if outcome.error is None else error_from(outcome.error) for outcome in outcomes]
+        errors += [None if outcome.error is None else refused_error(outcome.error) for outcome in outcomes]
     return errors
 
 

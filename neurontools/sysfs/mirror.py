@@ -1,24 +1,21 @@
 """A machine's sysfs tree kept current in a directory: a snapshot rewrites only the files whose text changed.
 
-The directory must be empty, or an unused mirror of the same machine: `.neurontools-sysfs` in it marks a mirror. That names
-the machine, and its lock is held while the mirror is kept current.
+The directory must be empty, or an unused mirror of the same machine: the file `.neurontools-sysfs` in it marks a mirror.
+It names the machine, and is locked while the mirror is kept current.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from neurontools.base.json_reader import load_json
 from neurontools.base.locks import flock, is_same_file
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.sysfs.aggregates import PowerMeter
-from neurontools.sysfs.counters import BaselineReader, MemoryPeaks
+from neurontools.sysfs.aggregates import BaselineReader, MemoryPeaks, PowerMeter
 from neurontools.sysfs.layout import emulated
 from neurontools.sysfs.tree import SysfsTree, TreeFile, TreeLink, part_files
 
@@ -26,15 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.sysfs.counters import CounterBaseline
+    from neurontools.sysfs.aggregates import CounterBaseline
     from neurontools.sysfs.layout import DriverRelease
     from neurontools.sysfs.tree import Entry, TreePart
 
 MARK = ".neurontools-sysfs"
-_IDENTITY, _LOCK = "mirror.json", "lock"
 _KIND = "neurontools sysfs mirror"
-_FORMAT = 1
-_PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
 _REMEDY = "choose an empty or a new directory"
 
 _TOP_DIRECTORIES = ("dev", "proc", "sys")
@@ -61,18 +55,19 @@ class MirrorLock:
         self.path = path
         self.mark = f"{path}/{MARK}"
         _make_directory(path)
-        identity = _read_identity(f"{self.mark}/{_IDENTITY}")
-        if identity is None and not set(os.listdir(path)) <= {MARK}:
-            raise NeuronToolsError(f"{path} is neither empty nor a sysfs mirror", _REMEDY)
-        if identity is not None and identity.get("machine") != machine:
-            raise NeuronToolsError(
-                f"{path} is the mirror of machine {identity.get('machine')!r}", "choose another directory"
+        others = [name for name in os.listdir(path) if not name.startswith(MARK)]
+        try:
+            self._descriptor = os.open(
+                self.mark, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
             )
-        os.makedirs(self.mark, mode=_PRIVATE_DIRECTORY, exist_ok=True)
-        self._descriptor = self._lock()
+        except OSError as error:
+            raise NeuronToolsError(f"cannot use {self.mark}: {error.strerror}", _REMEDY) from error
+        try:
+            self._take(machine, is_empty=not others)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
         self._directory = os.stat(path)
-        if identity is None:
-            self._write_identity(machine)
 
     def __enter__(self) -> Self:
         return self
@@ -92,36 +87,34 @@ class MirrorLock:
         Raises:
             MirrorLostError: it is not.
         """
-        if not self._is_intact():
+        try:
+            is_intact = os.path.samestat(os.lstat(self.path), self._directory) and is_same_file(
+                self.mark, self._descriptor
+            )
+        except OSError:
+            is_intact = False
+        if not is_intact:
             raise MirrorLostError(f"{self.path} was deleted or replaced: the mirror stops", "export it again")
 
-    def _is_intact(self) -> bool:
-        try:
-            same = os.path.samestat(os.lstat(self.path), self._directory)
-            return same and is_same_file(f"{self.mark}/{_LOCK}", self._descriptor)
-        except OSError:
-            return False
-
-    def _lock(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(f"{self.mark}/{_LOCK}", flags, _PRIVATE_FILE)
-        if not flock(descriptor, wait=False):
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
-            os.close(descriptor)
+    def _take(self, machine: str, *, is_empty: bool) -> None:
+        kind, mirrored, holder = (
+            os.read(self._descriptor, 1 << 12).decode("utf-8", "replace") + "\n\n\n"
+        ).split("\n")[:3]
+        if kind != _KIND and not is_empty:
+            if not kind:
+                os.unlink(self.mark)  # made just now
+            raise NeuronToolsError(f"{self.path} is neither empty nor a sysfs mirror", _REMEDY)
+        if kind == _KIND and mirrored != machine:
             raise NeuronToolsError(
-                f"{self.path} is kept current by another process{holder and f' (pid {holder})'}",
+                f"{self.path} is the mirror of machine {mirrored!r}", "choose another directory"
+            )
+        if not flock(self._descriptor, wait=False):
+            raise NeuronToolsError(
+                f"{self.path} is kept current by another process{(holder.isdecimal() and f' (pid {holder})') or ''}",
                 "stop it, or choose another directory",
             )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return descriptor
-
-    def _write_identity(self, machine: str) -> None:
-        identity = {"kind": _KIND, "format": _FORMAT, "machine": machine, "uid": os.getuid()}
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(f"{self.mark}/{_IDENTITY}", flags, _PRIVATE_FILE)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(identity, file)
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{_KIND}\n{machine}\n{os.getpid()}\n".encode(), 0)
 
 
 def _make_directory(path: str) -> None:
@@ -136,15 +129,6 @@ def _make_directory(path: str) -> None:
         raise NeuronToolsError(f"cannot use {path}: it is a link or a file", _REMEDY)
     if found.st_uid != os.geteuid():
         raise NeuronToolsError(f"cannot use {path}: it belongs to uid {found.st_uid}", _REMEDY)
-
-
-def _read_identity(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as file:
-            identity = load_json(file.read())
-    except (OSError, ValueError):
-        return None
-    return identity if isinstance(identity, dict) and identity.get("kind") == _KIND else None
 
 
 class SysfsMirror:
@@ -209,11 +193,11 @@ class SysfsMirror:
         try:
             return self._update(snapshot)
         except FileNotFoundError:
-            self._parts = {}  # files were deleted, perhaps all of them just now: the next update checks and rebuilds
+            self._parts, self._entries = {}, {}  # files were deleted: the next update writes all of them
             self._lock.check()
             return 0
         except OSError as error:
-            self._parts = {}
+            self._parts, self._entries = {}, {}
             self._lock.check()
             raise NeuronToolsError(
                 f"cannot write the mirror {self._path}: {error.strerror}",
@@ -256,41 +240,27 @@ class SysfsMirror:
         directories = {directory for path in entries for directory in _parents(path)}
         self._remove_others(entries, directories)
         for directory in sorted(directories):
-            self._make_directory(f"{self._path}/{directory}")
+            path = f"{self._path}/{directory}"
+            if not os.path.isdir(path):
+                os.mkdir(path)
+                os.chmod(path, _DIRECTORY_MODE)
+        changed = {path: entry for path, entry in entries.items() if self._entries.get(path) != entry}
         self._entries = entries
-        return self._write({path: entry for path, entry in entries.items() if not self._has(path, entry)})
+        return self._write(changed)
 
     def _remove_others(self, entries: dict[str, Entry], directories: set[str]) -> None:
         for top in _TOP_DIRECTORIES:
-            for path, is_directory in list(_walk(self._path, top)):
-                keep = path in directories if is_directory else path in entries
-                if not keep:
-                    _remove(f"{self._path}/{path}")
-
-    def _make_directory(self, path: str) -> None:
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            return
-        os.chmod(path, _DIRECTORY_MODE)
-
-    def _has(self, path: str, entry: Entry) -> bool:
-        full_path = f"{self._path}/{path}"
-        try:
-            match entry:
-                case TreeLink(target):
-                    return os.readlink(full_path) == target
-                case TreeFile(text, mode):
-                    found = os.lstat(full_path)
-                    if found.st_mode != stat.S_IFREG | mode or found.st_size != len(text.encode()):
-                        return False
-                    with open(full_path, encoding="utf-8", errors="replace") as file:
-                        return file.read() == text
-        except OSError:
-            return False
+            if os.path.islink(f"{self._path}/{top}"):
+                os.unlink(f"{self._path}/{top}")
+            for directory, names, files in os.walk(f"{self._path}/{top}", topdown=False):
+                for name in (*names, *files):
+                    path = f"{directory}/{name}"
+                    is_directory = os.path.isdir(path) and not os.path.islink(path)
+                    if os.path.relpath(path, self._path) not in (directories if is_directory else entries):
+                        _remove(path)
 
     def _write(self, entries: dict[str, Entry]) -> int:
-        aside = f"{self._lock.mark}/new"
+        aside = f"{self._lock.mark}.new"
         with suppress(FileNotFoundError):
             os.unlink(aside)  # left by a killed export
         for path, entry in entries.items():
@@ -350,18 +320,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
     elif not os.path.ismount(path):
         shutil.rmtree(path)
-
-
-def _walk(root: str, path: str) -> Iterator[tuple[str, bool]]:
-    """Yield everything from a path on, deepest first, and whether each is a directory; links are not followed."""
-    full_path = f"{root}/{path}"
-    if not os.path.isdir(full_path) or os.path.islink(full_path):
-        if os.path.lexists(full_path):
-            yield path, False
-        return
-    for name in os.listdir(full_path):
-        yield from _walk(root, f"{path}/{name}")
-    yield path, True
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -17,13 +17,15 @@ from neurontools.sysfs.aggregates import (
     ON_DEVICE,
     ON_HOST,
     Amounts,
+    BaselineReader,
     CoreSum,
+    CounterBaseline,
+    MemoryPeaks,
     PowerMeter,
     core_sums,
     host_sums,
     portion,
 )
-from neurontools.sysfs.counters import BaselineReader, CounterBaseline, MemoryPeaks
 from neurontools.sysfs.layout import (
     DEVICE_MODE,
     METRIC_MODE,

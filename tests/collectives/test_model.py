@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neurontools import collectives
-from neurontools.collectives.algorithms import Algorithm
 from neurontools.collectives.fabric import find_fabric
-from neurontools.collectives.model import Workload, algorithms, modelled_time, timed
+from neurontools.collectives.model import Algorithm, Workload, algorithms, modelled_time, timed
 from neurontools.collectives.operations import Operation
 from neurontools.errors import NeuronToolsError, UsageError
 

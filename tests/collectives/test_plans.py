@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.collectives.algorithms import Algorithm, available_algorithms, make_plan
 from neurontools.collectives.checking import ALL_ONES, RANDOM, check, rank_data, starting_memory
 from neurontools.collectives.fabric import find_fabric
-from neurontools.collectives.model import Workload
+from neurontools.collectives.model import Algorithm, Workload, available_algorithms, make_plan
 from neurontools.collectives.operations import DataType, Operation
 from neurontools.collectives.plans import execute_plan
 

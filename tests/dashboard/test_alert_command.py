@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.dashboard.alert_command import (
+from neurontools.dashboard.alerts import (
     MOST_AT_ONCE,
+    Alert,
     AlertCommand,
+    Condition,
     alert_environment,
     check_command,
     split_command,
 )
-from neurontools.dashboard.alerts import Alert, Condition
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neurontools.dashboard.event_folds import fold
-from neurontools.dashboard.events import MachineEvent, MachineEventKind
-from neurontools.dashboard.jobs import ProcessJob, find_jobs
-from neurontools.dashboard.process_rows import ProcessRow
+from neurontools.dashboard.events import MachineEvent, MachineEventKind, fold
+from neurontools.dashboard.process_rows import ProcessJob, ProcessRow, find_jobs
 from neurontools.machine.snapshot import LATENCY_BUCKETS, CoreUse, ProcessState
 
 SECOND_NS = 1_000_000_000

@@ -9,21 +9,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from neurontools.machine.devices import Layout
 from neurontools.machine.events import (
-    ClearFaults,
+    Effect,
+    Event,
     FaultTaken,
-    InjectFault,
     Joined,
     Leave,
     Process,
     Register,
-    ReleaseFault,
-    ResetDevice,
     TakeFault,
     Tick,
 )
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
 from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.refusals import RefusedError
+from neurontools.machine.requests import ClearFaults, ProcessSpec, ReleaseFault, ResetDevice
 from neurontools.machine.state import MachineState
 
 LINKS = ((1,), (0, 2), (1,))
@@ -57,6 +57,13 @@ class AnyFaults(RuleBasedStateMachine):
         self.now_ns = 0
         self.here: dict[int, Process] = {}
 
+    def handle(self, event: Event) -> tuple[Effect, ...]:
+        """Return the effects of an event, none when it is refused."""
+        try:
+            return self.machine.handle(event, self.now_ns)
+        except RefusedError:
+            return ()
+
     def victims(self, process: Process) -> list[Victim]:
         return [
             Victim(process.key.pid, process.tag, core, action, collective, process.cores)
@@ -70,16 +77,16 @@ class AnyFaults(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def inject(self, spec: FaultSpec) -> None:
-        self.machine.handle(InjectFault(spec), self.now_ns)
+        self.handle(spec)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 10.0]))
     def wait(self, seconds: float) -> None:
         self.now_ns += round(seconds * 1e9)
-        self.machine.handle(Tick(), self.now_ns)
+        self.handle(Tick())
 
     @rule(number=st.integers(1, 8))
     def clear(self, number: int) -> None:
-        self.machine.handle(ClearFaults((number,)), self.now_ns)
+        self.handle(ClearFaults((number,)))
 
     @rule(pid=st.sampled_from(list(CLAIMS)), reset=st.booleans())
     def come_or_go(self, pid: int, reset: bool) -> None:
@@ -87,24 +94,24 @@ class AnyFaults(RuleBasedStateMachine):
             del self.here[pid]
             self.machine.handle(Leave(KEYS[pid]), self.now_ns)
             return
-        wish = Register(KEYS[pid], 0, TAGS[pid], "c", "2", True, cores=CLAIMS[pid], reset_cores=reset)
-        (effect,) = self.machine.handle(wish, self.now_ns)
-        if isinstance(effect, Joined):
+        spec = ProcessSpec(TAGS[pid], cores=CLAIMS[pid])
+        for effect in self.handle(Register(KEYS[pid], 0, spec, reset_cores=reset)):
+            assert isinstance(effect, Joined)
             self.here[pid] = effect.process
 
     @rule(pick=st.integers(0, 1000))
     def take(self, pick: int) -> None:
         victims = [victim for process in self.here.values() for victim in self.victims(process)]
         if victims:
-            self.machine.handle(TakeFault(victims[pick % len(victims)]), self.now_ns)
+            self.handle(TakeFault(victims[pick % len(victims)]))
 
     @rule(pid=st.sampled_from(list(CLAIMS)), core=st.integers(0, 5))
     def release(self, pid: int, core: int) -> None:
-        self.machine.handle(ReleaseFault(pid, core), self.now_ns)
+        self.handle(ReleaseFault(core, pid))
 
     @rule(device=st.integers(0, 2), force=st.booleans())
     def reset(self, device: int, force: bool) -> None:
-        self.machine.handle(ResetDevice(device, force), self.now_ns)
+        self.handle(ResetDevice(device, force))
 
     @invariant()
     def who_hears_nothing_is_not_hit(self) -> None:

@@ -11,21 +11,13 @@ from hypothesis import strategies as st
 from neurontools.machine import codec
 from neurontools.machine.devices import Layout
 from neurontools.machine.events import (
-    ClearFaults,
-    DeviceBusy,
-    DeviceLost,
     FaultInjected,
     FaultsCleared,
     FaultTaken,
-    InjectFault,
-    Invalid,
     Joined,
     KernelLine,
     Leave,
-    Refused,
     Register,
-    ReleaseFault,
-    ResetDevice,
     TakeFault,
     Tick,
 )
@@ -33,6 +25,8 @@ from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.refusals import DeviceLostError, InvalidParamsError, RefusedError
+from neurontools.machine.requests import ClearFaults, ProcessSpec, ReleaseFault, ResetDevice
 from neurontools.machine.state import MachineState
 
 RING = tuple(((device - 1) % 4, (device + 1) % 4) for device in range(4))
@@ -54,16 +48,15 @@ class Bench:
         self._heard(self.machine.handle(Tick(), self.now_ns))
 
     def inject(self, kind: str, **wish: Any) -> Fault:
-        answer, *others = self.machine.handle(InjectFault(FaultSpec(FaultKind(kind), **wish)), self.now_ns)
+        answer, *others = self.machine.handle(FaultSpec(FaultKind(kind), **wish), self.now_ns)
         self._heard(others)
         assert isinstance(answer, FaultInjected), answer
         return answer.fault
 
     def refused(self, kind: str, **wish: Any) -> str:
-        (answer,) = self.machine.handle(InjectFault(FaultSpec(FaultKind(kind), **wish)), self.now_ns)
-        assert isinstance(answer, Refused)
-        assert isinstance(answer.reason, Invalid)
-        return answer.reason.message
+        with pytest.raises(InvalidParamsError) as caught:
+            self.machine.handle(FaultSpec(FaultKind(kind), **wish), self.now_ns)
+        return caught.value.message
 
     def take(self, core: int, pid: int = 1, tag: str = "", **more: Any) -> Hit | None:
         event = TakeFault(Victim(pid, tag, core, **more))
@@ -80,9 +73,7 @@ class Bench:
         return [str(fault.phase) for fault in self.machine.faults.faults()]
 
     def register(self, key: ProcessKey, *cores: int, reset: bool = True) -> Any:
-        event = Register(
-            key, 0, "trainer", "c", "2", uses_device=True, cores=cores or None, reset_cores=reset
-        )
+        event = Register(key, 0, ProcessSpec("trainer", cores=cores or None), reset_cores=reset)
         (effect,) = self.machine.handle(event, self.now_ns)
         return effect
 
@@ -170,7 +161,7 @@ def test_a_hang_is_held_until_it_is_cleared_or_let_go(bench: Bench) -> None:
     assert bench.phases() == ["holding", "holding"]
     bench.machine.handle(ClearFaults((first.id,)), 0)
     assert not bench.machine.faults.holds(first.id, 7, 0)
-    bench.machine.handle(ReleaseFault(7, 1), 0)
+    bench.machine.handle(ReleaseFault(core=1, pid=7), 0)
     assert bench.phases() == []
 
 
@@ -248,14 +239,12 @@ def test_a_new_process_mends_its_own_cores_unless_it_does_not_want_to(bench: Ben
 def test_a_device_in_use_is_reset_by_force_only(bench: Bench) -> None:
     bench.inject("ecc", device=1)
     bench.register(A, 2, reset=False)
-    (effect,) = bench.machine.handle(ResetDevice(1), 0)
-    assert isinstance(effect, Refused)
-    assert isinstance(effect.reason, DeviceBusy)
-    assert [owner.key for owner in effect.reason.owners] == [A]
+    with pytest.raises(RefusedError, match="device 1 is in use: process 10 holds core 2"):
+        bench.machine.handle(ResetDevice(1), 0)
     bench.machine.handle(ResetDevice(1, force=True), 0)
     assert bench.statuses(2, 1) == [0]
-    (effect,) = bench.machine.handle(ResetDevice(9), 0)
-    assert isinstance(effect, Refused)
+    with pytest.raises(InvalidParamsError, match="no device 9"):
+        bench.machine.handle(ResetDevice(9), 0)
 
 
 def test_a_lost_device_can_not_be_used_claimed_or_reset(bench: Bench) -> None:
@@ -264,10 +253,15 @@ def test_a_lost_device_can_not_be_used_claimed_or_reset(bench: Bench) -> None:
     hit = bench.take(3, action=Action.ALLOCATION)
     assert hit is not None
     assert hit.status == 6
-    for event in (ResetDevice(1), ResetDevice(1, force=True)):
-        assert bench.machine.handle(event, 0) == (Refused(DeviceLost(1)),)
-    assert bench.register(A, 1, 2) == Refused(DeviceLost(1))
-    assert bench.register(A) == Refused(DeviceLost(1)), "all cores are not there"
+    for use in (
+        lambda: bench.machine.handle(ResetDevice(1), 0),
+        lambda: bench.machine.handle(ResetDevice(1, force=True), 0),
+        lambda: bench.register(A, 1, 2),
+        lambda: bench.register(A),
+    ):
+        with pytest.raises(DeviceLostError) as caught:
+            use()
+        assert caught.value.device == 1
     bench.machine.handle(ClearFaults((fault.id,)), 0)
     assert bench.statuses(2, 1) == [0]
     assert isinstance(bench.register(A), Joined)
@@ -275,7 +269,7 @@ def test_a_lost_device_can_not_be_used_claimed_or_reset(bench: Bench) -> None:
 
 def test_any_cores_are_those_of_devices_that_are_there(bench: Bench) -> None:
     bench.inject("device-lost", device=0)
-    event = Register(A, 0, "", "c", "2", uses_device=True, count=2)
+    event = Register(A, 0, ProcessSpec(count=2))
     (effect,) = bench.machine.handle(event, 0)
     assert isinstance(effect, Joined)
     assert effect.process.cores == (2, 3)
@@ -378,8 +372,9 @@ def test_there_is_an_end_to_how_many_faults_a_machine_keeps(bench: Bench) -> Non
 
 def test_a_fault_that_is_not_there_can_not_be_cleared(bench: Bench) -> None:
     bench.inject("hang")
-    (effect,) = bench.machine.handle(ClearFaults((1, 2)), 0)
-    assert effect == Refused(Invalid("no fault 2", "the faults of this machine: 1"))
+    with pytest.raises(InvalidParamsError) as caught:
+        bench.machine.handle(ClearFaults((1, 2)), 0)
+    assert (caught.value.message, caught.value.remedy) == ("no fault 2", "the faults of this machine: 1")
     assert len(bench.machine.faults.faults()) == 1
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.sessions import Authorization
+from neurontools.machine.daemon.rpc import check_rights
 from neurontools.machine.directory import KernelLog
 from neurontools.machine.processes import Peer
-from neurontools.machine.protocol import RpcError
+from neurontools.machine.refusals import RefusedError
 from tests.faults.conftest import EXECUTE
 
 if TYPE_CHECKING:
@@ -158,15 +158,14 @@ def test_a_job_goes_on_without_faults_while_there_is_no_daemon(
     ],
 )
 def test_faults_are_for_the_owner_and_root(method: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = Authorization("shared", 100)
-    with pytest.raises(RpcError, match=f"uid 1234 may not {words} machine 'shared'"):
-        access.check(Peer(1, 1234), method)
-    access.check(Peer(1, 0), method)
+    with pytest.raises(RefusedError, match=f"uid 1234 may not {words} machine 'shared'"):
+        check_rights(Peer(1, 1234), method, "shared")
+    check_rights(Peer(1, 0), method, "shared")
 
 
 def test_what_a_fault_means_is_for_its_own_process_only() -> None:
-    Authorization("shared", 100).check(Peer(1, 1234), "take_fault")
-    Authorization("shared", 100).check(Peer(1, 1234), "list_faults")
+    check_rights(Peer(1, 1234), "take_fault", "shared")
+    check_rights(Peer(1, 1234), "list_faults", "shared")
 
 
 def test_the_kernel_log_stays_small(tmp_path: Path) -> None:

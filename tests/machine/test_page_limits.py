@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.machine.daemon.page_limits import PERIOD_S, PageLimits
+from neurontools.machine.daemon.exit_watcher import PERIOD_S, PageLimits
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:

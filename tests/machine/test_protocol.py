@@ -5,36 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.machine import codec
-from neurontools.machine.daemon.rpc_errors import invalid_params
+from neurontools.machine.daemon.rpc import convert_params
 from neurontools.machine.faults.params import FaultSpec
 from neurontools.machine.protocol import (
     MAX_LINE_BYTES,
-    ErrorBody,
-    ErrorCode,
     LineBuffer,
     Request,
-    RpcError,
     parse_request,
     request_line,
 )
+from neurontools.machine.refusals import ErrorBody, ErrorCode, InvalidParamsError, RefusedError
 from neurontools.machine.requests import (
     RegisterRequest,
     ReserveRequest,
     ReserveSyntheticRequest,
-    ResetHardwareRequest,
+    ResetHardware,
     WatchRequest,
 )
 from neurontools.machine.snapshot import HardwareCounter
 
 
 def code_of(line: bytes | None) -> ErrorCode:
-    with pytest.raises(RpcError) as caught:
+    with pytest.raises(RefusedError) as caught:
         parse_request(line)
     return caught.value.body.code
 
@@ -70,14 +66,14 @@ def test_what_is_not_a_request_has_its_code(line: bytes | None, code: ErrorCode)
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_request_or_an_error(data: bytes) -> None:
-    with contextlib.suppress(RpcError):
+    with contextlib.suppress(RefusedError):
         assert parse_request(data).method is not None
 
 
 def error_of(request_type: type[Request], **params: object) -> ErrorBody:
-    with pytest.raises(msgspec.ValidationError) as caught:
-        codec.convert(params, request_type)
-    return invalid_params(caught.value, request_type).body
+    with pytest.raises(InvalidParamsError) as caught:
+        convert_params(params, request_type)
+    return caught.value.body
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", -1, None, [], 2**63])
@@ -96,12 +92,17 @@ def test_a_period_out_of_range_is_an_error_that_names_it(value: object) -> None:
         (ReserveRequest, {"core": "0", "total_bytes": 1}, "parameter 'core': expected int, got str", ""),
         (ReserveRequest, {"core": -1, "total_bytes": 1}, "parameter 'core': expected int >= 0", ""),
         (ReserveRequest, {"core": 1}, "parameter 'total_bytes' is missing", ""),
-        (RegisterRequest, {"corse": 1}, "unknown parameter 'corse'", ""),
-        (RegisterRequest, {"cores": [0, "x"]}, "parameter 'cores[1]': expected int, got str", ""),
-        (ReserveSyntheticRequest, {"changes": [{"pid": 1}]}, "parameter 'changes[0].core' is missing", ""),
+        (RegisterRequest, {"corse": 1}, "unknown parameter 'corse'", "did you mean 'cores'?"),
+        (RegisterRequest, {"cores": [0, "x"]}, "parameter 'cores': expected int, got str - at $[1]", ""),
+        (
+            ReserveSyntheticRequest,
+            {"changes": [{"pid": 1}]},
+            "parameter 'changes': object missing required field core - at $[0]",
+            "",
+        ),
         (FaultSpec, {"kind": "hangg"}, "unknown kind 'hangg'", "did you mean 'hang'?"),
         (
-            ResetHardwareRequest,
+            ResetHardware,
             {"device": 0, "counter": "xyz"},
             "unknown counter 'xyz'",
             f"known: {', '.join(HardwareCounter)}",
@@ -140,7 +141,8 @@ def test_a_line_of_the_greatest_length_passes_and_a_longer_one_is_skipped() -> N
 def test_an_error_has_a_remedy_for_programs() -> None:
     from neurontools.machine.protocol import error_line
 
-    error = RpcError(ErrorCode.REFUSED, "no", "do this", {"held": 3}, request_id=4)
+    error = RefusedError("no", "do this", held=3)
+    error.request_id = 4
     assert json.loads(error_line(error)) == {
         "jsonrpc": "2.0",
         "id": 4,

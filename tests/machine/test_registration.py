@@ -13,8 +13,9 @@ import pytest
 from neurontools import paths
 from neurontools.errors import DaemonError
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError, SilentDaemonError
+from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageReader, PageWriter
+from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ def test_a_registered_process_is_in_the_snapshot(client: Client, worker: Workers
     assert (process.origin, process.uses_device, process.runtime_version) == ("live", True, "NA")
     assert [use.core for use in process.cores] == [2, 3]
     assert not process.stale
-    assert client.snapshot().core_owner(3) == process
 
 
 def test_busy_cores_name_their_holder(client: Client, worker: Workers) -> None:
@@ -257,3 +257,17 @@ def test_only_a_registration_without_an_answer_is_taken_back_by_the_next_connect
     client.close()
     client.call("describe")
     assert answers.asked == asked
+
+
+def test_a_page_that_cannot_be_created_leaves_the_cores_free(client: Client) -> None:
+    folder = paths.pages_dir("default")
+    os.rmdir(folder)
+    os.symlink("/nowhere", folder)  # the daemon refuses to restore a directory through a link
+    with pytest.raises(DaemonError, match="cannot"):
+        client.register("job", "python job.py", count=2)
+    assert client.snapshot().processes == ()
+    assert client.call("describe")["claimed_core_count"] == 0
+    os.unlink(folder)
+    place = client.register("job", "python job.py")
+    os.close(place.page_fd)
+    assert len(place.cores) == client.call("describe")["core_count"]

@@ -21,6 +21,7 @@ from neurontools.machine.journal import Definition
 from neurontools.machine.machine_names import core_ranges, instance_id
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
 from neurontools.machine.processes import ProcessKey
+from neurontools.machine.requests import ProcessSpec
 from neurontools.machine.snapshot import (
     CoreUse,
     MemoryCategory,
@@ -54,7 +55,13 @@ class Made:
 
     def add(self, cores: tuple[int, ...]) -> Process:
         key = ProcessKey(1000 + len(self.fds), 7)
-        event = Register(key, 0, "tag", "python \N{SNOWMAN}\x00\udc80", "2.0", bool(cores), cores or None)
+        event = Register(
+            key,
+            0,
+            ProcessSpec(
+                "tag", "python \N{SNOWMAN}\x00\udc80", bool(cores), cores or None, runtime_version="2.0"
+            ),
+        )
         (effect,) = self.machine.handle(event, 3)
         assert isinstance(effect, Joined)
         identity = PageIdentity("m", key.pid, 7, "boot", 0, "tag", "python", "2.0", 3)

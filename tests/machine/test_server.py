@@ -18,12 +18,12 @@ from neurontools.machine import processes
 from neurontools.machine.daemon import daemon as daemon_module
 from neurontools.machine.daemon import fault_service, methods, server, telemetry
 from neurontools.machine.daemon.exit_watcher import ExitWatcher
-from neurontools.machine.daemon.rpc import RpcHandler
+from neurontools.machine.daemon.rpc import RpcHandler, Watching
 from neurontools.machine.daemon.server import Connection, Server
 from neurontools.machine.daemon.service import MachineService
-from neurontools.machine.daemon.sessions import Sessions, Watching
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, ErrorCode, RpcCall, RpcError
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, RpcCall
+from neurontools.machine.refusals import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,24 +121,17 @@ def test_a_watcher_has_one_timer_whatever_periods_it_asks_for() -> None:
     asyncio.run(run())
 
 
-class Peer:
-    """A connection without a process: what the daemon asks of it."""
-
-    def __init__(self, uid: int) -> None:
-        self.peer = processes.Peer(7, uid)
-
-
 def test_a_closed_connection_speaks_for_no_process() -> None:
-    sessions = Sessions()
-    one, other = cast("Connection", Peer(1)), cast("Connection", Peer(1))
-    for connection in (one, other):
-        sessions.open(connection)
-    first, second, third = (ProcessKey(number, 1) for number in (1, 2, 3))
-    sessions.owners.update({first: one, second: other, third: one})
-    assert sessions.close(one) == (first, third)
-    assert sessions.owners == {second: other}
-    assert sessions.close(one) == ()
-    assert len(sessions) == 1
+    added: list[ProcessKey] = []
+    service: Any = SimpleNamespace(exec_detector=SimpleNamespace(add=added.append))
+    spoken = methods.Methods(service, *[cast("Any", None)] * 4)
+    one, other = cast("Connection", object()), cast("Connection", object())
+    first, second, third = (ProcessKey(pid, 1) for pid in (1, 2, 3))
+    spoken.owners.update({first: one, second: other, third: one})
+    spoken.forget(one)
+    spoken.forget(one)
+    assert spoken.owners == {second: other}
+    assert added == [first, third]
 
 
 def test_a_process_that_exits_while_it_is_answered_is_no_failure_of_the_daemon(
@@ -146,14 +139,17 @@ def test_a_process_that_exits_while_it_is_answered_is_no_failure_of_the_daemon(
 ) -> None:
     """It was alive when its request was checked; its exit is detected when it is to be watched."""
     handler = RpcHandler.__new__(RpcHandler)
+    sent: list[bytes] = []
+    connection: Any = SimpleNamespace(peer=processes.Peer(7, 1), send=sent.append)
 
     def register(*_: object) -> None:
         raise ProcessLookupError(7)
 
     monkeypatch.setattr(handler, "_call", register)
-    with pytest.raises(RpcError, match="process 7 that made this connection is gone") as caught:
-        handler._answer(cast("Connection", Peer(1)), RpcCall(3, "register", {}))
-    assert (caught.value.body.code, caught.value.request_id) == (ErrorCode.PEER_REFUSED, 3)
+    handler._answer(connection, RpcCall(3, "register", {}))
+    answer = json.loads(sent[0])
+    assert (answer["id"], answer["error"]["code"]) == (3, ErrorCode.PEER_REFUSED)
+    assert answer["error"]["message"] == "process 7 that made this connection is gone"
     assert not caplog.records
 
 
@@ -263,7 +259,7 @@ def test_hangs_of_processes_that_ended_without_a_daemon_are_forgotten() -> None:
 def test_synthetic_processes_get_pids_that_no_real_one_has() -> None:
     living = [ProcessKey(12, 1)]
     service: Any = SimpleNamespace(machine=SimpleNamespace(processes=living))
-    player = methods.ProcessMethods(service, Sessions())
+    player = methods.Methods(service, *[cast("Any", None)] * 4)
     first = SYNTHETIC_PIDS_ABOVE + 1
     assert list(player._next_pids(2)) == [first, first + 1]
     assert list(player._next_pids(1)) == [first + 2]
@@ -280,7 +276,7 @@ def test_the_journal_is_written_once_for_all_synthetic_processes_that_end() -> N
         synthetic_of=lambda _: synthetic,
         leave=lambda key, _why, *, at_once: left.append((key.pid, at_once)),
     )
-    methods.ProcessMethods(machine, Sessions())._remove(ProcessKey(9, 1), {1, 2, 4})
+    methods.Methods(machine, *[cast("Any", None)] * 4)._remove_synthetic(ProcessKey(9, 1), {1, 2, 4})
     assert left == [(1, False), (2, False), (4, True)]
 
 

@@ -20,9 +20,9 @@ from neurontools import paths
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import protocol, render_client
 from neurontools.machine.client import Client
-from neurontools.machine.connection import OtherVersionError
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
+from neurontools.machine.refusals import OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

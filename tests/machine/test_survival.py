@@ -16,9 +16,9 @@ from neurontools import paths
 from neurontools.errors import DaemonError, NoMachineError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.pages.page import PageWriter, page_size
+from neurontools.machine.refusals import CoresBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

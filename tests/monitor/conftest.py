@@ -27,7 +27,7 @@ from neurontools.machine.snapshot import (
     ProcessState,
     Snapshot,
 )
-from neurontools.monitor.host_reader import VcpuSample
+from neurontools.monitor.collector import VcpuSample
 from neurontools.monitor.report import HostMemoryInfo
 
 if TYPE_CHECKING:

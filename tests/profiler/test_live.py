@@ -19,10 +19,10 @@ from neurontools import paths
 from neurontools.errors import NeuronToolsError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.daemon.methods import ProfileMethods
+from neurontools.machine.daemon.methods import Methods
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.processes import Peer, ProcessKey, key_of
-from neurontools.machine.protocol import RpcError
+from neurontools.machine.refusals import RefusedError
 from neurontools.machine.requests import ProfileRequest
 from neurontools.machine.snapshot import MemoryUse, ProcessState
 from neurontools.profiler.analysis.live import LiveNumbers, live_numbers, to_json, to_text
@@ -338,10 +338,10 @@ def test_the_daemon_refuses(process: dict[str, Any] | None, directory: str, reas
     found = {"uid": 7, "player": None, "uses_device": True, "key": ProcessKey(5, 1)} | (process or {})
     processes = {} if process is None else {ProcessKey(5, 1): SimpleNamespace(**found)}
     service: Any = SimpleNamespace(machine=SimpleNamespace(processes=processes))
-    methods = ProfileMethods(service, cast(Any, None))
+    methods = Methods(service, *[cast("Any", None)] * 4)
     connection: Any = SimpleNamespace(peer=Peer(9, 7))
-    with pytest.raises(RpcError, match=reason):
-        methods.handlers[ProfileRequest](connection, ProfileRequest(5, directory))
+    with pytest.raises(RefusedError, match=reason):
+        methods.call(connection, ProfileRequest(5, directory))
 
 
 def test_the_window_has_only_the_newest_steps(home: Path, maker: Maker) -> None:
@@ -390,7 +390,7 @@ def test_neuron_top_shows_the_numbers_in_the_details_of_a_process(home: Path, ma
         7: None,
     }
     shown = LiveLines()
-    shown._watch = cast(Any, SimpleNamespace(newest=lambda _machine, process: readings[process.pid]))
+    shown._watch = cast("Any", SimpleNamespace(newest=lambda _machine, process: readings[process.pid]))
     snapshot = SimpleNamespace(source="sim", machine="default")
     model: Any = SimpleNamespace(shown=SimpleNamespace(snapshot=snapshot))
 

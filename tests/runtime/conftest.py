@@ -16,9 +16,9 @@ import pytest
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client, Registration
-from neurontools.machine.connection import OutOfDeviceMemoryError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.pages.page import PageIdentity, PageReader, create_page
+from neurontools.machine.refusals import OutOfDeviceMemoryError
 from neurontools.runtime.core_claim import CoreClaim
 from neurontools.runtime.log import RuntimeLog
 from neurontools.runtime.session import Model, Runtime
@@ -78,7 +78,7 @@ class Place:
         page_path = str(directory / f"place-{next(_numbers)}.page")
         fd = create_page(page_path, identity, cores)
         registration = Registration(cores, fd, "trn1.2xlarge", 1, "nowhere")
-        claim = CoreClaim(cast(Client, self.client), registration, instance_type("trn1.2xlarge"), 1)
+        claim = CoreClaim(cast("Client", self.client), registration, instance_type("trn1.2xlarge"), 1)
         self._page_fd = os.dup(fd)
         self.page = PageReader(self._page_fd)
         self.runtime = Runtime(claim, environ, RuntimeLog(environ))

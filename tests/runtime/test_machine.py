@@ -304,8 +304,8 @@ def test_torchrun_like_workers_get_one_core_each(start_machine: StartMachine, ne
     snapshot = start_machine("trn1.2xlarge")
     jobs = [new_job(NEURON_RT_VISIBLE_CORES=str(rank)) for rank in range(2)]
     assert [job.open() for job in jobs] == [[0], [1]]
-    owners = {snapshot().core_owner(core).pid for core in (0, 1)}  # type: ignore[union-attr]
-    assert owners == {job.pid for job in jobs}
+    owners = {use.core: process.pid for process in snapshot().processes for use in process.cores}
+    assert owners == {0: jobs[0].pid, 1: jobs[1].pid}
 
 
 def test_info_lines_tell_the_machine(start_machine: StartMachine, new_job: NewJob) -> None:

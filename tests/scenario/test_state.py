@@ -148,3 +148,46 @@ def test_a_process_restarts_as_many_times_as_the_file_says(times):
         (attempt, attempt * 6.0, attempt * 6.0 + 5.0) for attempt in range(times + 1)
     ]
     assert {run.end for run in runs} == {RunEnd.EXIT}
+
+
+FAULTED = (
+    "description: d\ninstance: trn1.2xlarge\nduration: 60s\nprocesses:\n"
+    "  g: {count: 2, cores: 1, utilization: 50, executions: 10, memory: {tensors: 1 GiB}}\n"
+    "faults:\n  - {at: 10s, "
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_hit"),
+    [
+        ("kind: numerical, core: 0, count: 3}", lambda one, other: dict(one.failures) == {1003: 3}),
+        (
+            "kind: hang, core: 0}",
+            lambda one, other: one.executions < 150 and one.busy_ns > 1.2 * other.busy_ns,
+        ),
+        ("kind: slow-core, core: 0, factor: 1.5}", lambda one, other: one.busy_ns > 1.2 * other.busy_ns),
+        (
+            "kind: ecc, ecc: mem-uncorrected, device: 0}",
+            lambda one, other: sum(dict(one.failures).values()) > 100,
+        ),
+    ],
+)
+def test_faults_change_what_processes_do(fault, is_hit):
+    found = scenario.parse(FAULTED + fault + "\n")
+    snapshots = ScenarioSnapshots(ScenarioTimeline(found), "m")
+    at_once = ScenarioSnapshots(ScenarioTimeline(found), "m").at(50.0)
+    for time_s in (3.3, 12.1, 31.7):
+        snapshots.at(time_s)
+    assert snapshots.at(50.0) == at_once
+    (one,), (other,) = (process.cores for process in at_once.processes)
+    assert is_hit(one, other)
+    hit = at_once.processes[0]
+    assert sum(hit.latency_counts) == one.executions == sum(count for _, count in hit.status_counts)
+
+
+def test_a_process_waits_while_its_device_is_lost():
+    text = FAULTED.replace("executions: 10,", "executions: 10, lifetime: 20s, restart: {after: 1s},")
+    found = scenario.parse(text + "kind: device-lost, device: 0, duration: 30s}\n")
+    snapshots = ScenarioSnapshots(ScenarioTimeline(found), "m")
+    assert [len(snapshots.at(time_s).processes) for time_s in (19.0, 30.0, 39.0)] == [2, 0, 0]
+    assert len(snapshots.at(40.5).processes) == 2

@@ -13,13 +13,13 @@ import pytest
 from neurontools.errors import DaemonError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError, OutOfDeviceMemoryError
-from neurontools.machine.daemon.sessions import Authorization
+from neurontools.machine.daemon.rpc import check_rights
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.page import PageReader, PageWriter
 from neurontools.machine.pages.writer import CoreCounters
 from neurontools.machine.processes import Peer
-from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE, RpcError
+from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE
+from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError, RefusedError
 from neurontools.machine.requests import Reservation, SyntheticSpec
 from neurontools.scenario.synthetic_process import (
     SyntheticPlace,
@@ -235,8 +235,7 @@ def test_a_write_never_takes_back_the_busy_time_that_was_shown(client):
 
 @pytest.mark.parametrize("method", ["register_synthetic", "unregister_synthetic", "reserve_synthetic"])
 def test_only_the_owner_and_root_may_play(method):
-    access = Authorization("ci", group=5)
-    access.check(Peer(1, os.getuid()), method)
-    access.check(Peer(1, 0), method)
-    with pytest.raises(RpcError, match="may not run scenarios on machine 'ci'"):
-        access.check(Peer(1, os.getuid() + 1), method)
+    check_rights(Peer(1, os.getuid()), method, "ci")
+    check_rights(Peer(1, 0), method, "ci")
+    with pytest.raises(RefusedError, match="may not run scenarios on machine 'ci'"):
+        check_rights(Peer(1, os.getuid() + 1), method, "ci")

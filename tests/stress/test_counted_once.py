@@ -12,9 +12,9 @@ import pytest
 
 from neurontools import paths
 from neurontools.machine.client import Client
-from neurontools.machine.connection import CoresBusyError
 from neurontools.machine.pages.layout import CORE_STATUS_WORD, FIRST_CORE_SECTION, PageLayout
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
+from neurontools.machine.refusals import CoresBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -75,7 +75,7 @@ def test_export_writes_the_tree_once(machine, tool, home):
         "instance_type": "trn1.2xlarge",
         "device_count": 1,
         "file_count": 258,
-        "written_count": 0,
+        "written_count": 258,
     }
 
 

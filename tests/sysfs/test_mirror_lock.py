@@ -21,9 +21,8 @@ def test_a_directory_with_other_things_in_it_is_refused(root, mirrored):
 
 
 def test_a_false_mark_does_not_count(root, mirrored):
-    (root / MARK).mkdir(parents=True)
-    (root / MARK / "mirror.json").write_text('{"kind": "something else"}')
-    (root / "sys").mkdir()
+    (root / "sys").mkdir(parents=True)
+    (root / MARK).write_text("something else\n")
     with pytest.raises(NeuronToolsError, match="neither empty nor a sysfs mirror"):
         mirrored()
 
@@ -67,7 +66,7 @@ def test_a_directory_that_goes_away_ends_it(root, home, mirrored, how):
             os.rename(root, root.parent / "moved")
             root.mkdir()
         case "emptied":
-            shutil.rmtree(root / MARK)
+            (root / MARK).unlink()
     with pytest.raises(MirrorLostError, match="was deleted or replaced"):
         mirror.update(machine("trn1.2xlarge"))
     if how == "replaced":

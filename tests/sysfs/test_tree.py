@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from neurontools.sysfs.aggregates import PowerMeter, core_sums
-from neurontools.sysfs.counters import CounterBaseline
+from neurontools.sysfs.aggregates import CounterBaseline, PowerMeter, core_sums
 from neurontools.sysfs.layout import driver_release
 from neurontools.sysfs.tree import CLASS, DEVICES, TreeFile, TreeLink, build_tree
 from tests.sysfs.machines import STARTED_S, busy, job, listing, machine, tree_of, ultraserver

@@ -28,7 +28,7 @@ from neurontools.tui.widgets.lines import printed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.dashboard.alert_command import AlertCommand
+    from neurontools.dashboard.alerts import AlertCommand
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.reader import UpdateReader
@@ -171,7 +171,7 @@ def _run_app(
 
     command: AlertCommand | None = None
     if options.alert_command:
-        from neurontools.dashboard.alert_command import AlertCommand
+        from neurontools.dashboard.alerts import AlertCommand
 
         command = AlertCommand(options.alert_command, show_failure)
     app = TopApp(

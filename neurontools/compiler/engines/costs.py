@@ -9,8 +9,6 @@ from typing import Any
 from neurontools import paths
 from neurontools.base.interrupts import InterruptHold
 
-VERSIONS = ("v2", "v3", "v4")
-
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
@@ -71,7 +69,12 @@ class EngineCosts:
 def engine_costs(core: str) -> EngineCosts:
     """Return the constants of a core (`NeuronCore-v3`); those of v2, marked as a fallback, for one without."""
     version = core.rpartition("-")[2]
-    return _costs(version) if version in VERSIONS else _fallback(VERSIONS[0])
+    return _costs(version) if version in versions() else _fallback(versions()[0])
+
+
+def versions() -> tuple[str, ...]:
+    """Return the core versions that the document has constants of."""
+    return tuple(next(row["value"] for row in _document().values() if isinstance(row["value"], dict)))
 
 
 def read_costs() -> dict[str, Any]:

@@ -18,7 +18,6 @@ from neurontools.machine import processes
 from neurontools.machine.daemon.rpc import RpcHandler, load_renderers
 from neurontools.machine.daemon.server import Server
 from neurontools.machine.daemon.service import MachineService, living_processes
-from neurontools.machine.daemon.sessions import Authorization
 from neurontools.machine.directory import KernelLog, MachineDirectory, open_recovery_socket
 from neurontools.machine.effective_config import PreviousRun, resolve
 from neurontools.machine.instances import catalogue
@@ -110,9 +109,12 @@ class Daemon:
             on_lost_directory=self.restore,
         )
         parent_fd = self._watch_parent()
-        authorization = Authorization(definition.machine, self._directory.group)
         handler = RpcHandler(
-            self._service, authorization, self._directory.socket, self._end.set, self._restart_idle_timer
+            self._service,
+            self._directory.group,
+            self._directory.socket,
+            self._end.set,
+            self._restart_idle_timer,
         )
         self._server = Server(self._loop, handler)
         try:

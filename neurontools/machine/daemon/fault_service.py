@@ -1,4 +1,4 @@
-"""Passes fault events to the machine; runs timers, the processes' doorbells and the kernel log."""
+"""What the daemon tells processes by the doorbells in their pages: faults, and requests for profiles."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from neurontools.machine.events import (
     FaultsCleared,
     FaultTaken,
     KernelLine,
-    Refused,
     TakeFault,
     Tick,
 )
-from neurontools.machine.pages.page import ring
+from neurontools.machine.pages.page import ring, ring_profile
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
 
     from neurontools.machine.daemon.telemetry import Telemetry
     from neurontools.machine.directory import KernelLog
-    from neurontools.machine.events import FaultEvent, ResetDevice
+    from neurontools.machine.events import FaultEvent
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.processes import ProcessKey
+    from neurontools.machine.requests import ResetDevice
     from neurontools.machine.state import MachineState
 
 log = logging.getLogger("neurond")
@@ -64,17 +64,16 @@ class FaultService:
         self._doorbells: dict[ProcessKey, int] = {}
 
     def handle(self, event: FaultEvent | ResetDevice) -> Effect:
-        """Apply an event and return the effect that answers it, a `Refused` too."""
+        """Apply an event and return the effect that answers it; raises `RefusedError`."""
         before = self._machine.faults.record()
         answer, *others = self._machine.handle(event, time.monotonic_ns())
         self._carry(others)
-        if not isinstance(answer, Refused):
-            _log_change(answer)
-            after = self._machine.faults.record()
-            if _effects_state(after) != _effects_state(before):
-                self._settle()
-            if after != before:
-                self._journal_change(event, answer)
+        _log_change(answer)
+        after = self._machine.faults.record()
+        if _effects_state(after) != _effects_state(before):
+            self._settle()
+        if after != before:
+            self._journal_change(event, answer)
         return answer
 
     def joined(self, key: ProcessKey) -> None:
@@ -187,3 +186,55 @@ def _log_change(answer: Effect) -> None:
             log.info("cleared faults %s", ", ".join(map(str, ids)))
         case DeviceChanged(device):
             log.info("device %d was reset", device)
+
+
+_LARGEST = 0xFFFFFFFF
+
+
+class ProfileRequests:
+    """The requests of viewers; each is a directory, and a number in the doorbell of the process.
+
+    A viewer that dies leaves its request behind; the process notices that no viewer is left, and withdraws it. Requests
+    end with the daemon.
+
+    Args:
+        telemetry: the pages of the processes.
+    """
+
+    def __init__(self, telemetry: Mapping[ProcessKey, Telemetry]) -> None:
+        self._telemetry = telemetry
+        self._directories: dict[ProcessKey, str] = {}
+        # Processes know the last request of a former daemon by its number: another one must be new to them.
+        self._last = time.monotonic_ns() // 1_000_000 % _LARGEST
+
+    def ask(self, key: ProcessKey, directory: str) -> str:
+        """Ask a process to profile itself, unless something does; return the directory."""
+        if key not in self._directories:
+            self._directories[key] = directory
+            self._last = self._last % _LARGEST + 1
+            self._ring(key, self._last)
+        return self._directories[key]
+
+    def end(self, key: ProcessKey, directory: str) -> None:
+        """Withdraw a request, unless it has been replaced by another."""
+        if self._directories.get(key) == directory:
+            del self._directories[key]
+            self._ring(key, 0)
+
+    def directory(self, key: ProcessKey) -> str:
+        """Return where a process is to profile itself to, "" for nowhere."""
+        return self._directories.get(key, "")
+
+    def left(self, key: ProcessKey) -> None:
+        """Forget an exited process."""
+        self._directories.pop(key, None)
+
+    def adopted(self) -> None:
+        """Withdraw the requests of a former daemon."""
+        for key in self._telemetry:
+            self._ring(key, 0)
+
+    def _ring(self, key: ProcessKey, number: int) -> None:
+        page_fd = self._telemetry[key].page_fd
+        if page_fd is not None:
+            ring_profile(page_fd, number)

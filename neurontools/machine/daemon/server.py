@@ -17,6 +17,8 @@ from neurontools.machine.protocol import LineBuffer
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from neurontools.machine.processes import ProcessKey
+
 log = logging.getLogger("neurond")
 
 _RECEIVE_BYTES = 1 << 14
@@ -47,6 +49,8 @@ class Connection:
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self.process = PeerProcess(sock)
         self.peer = self.process.peer
+        self.key: ProcessKey | None = None
+        """The process at the other end, once it said hello."""
         self.closed = False
         self._server = server
         self._loop = server.loop

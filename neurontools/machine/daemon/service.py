@@ -9,28 +9,22 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.files import remove_quietly
 from neurontools.base.text import plural
-from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, is_replaced
-from neurontools.machine.daemon.fault_service import FaultService
-from neurontools.machine.daemon.page_limits import PageLimits
-from neurontools.machine.daemon.profile_requests import ProfileRequests
+from neurontools.machine.daemon.exit_watcher import ExecDetector, ExitWatcher, PageLimits, is_replaced
+from neurontools.machine.daemon.fault_service import FaultService, ProfileRequests
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout, device_count
 from neurontools.machine.events import (
     Adopt,
     Changed,
-    CountHardware,
     Effect,
     Event,
     FaultEvent,
+    HardwareEvent,
     Joined,
     Leave,
     Process,
-    Refusal,
-    Refused,
     Register,
     Reserve,
-    ResetDevice,
-    ResetHardware,
 )
 from neurontools.machine.journal import PAGE, RECORD, RecordWriter, file_name, load_record
 from neurontools.machine.machine_names import format_cores
@@ -42,6 +36,7 @@ from neurontools.machine.pages.page import (
     create_private_page,
 )
 from neurontools.machine.processes import ProcessKey, is_alive
+from neurontools.machine.refusals import RefusedError
 from neurontools.machine.state import MachineState
 
 if TYPE_CHECKING:
@@ -52,17 +47,10 @@ if TYPE_CHECKING:
     from neurontools.machine.faults.registry import FaultRecord
     from neurontools.machine.instances.catalogue import InstanceType
     from neurontools.machine.journal import Definition
+    from neurontools.machine.requests import ResetDevice
     from neurontools.machine.snapshot import History, Snapshot
 
 log = logging.getLogger("neurond")
-
-
-class RefusedError(Exception):
-    """The machine refuses a request, for `reason`."""
-
-    def __init__(self, reason: Refusal) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
 
 
 class MachineService:
@@ -195,15 +183,13 @@ class MachineService:
         self._telemetry[process.key].process = process
         self._records.save(process)
 
-    def change_hardware(self, event: CountHardware | ResetHardware) -> None:
+    def change_hardware(self, event: HardwareEvent) -> None:
         """Count memory errors of a device, or set its counters to zero.
 
         Raises:
             RefusedError: the request is not valid.
         """
-        (effect,) = self._handle(event)
-        if isinstance(effect, Refused):
-            raise RefusedError(effect.reason)
+        self._handle(event)
         self._on_change(False)
 
     def change_faults(self, event: FaultEvent | ResetDevice) -> Effect:
@@ -212,10 +198,7 @@ class MachineService:
         Raises:
             RefusedError: the request is not valid, or a device is in use.
         """
-        effect = self._faults.handle(event)
-        if isinstance(effect, Refused):
-            raise RefusedError(effect.reason)
-        return effect
+        return self._faults.handle(event)
 
     @property
     def exited(self) -> tuple[ProcessKey, ...]:
@@ -360,7 +343,7 @@ class MachineService:
             self._handle_adopt(process)
         except RefusedError as refused:
             self._exits.unwatch(process.key)
-            log.warning("process %d can't be adopted: %s", process.key.pid, refused.reason)
+            log.warning("process %d can't be adopted: %s", process.key.pid, refused)
             return
         self._watch(process, self._open_page(process))
         self.exec_detector.add(process.key)
@@ -378,7 +361,7 @@ class MachineService:
         try:
             self._handle_adopt(process)
         except RefusedError as refused:
-            log.warning("exited process %d can't be counted: %s", process.key.pid, refused.reason)
+            log.warning("exited process %d can't be counted: %s", process.key.pid, refused)
             telemetry.close()
             return
         self._count_and_close(telemetry)
@@ -424,7 +407,5 @@ def _names(pages_dir: str) -> list[str]:
 
 def _process_of(effects: tuple[Effect, ...]) -> Process:
     (effect,) = effects
-    if isinstance(effect, Refused):
-        raise RefusedError(effect.reason)
     assert isinstance(effect, Joined | Changed)
     return effect.process

@@ -8,23 +8,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from neurontools.machine.events import (
-    ClearFaults,
-    CountHardware,
     DeviceChanged,
     Effect,
     FaultEvent,
     FaultInjected,
     FaultsCleared,
     FaultTaken,
-    InjectFault,
-    Invalid,
     KernelLine,
-    Refused,
-    ReleaseFault,
-    ResetHardware,
     TakeFault,
     Tick,
-    no_device,
 )
 from neurontools.machine.faults.kinds import ECC, HW_ERROR, KINDS, UNRECOVERABLE, FaultKind, Reach
 from neurontools.machine.faults.params import (
@@ -38,13 +30,16 @@ from neurontools.machine.faults.params import (
     Victim,
     rejection_reason,
 )
+from neurontools.machine.machine_names import unknown_index
+from neurontools.machine.refusals import InvalidParamsError
+from neurontools.machine.requests import ClearFaults, CountHardware, ReleaseFault
 from neurontools.machine.snapshot import NO_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from neurontools.machine.devices import Layout
-    from neurontools.machine.events import Process
+    from neurontools.machine.events import HardwareEvent, Process
     from neurontools.machine.snapshot import HardwareCounter, HardwareCounters
 
 MAX_FAULTS = 1000
@@ -344,13 +339,10 @@ class ErrorCounters:
     def __init__(self, device_count: int, past: Mapping[int, HardwareCounters]) -> None:
         self.devices = [past.get(device, NO_ERRORS) for device in range(device_count)]
 
-    def handle(self, event: CountHardware | ResetHardware) -> tuple[Effect, ...]:
+    def handle(self, event: HardwareEvent) -> tuple[Effect, ...]:
         """Count errors, or set counters to zero."""
-        if not 0 <= event.device < len(self.devices):
-            return (Refused(no_device(event.device, len(self.devices))),)
+        check_device(event.device, len(self.devices))
         if isinstance(event, CountHardware):
-            if event.amount <= 0:
-                return (Refused(Invalid(f"invalid number of errors {event.amount}: must be at least 1")),)
             self.count(event.device, event.counter, event.amount)
         elif event.counter is None:
             self.devices[event.device] = NO_ERRORS
@@ -366,6 +358,16 @@ class ErrorCounters:
     def counted(self) -> dict[int, HardwareCounters]:
         """Return the counters of the devices that have any errors."""
         return {device: counters for device, counters in enumerate(self.devices) if counters != NO_ERRORS}
+
+
+def check_device(device: int, device_count: int) -> None:
+    """Check that the machine has a device.
+
+    Raises:
+        InvalidParamsError: it has not.
+    """
+    if not 0 <= device < device_count:
+        raise InvalidParamsError(*unknown_index("device", device, range(device_count)))
 
 
 class FaultRules:
@@ -385,7 +387,7 @@ class FaultRules:
     def handle(self, event: FaultEvent, now_ns: int) -> tuple[Effect, ...]:
         """Apply an event; the effect that answers it comes first."""
         match event:
-            case InjectFault():
+            case FaultSpec():
                 return self._inject(event, now_ns)
             case ClearFaults():
                 return self._clear(event, now_ns)
@@ -394,22 +396,22 @@ class FaultRules:
                 hit = self.registry.take(event.victim)
                 return (FaultTaken(hit), *due, *_hit_lines(hit, self._layout, event.victim.nbytes))
             case ReleaseFault():
-                self.registry.release(event.pid, event.core)
+                self.registry.release(event.pid or 0, event.core)
                 return (FaultTaken(None), *self._tick(now_ns))
             case Tick():
                 return self._tick(now_ns)
 
-    def _inject(self, event: InjectFault, now_ns: int) -> tuple[Effect, ...]:
-        rejection = rejection_reason(event.spec, self._layout)
+    def _inject(self, spec: FaultSpec, now_ns: int) -> tuple[Effect, ...]:
+        rejection = rejection_reason(spec, self._layout)
         if len(self.registry.faults()) >= MAX_FAULTS:
             rejection = Rejection(
                 f"this machine already has {MAX_FAULTS} faults", "remove some: neurontools fault clear ID"
             )
         if rejection:
-            return (Refused(Invalid(rejection.reason, rejection.remedy)),)
-        number = self.registry.inject(event.spec, now_ns)
+            raise InvalidParamsError(*rejection)
+        fault_id = self.registry.inject(spec, now_ns)
         due = self._tick(now_ns)
-        fault = self.registry.find(number)
+        fault = self.registry.find(fault_id)
         assert fault is not None
         return (FaultInjected(fault), *due, *self._devices())
 
@@ -418,7 +420,7 @@ class FaultRules:
         unknown = sorted(set(event.ids or ()) - known)
         if unknown:
             listed = ", ".join(map(str, sorted(known))) or "none"
-            return (Refused(Invalid(f"no fault {unknown[0]}", f"the faults of this machine: {listed}")),)
+            raise InvalidParamsError(f"no fault {unknown[0]}", f"the faults of this machine: {listed}")
         due = self._tick(now_ns)
         return (FaultsCleared(self.registry.clear(event.ids)), *due, *self._devices())
 

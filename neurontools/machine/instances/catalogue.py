@@ -19,7 +19,7 @@ from neurontools.base.files import write_atomic
 from neurontools.base.text import suggest
 from neurontools.errors import NeuronToolsError, UsageError
 
-_FORMAT = 2
+_FORMAT = 3
 _DTYPE_NAMES = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -48,7 +48,8 @@ class CoreVersion:
     """A NeuronCore version: engines, rates and on-chip memory of one physical core.
 
     `tensor_tflops` are pairs of data type and dense TFLOPS, `clock_hz` pairs of engine and Hz, `monitor_versions`
-    pairs of LNC and the version that neuron-monitor and neuron-top print.
+    pairs of LNC and the version that neuron-monitor and neuron-top print. `sbuf_collectives` is set for a core that
+    exchanges SBUF contents without HBM.
     """
 
     name: str
@@ -60,6 +61,7 @@ class CoreVersion:
     clock_hz: tuple[tuple[str, float], ...]
     sbuf_bytes: int
     psum_bytes: int
+    sbuf_collectives: bool
     monitor_versions: tuple[tuple[int, str], ...]
 
     def tensor_flops_s(self, dtype: str) -> float:
@@ -100,11 +102,14 @@ class DeviceType:
     """A Neuron device: one chip. `device_type` and `device_version` are those of neuron-monitor.
 
     `tensor_tflops` are pairs of data type and the published dense TFLOPS of the whole chip; `collective_cores` is None
-    where their number is not published.
+    where their number is not published. `targets` are the compiler's names of the device, the usual one first;
+    `features` are "native" (the device `neuron` of PyTorch) and "e4m3fn" (float8_e4m3fn in hardware).
     """
 
     name: str
     core: CoreVersion
+    targets: tuple[str, ...]
+    features: tuple[str, ...]
     physical_cores: int
     memory_bytes: int
     memory_bandwidth_bytes_s: float
@@ -220,6 +225,12 @@ def instance_names() -> tuple[str, ...]:
     return tuple(_catalogue()[0])
 
 
+def devices() -> tuple[DeviceType, ...]:
+    """Return the devices of all instance types."""
+    by_name = {instance.device.name: instance.device for instance in _catalogue()[0].values()}
+    return tuple(by_name.values())
+
+
 @cache
 def _catalogue() -> tuple[dict[str, InstanceType], dict[str, str]]:
     compiled = load_compiled()
@@ -249,7 +260,8 @@ def _device(value: dict[str, Any], cores: dict[str, CoreVersion]) -> DeviceType:
     fields["tensor_tflops"] = tuple((name, number) for name, number in value["tensor_tflops"])
     fields["lnc_choices"] = tuple(value["lnc_choices"])
     fields["sysfs"] = SysfsNames(**value["sysfs"])
-    fields["pci_ids"] = tuple(value["pci_ids"])
+    for key in ("targets", "features", "pci_ids"):
+        fields[key] = tuple(value[key])
     return DeviceType(**fields)
 
 
@@ -259,19 +271,19 @@ def _instance(name: str, value: dict[str, Any], devices: dict[str, DeviceType]) 
     fields["connected_to"] = tuple(None if row is None else tuple(row) for row in value["connected_to"])
     docs, ultraserver = value["connected_to_docs"], value["ultraserver"]
     fields["connected_to_docs"] = None if docs is None else tuple(map(tuple, docs))
-    fields["ultraserver"] = None if ultraserver is None else _ultraserver(ultraserver)
+    fields["ultraserver"] = (
+        None
+        if ultraserver is None
+        else UltraServerType(
+            ultraserver["nodes"],
+            ultraserver["chips"],
+            tuple(ultraserver["modes"]),
+            tuple(ultraserver["class_files"]),
+        )
+    )
     for key in ("pci_bdf", "cpu_affinity", "numa_node", "decisions"):
         fields[key] = tuple(value[key])
     return InstanceType(name=name, **fields)
-
-
-def _ultraserver(value: dict[str, Any]) -> UltraServerType:
-    return UltraServerType(
-        nodes=value["nodes"],
-        chips=value["chips"],
-        modes=tuple(value["modes"]),
-        class_files=tuple(value["class_files"]),
-    )
 
 
 def load_compiled(*, fresh: bool = False) -> dict[str, Any]:

@@ -37,6 +37,7 @@ _Decisions = dict[str, list[str]]
 _COUNT = types.whole(1)
 _ABOVE_ZERO = types.number(exclusive=True)
 
+_FEATURES = types.list_of(types.choice(("native", "e4m3fn"), "feature"), "a list of features")
 _TEXTS = types.list_of(types.TEXT, "a list of texts")
 _NUMBERS = types.list_of(types.WHOLE, "a list of whole numbers")
 _LINKS = types.list_of(_NUMBERS, "a list of lists of device numbers")
@@ -124,6 +125,7 @@ def _compile_core(core: Section) -> Plain:
         "clock_hz": [[engine, ghz * 1e9] for engine, ghz in _read_numbers(core, "clocks_ghz")],
         "sbuf_bytes": core.require("sbuf_mib", _COUNT) * MIB,
         "psum_bytes": core.require("psum_mib", _COUNT) * MIB,
+        "sbuf_collectives": core.require("sbuf_collectives", types.FLAG),
         "monitor_versions": _read_versions(_require_section(core, "monitor_version")),
     }
     gpsimd.finish()
@@ -158,6 +160,8 @@ def _compile_device(device: Section, cores: Plain) -> Plain:
     compiled = {
         "name": device.value.key,
         "core": device.require("core", types.choice(cores, "core version")),
+        "targets": device.require("targets", _TEXTS),
+        "features": device.require("features", _FEATURES),
         "physical_cores": device.require("physical_cores", _COUNT),
         "memory_bytes": device.require("memory_gib", _COUNT) * GIB,
         "memory_bandwidth_bytes_s": device.require("memory_bandwidth", _RATE),

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.machine.pages import sections
+from neurontools.machine.pages import layout as page_layout
 from neurontools.machine.pages.layout import (
     CORE_BYTES,
     CPU_SYSTEM_WORD,
@@ -26,12 +26,12 @@ from neurontools.machine.pages.layout import (
     PROCESS_SECTION,
     RESERVED_WORD,
     ROW_WORDS,
+    CoreSection,
     PageLayout,
     checks,
     parse_header,
     process_checks,
 )
-from neurontools.machine.pages.sections import CoreSection
 from neurontools.machine.snapshot import MemoryUse
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class PageReader:
         self.reserved_bytes = (0,) * len(self.cores)
         self.cpu_ns = (0, 0)
         self.counts = (0, 0, 0)
-        self._models: tuple[sections.ShownModel, ...] = ()
+        self._models: tuple[page_layout.ShownModel, ...] = ()
         self._executing: list[CoreSection] = []
         self._value: PageValue | None = None
         self._seen: bytes | None = None
@@ -271,7 +271,7 @@ class PageReader:
             section, sequence = self._retry_section(MODELS_SECTION, offset, MODELS_BYTES)
             if not section:
                 return False
-        self._models, self._models_sequence = sections.loaded_models(section, self.cores), sequence
+        self._models, self._models_sequence = page_layout.loaded_models(section, self.cores), sequence
         return True
 
     def _take_core(self, core: CoreSection, now_ns: int) -> bool:
@@ -297,8 +297,8 @@ class PageReader:
         self.uses = uses = tuple([core.use for core in cores])
         if changed:
             self._executing = [core for core in cores if core.use.executing]
-            self.status_counts = sections.status_counts(cores)
-            self.latency_counts = sections.latency_counts(cores)
+            self.status_counts = page_layout.status_counts(cores)
+            self.latency_counts = page_layout.latency_counts(cores)
             failed = sum([count for status, count in self.status_counts if status])
             executions, flops = sum([use.executions for use in uses]), sum([use.flops for use in uses])
             self.counts = (executions, failed, flops)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neurontools import env
-from neurontools.compiler.options import downcast_variable, read_flags, target_of
+from neurontools.compiler.options import downcast_variable, read_flags
 from neurontools.errors import UsageError
 from neurontools.numerics.formats import BF16, FORMATS, FP8_E4M3, FP8_E4M3FN, FP8_E5M2, FP16, FP32
 
@@ -114,7 +114,7 @@ def stored_formats(device: DeviceType, variable: str = "") -> Mapping[torch.dtyp
         torch.bfloat16: BF16,
         torch.float16: FP16,
         torch.float8_e5m2: FP8_E5M2,
-        torch.float8_e4m3fn: FP8_E4M3FN if target_of(device) == "trn3" else FP8_E4M3,
+        torch.float8_e4m3fn: FP8_E4M3FN if "e4m3fn" in device.features else FP8_E4M3,
     }
 
 

@@ -83,32 +83,10 @@ def _check_config(data: bytes) -> None:
         env._configurations.clear()
 
 
-def _check_links(data: bytes) -> None:
-    from neurontools.commands import link
-
-    directory = Path("prefix/bin").absolute()
-    shutil.rmtree(directory.parent, ignore_errors=True)
-    directory.mkdir(parents=True)
-    (directory / ".neurontools-links.json").write_bytes(
-        data.replace(b"PREFIX", str(directory.parent).encode())
-    )
-    for flags in (("--dry-run", "--json"), (), ("--remove", "--json")):
-        run(link.main, "--prefix", str(directory.parent), *flags, is_json="--json" in flags)
-
-
-def _links() -> list[bytes]:
-    manifest = {
-        "links": {"neuron-ls": "/bin/neuron-ls", "neuron-top": "/bin/true"},
-        "directories": ["PREFIX", "PREFIX/bin"],
-    }
-    return [json.dumps(manifest).encode()]
-
-
 def _saved_baseline() -> list[bytes]:
     from dataclasses import asdict
 
-    from neurontools.sysfs.aggregates import core_sums
-    from neurontools.sysfs.counters import CounterBaseline
+    from neurontools.sysfs.aggregates import CounterBaseline, core_sums
     from tests.sysfs.machines import job, machine
 
     snapshot = machine("trn1.2xlarge", processes=(job(),))
@@ -135,8 +113,7 @@ def _check_counters(data: bytes) -> None:
 
 
 def _mirrors() -> list[bytes]:
-    identity = {"kind": "neurontools sysfs mirror", "format": 1, "machine": "fuzz", "uid": os.getuid()}
-    return [json.dumps(identity).encode()]
+    return [b"neurontools sysfs mirror\nfuzz\n17\n"]
 
 
 def _check_mirror(data: bytes) -> None:
@@ -144,8 +121,8 @@ def _check_mirror(data: bytes) -> None:
 
     mark = Path("mirror/.neurontools-sysfs").absolute()
     shutil.rmtree(mark.parent, ignore_errors=True)
-    mark.mkdir(mode=0o700, parents=True)
-    (mark / "mirror.json").write_bytes(data)
+    mark.parent.mkdir(mode=0o700, parents=True)
+    mark.write_bytes(data)
     with SysfsMirror(str(mark.parent), "fuzz"):
         pass
 
@@ -184,9 +161,8 @@ TARGETS = (
     Target("files/scenario", Format.YAML, _scenarios, _check_scenario),
     Target("files/scenario-played", Format.YAML, _scenarios, _check_scenario_played, share=0.5),
     Target("files/config", Format.YAML, lambda: [_CONFIG.encode()], _check_config),
-    Target("files/links", Format.JSON, _links, _check_links, share=0.5),
     Target("files/counters", Format.JSON, _saved_baseline, _check_counters, share=0.5),
-    Target("files/mirror", Format.JSON, _mirrors, _check_mirror, share=0.5),
+    Target("files/mirror", Format.TEXT, _mirrors, _check_mirror, share=0.5),
     Target("files/extraction-log", Format.JSON_LINES, _extraction_logs, _check_extraction_log, share=0.5),
     Target("files/ranks", Format.JSON, _ranks, _check_ranks, share=0.5),
 )

@@ -18,8 +18,7 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.dashboard.jobs import ProcessJob
-    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.dashboard.process_rows import ProcessJob, ProcessRow
     from neurontools.dashboard.process_table import Sorting
 
 _LEAST_COMMAND = 16

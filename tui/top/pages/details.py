@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.jobs import ProcessJob
 from neurontools.dashboard.local_processes import environment
 from neurontools.dashboard.machine_history import LATENCIES, Measure
+from neurontools.dashboard.process_rows import ProcessJob
 from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.machine_view import process_key
 from neurontools.tui.top.numbers import percent, size

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import printable
-from neurontools.dashboard.event_folds import fold
-from neurontools.dashboard.events import PROBLEMS, MachineEventKind
+from neurontools.dashboard.events import PROBLEMS, MachineEventKind, fold
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit, fixed
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.dashboard.alerts import Alert
-    from neurontools.dashboard.event_folds import FoldedEvents
-    from neurontools.dashboard.events import MachineEvent
+    from neurontools.dashboard.events import FoldedEvents, MachineEvent
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request
 

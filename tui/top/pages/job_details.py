@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.text import printable
 from neurontools.dashboard.history import SECOND_NS
-from neurontools.dashboard.jobs import ProcessJob, rank_of
 from neurontools.dashboard.machine_history import Measure
+from neurontools.dashboard.process_rows import ProcessJob, rank_of
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.machine.machine_view import process_key

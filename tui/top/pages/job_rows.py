@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.jobs import ProcessJob, find_jobs, rank_of
+from neurontools.dashboard.process_rows import ProcessJob, find_jobs, rank_of
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
-from neurontools.dashboard.event_folds import fold
-from neurontools.dashboard.events import PROBLEMS
+from neurontools.dashboard.events import PROBLEMS, fold
 from neurontools.dashboard.machine_history import MACHINE
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.machine.snapshot import MemoryUse

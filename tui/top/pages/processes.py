@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from neurontools.base.text import plural, printable
-from neurontools.dashboard.jobs import ProcessJob, find_jobs
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
-from neurontools.dashboard.process_rows import presences
+from neurontools.dashboard.process_rows import ProcessJob, find_jobs, presences
 from neurontools.dashboard.process_table import (
     Column,
     ProcessFilter,
@@ -45,8 +44,7 @@ from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.dashboard.jobs import JobKey
-    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.dashboard.process_rows import JobKey, ProcessRow
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.widgets.requests import Request

@@ -11,8 +11,7 @@ from neurontools.machine.machine_view import process_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.jobs import ProcessJob
-    from neurontools.dashboard.process_rows import ProcessRow
+    from neurontools.dashboard.process_rows import ProcessJob, ProcessRow
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
 
