@@ -192,7 +192,7 @@ def machine_options(node: pytest.Item, parameter: object = None) -> MachineOptio
             )
     for name, value in options.items():
         _check(name, value)
-    return cast(MachineOptions, options)
+    return cast("MachineOptions", options)
 
 
 def _check(name: str, value: object) -> None:

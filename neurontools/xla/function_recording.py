@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from neurontools.xla.engine import Function
+    from neurontools.xla.recorded_trace import Function
     from neurontools.xla.recorder import Recorder
 
 

@@ -12,8 +12,8 @@ import torch
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.xla.buffers import LACKING, buffer_of
+from neurontools.xla.fusion import OneGraph
 from neurontools.xla.geometry import geometry_of, layout_geometry
-from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.host_arguments import buffers_with_numbers, copy_to_device, write_back
 from neurontools.xla.known_call import (
     ArgumentLayouts,

@@ -19,7 +19,8 @@ from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from neurontools.xla.engine import DeviceEngine, Kernel
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
 
 _FLASH = 1
 _LENGTH, _DIMENSIONS = 2, 4  # of a jagged query: batch, heads, length, which differs by sequence, depth

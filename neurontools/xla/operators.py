@@ -15,7 +15,9 @@ import torch
 from neurontools.base.interrupts import InterruptHold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    Kernel = Callable[..., Any]
 
 _operators: dict[Any, Operator] = {}
 

@@ -27,8 +27,8 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
+from neurontools.xla.fusion import OneGraph
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
-from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer
 from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Accelerator, Program
-    from neurontools.xla.engine import Fusion, TensorStores
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.fusion import Fusion
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
@@ -74,7 +75,7 @@ class Recorder:
     """
 
     def __init__(
-        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: TensorStores
+        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: DeviceEngine
     ) -> None:
         self.index = index
         self.make = make

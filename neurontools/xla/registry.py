@@ -30,7 +30,8 @@ from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine, Kernel
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
 
 _KEY = "PrivateUse1"
 _RESIZE = torch.ops.aten._resize_output_.default

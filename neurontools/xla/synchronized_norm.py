@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from neurontools.xla.engine import Kernel
+    from neurontools.xla.operators import Kernel
 
     Tensors = tuple[Any, ...]
 

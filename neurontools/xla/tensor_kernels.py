@@ -31,7 +31,9 @@ from neurontools.xla.storages import extend_contents
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine, Kernel, TensorStore, TensorStores
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
+    from neurontools.xla.recorder import Recorder
 
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
@@ -88,7 +90,7 @@ def _strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
     return tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
 
 
-def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
+def storage_kernels(stores: DeviceEngine) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     in_cpp = register_views()
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
@@ -300,7 +302,7 @@ def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
 
 
 def _download(
-    store: TensorStore, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
+    store: Recorder, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
 ) -> T:
     """Return the copy of a tensor's contents that `copy` makes; a recorded value is computed first."""
     start_ns = time.monotonic_ns()
@@ -314,7 +316,7 @@ def _download(
     return copied
 
 
-def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Tensor:
+def _uploaded(store: Recorder, host: torch.Tensor, start_ns: int) -> torch.Tensor:
     tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("OutboundData", host.nbytes, "B")
@@ -324,7 +326,7 @@ def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Te
 
 
 def _upload_into(
-    store: TensorStore, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
+    store: Recorder, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
 ) -> torch.Tensor:
     start_ns = time.monotonic_ns()
     with store.lock, host_execution():

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from neurontools.native import activation, patches
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 from neurontools.xla.graph_function import GraphFunction
 
 DEVICE = "neuron"
@@ -29,11 +30,11 @@ def check(function):
 
 
 def executions():
-    return (api.metric_data("ExecuteTime") or [0])[0]
+    return (metrics.metric_data("ExecuteTime") or [0])[0]
 
 
 def compiles():
-    return (api.metric_data("CompileTime") or [0])[0]
+    return (metrics.metric_data("CompileTime") or [0])[0]
 
 
 @contextlib.contextmanager

@@ -12,10 +12,8 @@ from neurontools.customop import abi, cost
 from neurontools.customop.bench.advice import advise
 from neurontools.customop.bench.inputs import (
     DEFAULT_SHAPES,
-    Point,
     bind,
     default_templates,
-    parse_template,
     wants_shape,
 )
 from neurontools.customop.bench.report import (
@@ -58,7 +56,7 @@ class BenchSettings:
     Args:
         templates: the operator's inputs; empty: tensors of one shape, and numbers.
         dtype: element type of tensors when no inputs are given.
-        points: the steps of a sweep, at least one.
+        shape: shape of tensors of any shape; None: found by trial.
         cores: number of cores; None: all of them for a multicore library, else one.
         calls: largest number of timed calls; 0: none.
         warm_up: number of calls before them.
@@ -66,7 +64,7 @@ class BenchSettings:
 
     templates: tuple[Template, ...] = ()
     dtype: str = "float32"
-    points: tuple[Point, ...] = (Point(),)
+    shape: tuple[int, ...] | None = None
     cores: int | None = None
     calls: int = DEFAULT_CALLS
     warm_up: int = DEFAULT_WARM_UP
@@ -74,8 +72,8 @@ class BenchSettings:
 
 def bench(
     package: Package, index: int, settings: BenchSettings, on_progress: Callable[[str], None] | None = None
-) -> tuple[BenchReport, ...]:
-    """Benchmark an operator of a library: a report for each step of the sweep.
+) -> BenchReport:
+    """Benchmark an operator of a library.
 
     Raises:
         UsageError: the settings do not fit the operator or its library.
@@ -89,32 +87,7 @@ def bench(
         executor = new_executor(package)
         closing.callback(executor.close)
         runner = _Bench(package, index, settings, executor, on_progress or (lambda _line: None))
-        return tuple(runner.run(templates, point) for point in settings.points)
-
-
-def bench_same_inputs(
-    package: Package,
-    index: int,
-    settings: BenchSettings,
-    reports: Sequence[BenchReport],
-    on_progress: Callable[[str], None] | None = None,
-) -> tuple[BenchReport, ...]:
-    """Benchmark an operator with the inputs of another operator's reports; those of the settings are ignored.
-
-    Raises:
-        UsageError: the inputs do not fit the operator.
-        NeuronCustomOpError: the operator fails.
-        CustomOpLibraryError: no worker can be started.
-    """
-    return tuple(
-        bench(
-            package,
-            index,
-            replace(settings, templates=tuple(map(parse_template, report.inputs)), points=(Point(),)),
-            on_progress,
-        )[0]
-        for report in reports
-    )
+        return runner.run(templates)
 
 
 class _Bench:
@@ -134,9 +107,9 @@ class _Bench:
         self.multicore = package.manifest.multicore
         self.cores = settings.cores or (abi.MAX_CORES if self.multicore else 1)
 
-    def run(self, templates: Sequence[Template], point: Point) -> BenchReport:
-        """Return the report of one step of a sweep."""
-        inputs, arguments, run = self._first_run(templates, point)
+    def run(self, templates: Sequence[Template]) -> BenchReport:
+        """Return the report."""
+        inputs, arguments, run = self._first_run(templates)
         words = Case(inputs).words
         self.on_progress(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
         report = self._report(words, arguments, run)
@@ -150,14 +123,13 @@ class _Bench:
         places = read_places(self.executor, self.package)
         return CountedRun(output, completed.work, places, completed.warnings)
 
-    def _first_run(
-        self, templates: Sequence[Template], point: Point
-    ) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
+    def _first_run(self, templates: Sequence[Template]) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
         """Return the inputs and a run with them; without a given shape, try the default ones."""
-        open_shape = wants_shape(templates) and point.shape is None
+        shape = self.settings.shape
+        open_shape = wants_shape(templates) and shape is None
         problem: NeuronCustomOpError | None = None
-        for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
-            inputs = bind(templates, point, shape)
+        for sizes in DEFAULT_SHAPES if open_shape else (shape or (),):
+            inputs = bind(templates, sizes)
             arguments = make_arguments(inputs)
             self.on_progress(f"counting on {plural(self.cores, 'core')}")
             try:

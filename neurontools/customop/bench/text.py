@@ -1,4 +1,4 @@
-"""Format benchmark reports: one operator, a sweep, two libraries side by side, a comparison with a baseline."""
+"""Format benchmark reports: one operator, or two side by side."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from neurontools.base.units import format_ns, format_percent, format_percentages
 from neurontools.customop.bench.report import OUTPUT, TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from neurontools.customop.bench.baseline import Comparison
     from neurontools.customop.bench.report import AccessSite, Advice, BenchReport
 
 _LABEL = 11
@@ -70,21 +67,6 @@ def advice_text(advice: Advice) -> str:
     return f"{advice.text}{place}{saves}"
 
 
-def sweep_text(reports: Sequence[BenchReport], width: int) -> str:
-    """Format a sweep: a line for each step, and the advice for the last one."""
-    rows = [("input", "modelled", "ns/element", "most of it", "measured")]
-    for report in reports:
-        most = max(report.parts, key=lambda part: part.share)
-        measured = format_ns(report.measured.kernel_median_ns) if report.measured else "-"
-        time_per_element = f"{report.modelled_ns / max(report.elements, 1):.3g}"
-        name = f"{most.name} {format_percent(most.share)}"
-        rows.append(
-            (" ".join(report.inputs), format_ns(report.modelled_ns), time_per_element, name, measured)
-        )
-    lines = [reports[-1].schema, *_indented(table(None, rows, "<>><>", width=width - 2, optional=(4, 2)), 2)]
-    return "\n".join([*lines, *closing_lines(reports[-1], width)])
-
-
 def side_by_side(first: BenchReport, second: BenchReport) -> str:
     """Format two reports of the same inputs side by side."""
     named = (("first", first), ("second", second))
@@ -109,20 +91,6 @@ def side_by_side(first: BenchReport, second: BenchReport) -> str:
     heads = [f"{name:<{_LABEL - 2}}{report.library}  {report.op}" for name, report in named]
     notes = [_row("note", f"{name}: {note}") for name, report in named for note in report.notes]
     return "\n".join([*(f"  {head}" for head in heads), *_indented(table(None, rows, "<>><"), 2), *notes])
-
-
-def comparison_lines(comparisons: Iterable[Comparison], threshold: float) -> list[str]:
-    """Format comparisons with a baseline, a line for each step."""
-    lines = []
-    for found in comparisons:
-        if found.baseline_ns is None:
-            lines.append(_row("new", f"{found.name}: {format_ns(found.modelled_ns)}, not in the baseline"))
-            continue
-        change = (found.modelled_ns - found.baseline_ns) / found.baseline_ns * 100
-        state = "SLOWER" if found.is_slower(threshold) else "ok"
-        times = f"{format_ns(found.baseline_ns)} -> {format_ns(found.modelled_ns)}"
-        lines.append(_row(state, f"{found.name}: {times} ({change:+.1f} %)"))
-    return lines
 
 
 def ratio_text(first_ns: float, second_ns: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from neurontools.compat.missing import missing_name
-from neurontools.xla.api import (
+from neurontools.xla.debugging.metrics import (
     clear_all,
     clear_counters,
     clear_metrics,

@@ -21,13 +21,13 @@ def eager_mode(enable: bool) -> None:
 
 def is_eager_mode() -> bool:
     """Return whether eager mode is on."""
-    return api.is_eager()
+    return api.engine().eager
 
 
 @contextmanager
 def eager_mode_context(enable: bool) -> Iterator[bool]:
     """Turn eager mode on or off in a block, whose value is the mode outside of it."""
-    before = api.is_eager()
+    before = api.engine().eager
     api.set_eager(enable)
     try:
         yield before

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from neurontools.compat.missing import missing_name
-from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import workers
 
 
@@ -76,7 +76,9 @@ def write_to_summary(
     """Write numbers by name, with `write_xla_metrics` also the device's counters; None as writer writes nothing."""
     if summary_writer is None:
         return
-    counters = {name: api.counter_value(name) for name in api.counter_names()} if write_xla_metrics else {}
+    counters = (
+        {name: metrics.counter_value(name) for name in metrics.counter_names()} if write_xla_metrics else {}
+    )
     for name, value in {**(dict_to_write or {}), **counters}.items():
         summary_writer.add_scalar(name, value, global_step)
 
