@@ -47,7 +47,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
 
 
 def _text(reports: Sequence[BenchReport], compared: BenchReport | None) -> str:
-    from neurontools.customop.bench.text import report_text, side_by_side
+    from neurontools.customop.bench.report import report_text, side_by_side
 
     if compared is not None:
         return side_by_side(reports[0], compared)
@@ -103,7 +103,7 @@ def _target(words: Sequence[str]) -> tuple[str, str | None]:
 def _package(place: str) -> Package:
     """Return a library; that of a project is built first."""
     from neurontools.customop.building.build import build
-    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
+    from neurontools.customop.building.request import FILE_NAME, find_project, load_project
     from neurontools.customop.package import read_package
 
     if not os.path.isdir(place) and not place.endswith(".yaml"):

@@ -51,7 +51,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         if _engine is not None:
             return
         device.check_torch()  # before modules that another version cannot import
-        from neurontools.xla import storages
+        from neurontools.xla import tensor_kernels
         from neurontools.xla.debugging import torch_profiler
         from neurontools.xla.device_module import make_module
         from neurontools.xla.distributed import collectives
@@ -68,7 +68,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         collectives.define()
         _registry.install()
         device.install(make_module(opened))
-        storages.install()
+        tensor_kernels.install_storages()
         torch_profiler.install(runtime)
         opened.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
         keep_freed_memory()

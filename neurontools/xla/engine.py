@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -12,32 +13,33 @@ from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.customop.signal_takeover import before_takeover
 from neurontools.xla.accelerator import Accelerator, DeviceError
 from neurontools.xla.buffers import ChargedBuffer, buffer_of
+from neurontools.xla.compiled_function import CompiledFunction, record_function
 from neurontools.xla.debugging import metrics
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_guard import GUARD_REMEDY, set_device_count
 from neurontools.xla.device_name import device_name
-from neurontools.xla.fork_locks import ForkLocks
-from neurontools.xla.function_recording import record_function
 from neurontools.xla.fusion import OneGraph
-from neurontools.xla.graph_function import GraphFunction
 from neurontools.xla.kernels import kernel_for
 from neurontools.xla.late_errors import deliver_from
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import build_graph
 from neurontools.xla.recorder import Recorder
+from neurontools.xla.recorder_lock import RecorderLock
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
 from neurontools.xla.trie import new_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.operators import Kernel, Operator
     from neurontools.xla.recorded_trace import Function, RecordedFunction
+
+_LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child
 
 
 class CurrentDevice:
@@ -253,7 +255,7 @@ class DeviceEngine:
             repeatable: whether its operators follow from the layouts of its arguments: then it is not called again.
             on_host: the positions of arguments that are on the CPU: it gets copies on the device.
         """
-        return GraphFunction(self, function, before, cause, repeatable=repeatable, on_host=on_host)
+        return CompiledFunction(self, function, before, cause, repeatable=repeatable, on_host=on_host)
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the device memory of a core; with that of recorded tensors, if the fusion counts it."""
@@ -350,3 +352,37 @@ class DeviceEngine:
             "CreateXlaTensor": sum(recorder.created for recorder in recorders),
             "DestroyXlaTensor": sum(recorder.destroyed for recorder in recorders),
         }
+
+
+class Locked(Protocol):
+    """The recorder of a device."""
+
+    lock: RecorderLock
+
+    def settle(self) -> None:
+        """Clean up after an exception."""
+
+
+class ForkLocks:
+    """Takes locks before a fork and gives them back after it, in parent and child.
+
+    Args:
+        owners: returns the present recorders. A recorder that stays busy gets a new lock in the child, where it can only refuse.
+    """
+
+    def __init__(self, owners: Callable[[], Iterable[Locked]]) -> None:
+        self._owners = owners
+        self._held: list[Locked] = []
+        os.register_at_fork(before=self._take, after_in_parent=self._release, after_in_child=self._renew)
+
+    def _take(self) -> None:
+        self._held = [owner for owner in self._owners() if owner.lock.acquire(timeout=_LONGEST_WAIT_S)]
+
+    def _release(self) -> None:
+        while self._held:
+            self._held.pop().lock.release()
+
+    def _renew(self) -> None:
+        self._held.clear()
+        for owner in self._owners():
+            owner.lock = RecorderLock(owner.settle)

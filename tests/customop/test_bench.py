@@ -14,7 +14,7 @@ import yaml
 
 from neurontools import gpsimd
 from neurontools.base.units import format_ns
-from neurontools.customop.bench import advice, text
+from neurontools.customop.bench import advice
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
     bind,
@@ -22,8 +22,7 @@ from neurontools.customop.bench.inputs import (
     parse_shape,
     parse_template,
 )
-from neurontools.customop.bench.report import OUTPUT, TEMPORARY, CoreCount, Way
-from neurontools.customop.bench.text import report_text
+from neurontools.customop.bench.report import OUTPUT, TEMPORARY, CoreCount, Way, report_text
 from neurontools.customop.building.build import build
 from neurontools.customop.checking.inputs import Pattern
 from neurontools.customop.cost import TensorOperand
@@ -353,7 +352,7 @@ def test_counts_of_cores_are_a_table_and_failures_are_joined() -> None:
         CoreCount(4, None, None, None, "check: no"),
     )
     report: Any = SimpleNamespace(core_counts=counts)
-    lines = text._cores_table(report).splitlines()
+    lines = report._cores_table(report).splitlines()
     assert [line.split() for line in lines[:3]] == [
         ["modelled", "speed-up", "balance"],
         ["1", "2.000", "ms", "-", "100", "%"],

@@ -6,13 +6,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-
+from typing import TYPE_CHECKING
 
 from neurontools.commands.customop import main
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.inspection import inspect_library
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from neurontools.native import activation, patches
 from neurontools.xla import api
+from neurontools.xla.compiled_function import CompiledFunction
 from neurontools.xla.debugging import metrics
-from neurontools.xla.graph_function import GraphFunction
 
 DEVICE = "neuron"
 CHECKS = []
@@ -40,12 +40,12 @@ def compiles():
 @contextlib.contextmanager
 def recordings():
     """Yield a list that gets an item each time a compiled graph is recorded."""
-    calls, record = [], GraphFunction._record
-    GraphFunction._record = lambda *args: (calls.append(args), record(*args))[1]
+    calls, record = [], CompiledFunction._record
+    CompiledFunction._record = lambda *args: (calls.append(args), record(*args))[1]
     try:
         yield calls
     finally:
-        GraphFunction._record = record
+        CompiledFunction._record = record
 
 
 def message(function):

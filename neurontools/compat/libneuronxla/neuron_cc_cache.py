@@ -21,7 +21,7 @@ from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.prune import break_any_locks, prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.walk import walk
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.compiler.options import COMPILER_VERSION
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ class ShimFinder:
             return PathFinder.find_spec(name, [SHIM_HOME])
         if not is_part(name, path) or is_probe():
             return None
-        from neurontools.compat.import_only import find_spec
-        from neurontools.compat.missing import explain_module
+        from neurontools.compat.unsupported import explain_module, find_spec
 
         found = find_spec(name)
         if found is None:

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import start_trace, stop_trace
+from neurontools.compat.unsupported import missing_name
 from neurontools.profiler.capture.settings import (
     DEFAULT_MAX_EVENTS,
     CaptureOptions,

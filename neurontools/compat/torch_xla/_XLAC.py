@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import torch
 
 from neurontools.cache.graph_facts import TensorType
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics
-from neurontools.xla.debugging.graph_dump import recorded_text
+from neurontools.xla.debugging.debug_analysis import recorded_text
 from neurontools.xla.graph_values import dtype_name
 
 _ir_debug = [False]

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from neurontools.compat.dependency import torch
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla import api, device_name
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging.metrics import metric_data as _metric_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.errors import UsageError
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics

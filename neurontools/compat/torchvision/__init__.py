@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from torchvision import datasets, transforms  # type: ignore[import-not-found, unused-ignore]
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["datasets", "transforms"]
 __version__ = "0.0.0+neurontools"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.xla.debugging.debug_files import append_text
+from neurontools.errors import UsageError
 from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _SHORT_METRICS = (
     "TransferFromDeviceTime",
 )
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
-
 _saved = itertools.count()
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
@@ -229,3 +228,19 @@ def _bytes_text(value: float) -> str:
             return f"{value:.2f}{suffix}"
         value /= 1024
     return f"{value:.2f}PB"
+
+
+def append_text(variable: str, path: str, text: str) -> None:
+    """Append text to the file that a variable names.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path} ({variable}): {error.strerror}",
+            f"set {variable} to a file that can be written",
+        ) from error

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from torch_neuronx.testing.validation import assert_close, custom_allclose, neuron_allclose
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["assert_close", "custom_allclose", "neuron_allclose"]
 

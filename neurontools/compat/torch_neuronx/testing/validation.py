@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import to_cpu
+from neurontools.compat.unsupported import missing_name
 
 _TOLERANCES = {
     torch.float16: (1e-3, 1e-5),

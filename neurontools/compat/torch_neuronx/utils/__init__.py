@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
-from neurontools.compat.platform_target import get_platform_target
+from neurontools.compat.torch_neuronx.utils.utils import get_platform_target
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["get_platform_target"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from torch_xla.amp.autocast_mode import autocast  # type: ignore[import-not-found, unused-ignore]
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["autocast"]
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla import api
 from neurontools.xla.debugging.debug_analysis import DYNAMO_GRAPH, DYNAMO_INPUTS
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch_xla.core import xla_model as xm
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla.distributed import workers
 from neurontools.xla.distributed.collectives import group_size
 

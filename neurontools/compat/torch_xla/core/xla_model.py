@@ -34,8 +34,8 @@ from neurontools.compat.collectives import (
     rendezvous,
 )
 from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import is_device_tensor as is_xla_tensor
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
 

@@ -7,8 +7,8 @@ from typing import Any, NoReturn, Self
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import start_trace, stop_trace
+from neurontools.compat.unsupported import missing_name
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics

@@ -8,8 +8,8 @@ from typing import NoReturn, TypeVar
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.spawning import spawn
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["MpModelWrapper", "MpSerialExecutor", "spawn"]
 T = TypeVar("T")

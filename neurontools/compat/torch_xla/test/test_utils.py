@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import workers
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import replace as for_each_instance_rewrite
 from neurontools.compat.structures import visit as for_each_instance
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["for_each_instance", "for_each_instance_rewrite"]
 T = TypeVar("T")

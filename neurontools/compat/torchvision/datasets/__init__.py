@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
-from neurontools.compat.mnist import MNIST
+from neurontools.compat.torchvision.datasets.mnist import MNIST
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["MNIST"]
 

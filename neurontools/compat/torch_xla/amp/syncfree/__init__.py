@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import is_tensor
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["SGD", "Adam", "AdamW"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel import (
     XlaFullyShardedDataParallel,
 )
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["XlaFullyShardedDataParallel"]
 

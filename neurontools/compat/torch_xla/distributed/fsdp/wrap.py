@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 _FEWEST_PARAMETERS = 100_000_000
 _NEVER_ALONE = frozenset({torch.nn.ModuleList, torch.nn.ModuleDict})

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
