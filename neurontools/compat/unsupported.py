@@ -8,13 +8,16 @@ from __future__ import annotations
 import sys
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
-from typing import Any, NoReturn, Self
+from types import FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from neurontools.base.text import suggest
 from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError
 from neurontools.native.names import missing_name_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _TORCHVISION = "pip install torchvision"
 _PROFILE = "neuron-run --profile DIR"
@@ -182,7 +185,7 @@ _OF_KERNELS = frozenset({"neuronxcc", "nki", "nkilib"})
 """Packages whose classes are options of kernels: libraries make such objects as defaults of their own options."""
 
 
-def missing_name(module: str, name: str) -> NoReturn:
+def missing_name(module: str, name: str, caller: FrameType | None = None) -> NoReturn:
     """Raise the error of a name that a shim module lacks; called by the module's `__getattr__`.
 
     Raises:
@@ -191,7 +194,16 @@ def missing_name(module: str, name: str) -> NoReturn:
     """
     if name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-    raise missing_name_error(module, name, _hint(module, name), sys._getframe(2))  # noqa: SLF001
+    raise missing_name_error(module, name, _hint(module, name), caller or sys._getframe(2))  # noqa: SLF001
+
+
+def missing_names(module: str) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a shim module, which raises the errors of `missing_name`."""
+
+    def missing(name: str) -> NoReturn:
+        missing_name(module, name, sys._getframe(1))  # noqa: SLF001
+
+    return missing
 
 
 def explain_module(name: str) -> None:

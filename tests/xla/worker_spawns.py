@@ -16,7 +16,7 @@ from neurontools.xla.distributed import worker_group
 
 
 def work(rank, home):
-    dist.init_process_group("xla", timeout=timedelta(seconds=1))
+    dist.init_process_group("xla", timeout=timedelta(seconds=120))
     assert os.environ["OMP_NUM_THREADS"] == "1"
     x = torch.ones(2, device=xm.xla_device()) + rank
     seen = {"sum": xm.all_reduce("sum", x)[0].item()}
@@ -24,11 +24,12 @@ def work(rank, home):
     if rank == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # spawn sends it when the other one ends
         seen["pid of 1"] = worker_group.current().peer(1).pid
+        worker_group.current().set_timeout((0, 1), timedelta(seconds=1))
         seen["hang"] = failure(x)
         store.set("named", b"1")
     else:
-        store.wait(["named"], timedelta(seconds=60))
-    own = worker_group.Communicator(dist.PrefixStore("again", store), rank, 2, timedelta(seconds=60))
+        store.wait(["named"], timedelta(seconds=120))
+    own = worker_group.Communicator(dist.PrefixStore("again", store), rank, 2, timedelta(seconds=120))
     worker_group.replace(own)
     xm.rendezvous("again")
     if rank == 1:

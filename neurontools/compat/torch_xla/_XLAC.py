@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from neurontools.cache.graph_facts import TensorType
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.debug_analysis import recorded_text
@@ -17,8 +17,7 @@ from neurontools.xla.graph_values import dtype_name
 _ir_debug = [False]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def _xla_get_tensor_id(tensor: torch.Tensor) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
 
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.errors import UsageError
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics
@@ -18,8 +17,7 @@ local_process_count = workers.local_world_size
 addressable_device_count = addressable_runtime_device_count = api.device_count
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def global_device_count() -> int:

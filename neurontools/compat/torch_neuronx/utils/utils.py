@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.compiler.options import flag_value, target_of
 from neurontools.machine.instances.catalogue import instance_names, instance_type
 from neurontools.runtime.core_claim import read_machine
@@ -19,8 +19,7 @@ SUPPORTED_TYPES = sorted({target_of(instance_type(name).device) for name in inst
 """The devices that torch_neuronx supports: all except Inferentia 1."""
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def get_platform_target(compiler_flags: str | Sequence[str] | None = None) -> str:

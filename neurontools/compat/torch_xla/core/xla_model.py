@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -35,7 +35,7 @@ from neurontools.compat.collectives import (
 )
 from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
 from neurontools.compat.structures import is_device_tensor as is_xla_tensor
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
 
@@ -65,8 +65,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 # Devices

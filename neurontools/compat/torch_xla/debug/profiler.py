@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
 
 from neurontools.compat.profiling import start_trace, stop_trace
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
 from neurontools.xla.debugging import metrics
@@ -17,8 +17,7 @@ from neurontools.xla.host_events import Observed
 __all__ = ["StepTrace", "Trace", "start_trace", "stop_trace", "trace_me"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class Trace(torch.profiler.record_function):  # type: ignore[misc]

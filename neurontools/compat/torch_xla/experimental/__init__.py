@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def eager_mode(enable: bool) -> None:

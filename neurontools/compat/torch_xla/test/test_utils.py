@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.unsupported import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import workers
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def now(format: str = "%H:%M:%S") -> str:
