@@ -129,7 +129,7 @@ def _building(root: Path, peer: _Peer) -> list[BenchmarkRow]:
 def _calling(peer: _Peer) -> list[BenchmarkRow]:
     import torch
 
-    from neurontools.customop.device_resident import device_resident
+    from neurontools.customop.torch_operators import device_resident
 
     torch.set_num_threads(1)
     x = torch.randn(SMALL)
@@ -174,7 +174,7 @@ def _calling(peer: _Peer) -> list[BenchmarkRow]:
 def _computing(peer: _Peer) -> list[BenchmarkRow]:
     import torch
 
-    from neurontools.customop.device_resident import device_resident
+    from neurontools.customop.torch_operators import device_resident
 
     x = torch.randn(LARGE)
     there, out = device_resident(x), torch.empty(LARGE)

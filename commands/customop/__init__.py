@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.commands import console
-from neurontools.commands.parsing import add_duration, add_json, add_old_spelling, positive
+from neurontools.commands.parsing import add_duration, add_json, positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 COMMANDS = {
     "build": ("build", "run_build", "compile sources to lib<NAME>.so, if anything changed"),
     "inspect": ("show", "run_inspect", "show the contents of a library file without running it"),
-    "load": ("show", "run_load", "load a library into a worker and list its operators"),
     "doctor": ("show", "run_doctor", "check what is installed and how to get what is missing"),
     "run": ("run", "run_operator", "run an operator on generated inputs"),
     "check": ("check", "run_check", "test operators on inputs of many shapes"),
@@ -36,7 +35,6 @@ EXAMPLES = {
         "build --sanitize -o sanitized",
     ),
     "inspect": ("inspect librelu.so", "inspect librelu.so --json"),
-    "load": ("load librelu.so",),
     "doctor": ("doctor",),
     "run": (
         "run librelu.so relu::forward --input 32x4096:float32 --repeat 10",
@@ -50,11 +48,7 @@ EXAMPLES = {
         "bench librelu.so forward --shape 32x4096",
         "bench  all operators of the project in this directory, built first",
         "bench libscale.so scale --input 1Kx1K:float32 --input 0.5",
-        "bench librelu.so forward --sweep 1x4K,32x4K,1Kx4K --dtype bfloat16",
-        "bench libproduct.so product --input NxK:float32 --input KxN:float32 --sweep N=64,256 --sweep K=64",
         "bench librelu_element.so forward --shape 32x4096 --compare librelu_tcm.so",
-        "bench --save baseline.json  once",
-        "bench --baseline baseline.json  in CI: exit code 1 if one is slower by more than 5 %",
     ),
     "debug": (
         "debug librelu.so forward --input 4x4:float32",
@@ -72,7 +66,7 @@ _TIMEOUT_HELP = "time limit of a call (default: NEURON_RT_EXEC_TIMEOUT or 10s)"
 _BENCH_NOTE = (
     "Modelled times come from the cost model that the compiler and neuron-profile use. They do not include the arithmetic"
     " of the kernel's own loops. Measured times are those of this computer and say nothing about the device.\n\n"
-    "exit codes: 0 success, 1 failed or slower than the baseline, 2 usage error, 130 interrupted"
+    "exit codes: 0 success, 1 failed, 2 usage error, 130 interrupted"
 )
 
 
@@ -143,11 +137,6 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _add_load(parser: argparse.ArgumentParser) -> None:
-    _add_inspect(parser)
-    _add_any_instance(parser)
-
-
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_call(parser)
     parser.add_argument(
@@ -201,38 +190,13 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="a library, a customop.yaml or its directory (default: the current directory), "
         "and one operator (default: all)",
     )
-    _add_input(
-        parser, "32x4096:float32[:SEED], NxM:float32 with --sweep, *:float32 with --shape, or a number"
-    )
+    _add_input(parser, "32x4096:float32[:SEED], 4Kx1K:float32, *:float32 with --shape, or a number")
     add("--shape", metavar="SHAPE", help="shape of tensors without --input (default: found by trial)")
     add("--dtype", default="float32", help="dtype of tensors without --input (default: float32)")
-    add(
-        "--sweep",
-        action="append",
-        default=[],
-        metavar="SIZES",
-        help="several shapes, e.g. 1x4K,32x4K, or sizes of a letter, e.g. N=256,1K; several --sweep: all combinations",
-    )
     add("--cores", type=int, metavar="N", help="run a multicore library on N cores (default: 8)")
-    repeat = add(
-        "--repeat", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)"
-    )
-    add_old_spelling(parser, repeat, "--calls")
+    add("--repeat", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)")
     add("--warm-up", type=int, default=3, metavar="N", help="number of warm-up calls (default: 3)")
     add("--compare", metavar="LIB[:OP]", help="run another library on the same inputs, side by side")
-    add("--save", metavar="FILE", help="write the modelled times to a baseline file")
-    add(
-        "--baseline",
-        metavar="FILE",
-        help="compare with a baseline file; exit code 1 if an operator is slower",
-    )
-    add(
-        "--threshold",
-        type=float,
-        default=5.0,
-        metavar="PERCENT",
-        help="slowdown that --baseline allows (default: 5 %%)",
-    )
     add_json(parser, "print JSON; times in nanoseconds")
 
 
@@ -274,7 +238,6 @@ def _add_input(parser: argparse.ArgumentParser, forms: str) -> None:
 _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "build": _add_build,
     "inspect": _add_inspect,
-    "load": _add_load,
     "doctor": add_json,
     "run": _add_run,
     "check": _add_check,

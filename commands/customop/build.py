@@ -85,7 +85,7 @@ def _request(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
 
 
 def _project(arguments: argparse.Namespace) -> tuple[BuildRequest, Path]:
-    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
+    from neurontools.customop.building.request import FILE_NAME, find_project, load_project
 
     if arguments.compute or arguments.shape:
         raise UsageError("--compute and --shape need a NAME", "neuron-customop build NAME --compute ...")
@@ -123,7 +123,7 @@ def _watch(arguments: argparse.Namespace) -> NoReturn:
 
 
 def _watched_paths(arguments: argparse.Namespace) -> set[str]:
-    from neurontools.customop.building.project import find_project
+    from neurontools.customop.building.request import find_project
 
     paths = {*arguments.compute, *arguments.shape}
     if arguments.name is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
 
     from neurontools.commands.customop.build import Paint
-    from neurontools.customop.building.project import CheckWords
+    from neurontools.customop.building.request import CheckWords
     from neurontools.customop.checking.report import CheckReport, CheckSettings
 
 _WIDTH = 11
@@ -70,7 +70,7 @@ def _quiet() -> None:
 
 def _library(arguments: argparse.Namespace) -> tuple[str, dict[str, CheckWords]]:
     """Return the path of the library and the check options of its project."""
-    from neurontools.customop.building.project import FILE_NAME, find_project, load_project
+    from neurontools.customop.building.request import FILE_NAME, find_project, load_project
 
     given: str | None = arguments.library
     if given is None:

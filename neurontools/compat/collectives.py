@@ -13,7 +13,7 @@ import torch
 
 from neurontools.compat import structures
 from neurontools.xla import api
-from neurontools.xla.distributed import collectives, communicator
+from neurontools.xla.distributed import collectives, worker_group
 from neurontools.xla.distributed.collectives import Groups, group_size
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> 
     if not isinstance(payload, bytes):
         raise TypeError(f"`payload` must be bytes, not {type(payload)}")
     api.mark_step()
-    own = communicator.current()
+    own = worker_group.current()
     return own.group(tuple(replicas) or own.world).gather_bytes(payload)
 
 

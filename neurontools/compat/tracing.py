@@ -24,10 +24,9 @@ from neurontools.base.files import write_atomic
 from neurontools.compat import traced_model, traced_results
 from neurontools.compat.traced_model import Signature, TracedModelError
 from neurontools.xla.device_name import device_name
-from neurontools.xla.graph_export import ExportedGraph, export_graph
 from neurontools.xla.graph_values import dtype_name
 from neurontools.xla.neff_checks import unlisted_operators
-from neurontools.xla.neff_executable import compile_exported
+from neurontools.xla.neff_executable import ExportedGraph, compile_exported, export_graph
 
 if TYPE_CHECKING:
     from neurontools.compiler.graph import View

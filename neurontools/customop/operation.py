@@ -85,7 +85,7 @@ class CustomOperator:
         index: position of the operator in its manifest.
         executor: runs the library's functions.
         cores: number of cores of a kernel; None: all for a multicore library, else one.
-        count_places: also count accesses by place in the source, see `neurontools.customop.bench.runs`.
+        count_places: also count accesses by place in the source, see `neurontools.customop.bench.bench`.
     """
 
     def __init__(

@@ -8,14 +8,13 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.calls import PreparedCall
-from neurontools.customop.device_resident import tensor_in
+from neurontools.customop.arena import Block, holds, process_arena
+from neurontools.customop.calls import PreparedCall, dtype_of, execute, import_torch, infer, values_of
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.executors import WorkerExecutor
-from neurontools.customop.marshalling import dtype_of, execute, import_torch, infer, values_of
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import remember_operator
 from neurontools.customop.signal_takeover import signal_takeover
@@ -25,13 +24,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from neurontools.customop.arena import Block
     from neurontools.customop.calls import Executor
     from neurontools.customop.operation import Value
     from neurontools.customop.package import OperatorEntry, Package
 
 _logger = logging.getLogger("neurontools.customop")
-
 _SIGNATURES_MAX = 1024
 
 
@@ -324,3 +321,41 @@ class Caller:
             self._signatures.clear()
         self._signatures[key] = signature
         return signature
+
+
+def device_resident(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a dense CPU copy of a tensor in device memory, or the tensor itself if it is there already.
+
+    Operators read it in place, through a read-only mapping, if the kernel takes a `const torch::Tensor&`. Their results
+    are in device memory too. Forked children share it, like tensors of `share_memory_()`.
+
+    Raises:
+        CustomOpLibraryError: device memory is full.
+        MissingDependencyError: torch is not installed.
+    """
+    if is_device_resident(tensor) and tensor.is_contiguous():
+        return tensor
+    dense = tensor.detach().cpu().contiguous()
+    nbytes = dense.nbytes
+    if nbytes == 0:
+        return dense
+    block = process_arena().allocate(nbytes, held=True)
+    copy = tensor_in(block, tuple(dense.shape), dense.dtype, nbytes)
+    copy.copy_(dense)
+    return copy
+
+
+def is_device_resident(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's bytes are in device memory."""
+    return tensor.device.type == "cpu" and holds(tensor.data_ptr())
+
+
+def tensor_in(block: Block, sizes: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> torch.Tensor:
+    """Return a tensor at the end of a block; the tensor's storage keeps the block alive."""
+    flat: Any = _frombuffer()(block, dtype=dtype, offset=block.nbytes - nbytes)
+    return flat.view(*sizes) if sizes else flat.view(())
+
+
+@cache
+def _frombuffer() -> Any:
+    return import_torch().frombuffer

@@ -11,19 +11,6 @@ import sys
 from neurontools import env
 from neurontools.errors import NeuronToolsError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-
-_UNKNOWN = ("at start of device string: neuron", "module 'torch' has no attribute 'neuron'")
-_NO_TORCH_XLA = ("PyTorch is not linked with support for xla devices", "from the 'XLA' backend")
-IMPORT_FIRST = f"hint: import torch_xla first, or set {env.DEVICE}=xla"
-NO_DEVICE = (
-    f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron"
-)
-
-OTHER_DEVICE = f"{env.DEVICE}=xla gives this process the device xla, so it has no device neuron"
-
 
 def autoload() -> None:
     """Make the device known to torch that this program is to have; end the program if that is impossible.
@@ -51,22 +38,8 @@ def autoload() -> None:
 
             workers.assign_core(os.environ)
             api.activate()
-        _explain_missing_device(NO_DEVICE if not chosen else OTHER_DEVICE)
+        from neurontools.xla.device_name import explain_at_exit
+
+        explain_at_exit()
     except NeuronToolsError as error:
         raise SystemExit(f"neurontools: {error.message}: {error.remedy}") from None
-
-
-def _explain_missing_device(reason: str) -> None:
-    """Add a note to the traceback of a program that ends because it has no device `neuron`; torch's error has no reason."""
-    shown = sys.excepthook
-
-    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        from neurontools.xla import api
-
-        if any(text in str(error) for text in _UNKNOWN) and not api.is_active():
-            error.add_note(reason)
-        elif any(text in str(error) for text in _NO_TORCH_XLA) and not api.is_active():
-            error.add_note(IMPORT_FIRST)
-        shown(kind, error, traceback)
-
-    sys.excepthook = show

@@ -1,8 +1,11 @@
-"""Moves modules to the device as to any other: their parameters stay the same objects.
+"""Moves modules to the device and saves tensors as with any other device.
 
 torch replaces the parameters of a module that moves to a PrivateUse1 device, and with them what optimizers and tied
 layers refer to. The guard in C++ gives them their new contents instead. Without it they are swapped, unless an autograd
 graph holds one of them.
+
+`torch.save` and pickle write the bytes of storages and the name of the device. So `map_location` works in all its forms,
+and tensors that share a storage share it again after `torch.load`.
 """
 
 # ruff: noqa: SLF001
@@ -10,16 +13,19 @@ graph holds one of them.
 
 from __future__ import annotations
 
-import functools
+import copy
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from neurontools.base.interrupts import is_of_handler
 from neurontools.errors import NeuronToolsError
+from neurontools.native.patches import replace
 from neurontools.native.selection import NEURON
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import GUARD_REMEDY, is_registered, take_contents
@@ -29,11 +35,22 @@ if TYPE_CHECKING:
 
     Convert = Callable[[torch.Tensor], torch.Tensor]
 
+_BEFORE_TORCHS_OWN = 5  # its tags for storages of the CPU have 10
+
 
 def install() -> None:
-    """Let modules keep their parameters when they move to the device, or away from it."""
-    nn.Module._apply = _keeping_parameters(nn.Module._apply)
+    """Let modules keep their parameters when they move to the device or away, and torch save and pickle tensors."""
+    replace(nn.Module, "_apply", _convert_module)
     torch.Tensor.data = _assigned_across_devices(torch.Tensor.data)
+    replace(torch.Tensor, "_reduce_ex_internal", _reduce)
+    replace(torch, "save", _save)
+    replace(torch.jit, "load", _load_script)
+    for kind in (torch.jit.ScriptModule, torch.jit.RecursiveScriptModule, torch.jit.ScriptFunction):
+        for name in ("save", "save_to_buffer"):
+            replace(kind, name, _save_script)
+    torch.serialization.register_package(
+        _BEFORE_TORCHS_OWN, lambda storage: getattr(storage, "_neuron_location", None), lambda *_: None
+    )
 
 
 def _assigned_across_devices(data: Any) -> property:
@@ -56,38 +73,35 @@ def _assigned_across_devices(data: Any) -> property:
     return property(data.__get__, assign, doc=data.__doc__)
 
 
-def _keeping_parameters(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+def _convert_module(
+    apply: Callable[..., nn.Module], module: nn.Module, convert: Convert, *args: Any, **kwargs: Any
+) -> nn.Module:
     future = torch.__future__
-
-    @functools.wraps(apply)
-    def convert_module(module: nn.Module, convert: Convert, *args: Any, **kwargs: Any) -> nn.Module:
-        if isinstance(module, torch.jit.ScriptModule):
-            return _convert_script_module(module, convert, {})
-        if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
+    if isinstance(module, torch.jit.ScriptModule):
+        return _convert_script_module(module, convert, {})
+    if future.get_swap_module_params_on_conversion() or not _crosses(module, convert):
+        return apply(module, convert, *args, **kwargs)
+    _move_lazy(module, convert)
+    if is_registered():
+        with _assigning_data():
             return apply(module, convert, *args, **kwargs)
-        _move_lazy(module, convert)
-        if is_registered():
-            with _assigning_data():
-                return apply(module, convert, *args, **kwargs)
-        tied = _tied_places(module)
-        try:
-            future.set_swap_module_params_on_conversion(True)
-            apply(module, convert, *args, **kwargs)
-        except RuntimeError as error:
-            if "Couldn't swap" not in str(error) or is_of_handler(error):
-                raise
-        else:
-            _attach_hooks(module)
-            return module
-        finally:
-            future.set_swap_module_params_on_conversion(False)
+    tied = _owners_of_tied(module)
+    try:
+        future.set_swap_module_params_on_conversion(True)
         apply(module, convert, *args, **kwargs)
-        for (first, name), *others in tied:
-            for owner, other_name in others:
-                owner._parameters[other_name] = first._parameters[name]
+    except RuntimeError as error:
+        if "Couldn't swap" not in str(error) or is_of_handler(error):
+            raise
+    else:
+        _attach_hooks(module)
         return module
-
-    return convert_module
+    finally:
+        future.set_swap_module_params_on_conversion(False)
+    apply(module, convert, *args, **kwargs)
+    for (first, name), *others in tied:
+        for owner, other_name in others:
+            owner._parameters[other_name] = first._parameters[name]
+    return module
 
 
 @contextmanager
@@ -154,11 +168,88 @@ def _move_lazy(module: nn.Module, convert: Convert) -> None:
                     values[name] = kind(value.requires_grad, like.device, like.dtype)
 
 
-def _tied_places(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
-    """Return the places of each parameter that has several."""
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
+def _owners_of_tied(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    """Return the modules and names of each parameter that has several."""
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
     for owner in module.modules():
         for name, parameter in owner._parameters.items():
             if parameter is not None:
-                places.setdefault(id(parameter), []).append((owner, name))
-    return [found for found in places.values() if len(found) > 1]
+                owners.setdefault(id(parameter), []).append((owner, name))
+    return [sharing for sharing in owners.values() if len(sharing) > 1]
+
+
+class _Saving(threading.local):
+    """The copies that a running `torch.save` has made of device storages, by the identity of the storage."""
+
+    copies: dict[int, tuple[Any, torch.Tensor]] | None = None
+
+
+_saving = _Saving()
+
+
+def _save(save: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    outer = _saving.copies
+    _saving.copies = {} if outer is None else outer
+    try:
+        save(*args, **kwargs)
+    finally:
+        _saving.copies = outer
+
+
+def _save_script(save: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
+    """Save TorchScript code with its tensors on the CPU: torch reads storages of the device itself."""
+    if any(value.device.type == NEURON for value in _constants(module)):
+        raise DeviceError(
+            "TorchScript code with constant tensors on the device cannot be saved",
+            "trace or script it on the CPU",
+        )
+    if isinstance(module, torch.jit.ScriptFunction):  # has no tensors but constants
+        return save(module, *args, **kwargs)
+    tensors = (*module.parameters(), *module.buffers())
+    on_device = any(tensor.device.type == NEURON for tensor in tensors)
+    return save(copy.deepcopy(module).cpu() if on_device else module, *args, **kwargs)
+
+
+def _load_script(
+    load: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Load on the CPU what goes to the device: torch cannot make its storages."""
+    if map_location is None or torch.device(map_location).type != NEURON:
+        return load(f, map_location, *args, **kwargs)
+    return load(f, "cpu", *args, **kwargs).to(map_location)
+
+
+def _constants(module: Any) -> Iterator[torch.Tensor]:
+    if isinstance(module, torch.jit.ScriptFunction):
+        graph = module.inlined_graph  # nodes live no longer than this reference
+        for node in graph.findAllNodes("prim::Constant"):
+            if node.hasAttribute("value") and node.kindOf("value") == "t":
+                yield node.t("value")
+        return
+    for part in module.modules():
+        if hasattr(part, "code_with_constants"):
+            constants = part.code_with_constants[1]
+            yield from (v for v in constants.const_mapping.values() if isinstance(v, torch.Tensor))
+
+
+def _reduce(reduce: Callable[..., Any], tensor: torch.Tensor, protocol: int) -> Any:
+    if tensor.device.type != NEURON or is_traceable_wrapper_subclass(tensor):  # such as a DTensor
+        return reduce(tensor, protocol)
+    return reduce(_on_host(tensor, {} if _saving.copies is None else _saving.copies), protocol)
+
+
+def _on_host(tensor: torch.Tensor, copies: dict[int, tuple[Any, torch.Tensor]]) -> torch.Tensor:
+    """Return a host tensor with the same view of a copy of the same storage; the copy knows the device."""
+    storage, plain = tensor.untyped_storage(), tensor.detach()
+    saved = copies.get(storage._cdata)
+    if saved is None or saved[1].dtype != tensor.dtype:
+        count = storage.nbytes() // tensor.element_size()
+        is_whole = tensor.is_contiguous() and tensor.numel() == count
+        saved = storage, (plain if is_whole else plain.as_strided((count,), (1,), 0)).cpu()
+        saved[1].untyped_storage()._neuron_location = str(tensor.device)
+        copies[storage._cdata] = saved
+    return (
+        saved[1]
+        .as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        .requires_grad_(tensor.requires_grad)
+    )

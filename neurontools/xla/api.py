@@ -23,9 +23,8 @@ from neurontools.xla.device_name import XLA, device_name, explain_at_exit
 from neurontools.xla.device_name import choose as choose_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from neurontools.runtime.memory import MemoryInfo
     from neurontools.runtime.session import Runtime
     from neurontools.xla.engine import DeviceEngine
 
@@ -33,14 +32,6 @@ _lock = threading.Lock()
 _engine: DeviceEngine | None = None
 _registry: Any = None
 _EAGER_VARIABLES = ("NEURON_USE_EAGER_DEBUG_MODE", "XLA_USE_EAGER_DEBUG_MODE")
-_SHORT_COUNTERS = ("CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime")
-_SHORT_METRICS = (
-    "CompileTime",
-    "ExecuteTime",
-    "ExecuteReplicatedTime",
-    "TransferToDeviceTime",
-    "TransferFromDeviceTime",
-)
 _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
@@ -60,28 +51,28 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None, name: st
         if _engine is not None:
             return
         device.check_torch()  # before modules that another version cannot import
-        from neurontools.xla import storages
+        from neurontools.xla import tensor_kernels
         from neurontools.xla.debugging import torch_profiler
         from neurontools.xla.device_module import make_module
         from neurontools.xla.distributed import collectives
+        from neurontools.xla.engine import DeviceEngine
         from neurontools.xla.memory import keep_freed_memory
-        from neurontools.xla.python_engine import PythonEngine
         from neurontools.xla.registry import Registry
 
         device.rename()
         explain_at_exit()
         device.install_guard(engine)
         device.self_test()
-        made: DeviceEngine = PythonEngine(open_accelerator or _open_accelerator)
-        _registry = Registry(made)
+        opened = DeviceEngine(open_accelerator or _open_accelerator)
+        _registry = Registry(opened)
         collectives.define()
         _registry.install()
-        device.install(make_module(made))
-        storages.install()
+        device.install(make_module(opened))
+        tensor_kernels.install_storages()
         torch_profiler.install(runtime)
-        made.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
+        opened.set_eager(any(os.environ.get(name) == "1" for name in _EAGER_VARIABLES))
         keep_freed_memory()
-        _engine = made
+        _engine = opened
         atexit.register(shutdown)
 
 
@@ -118,11 +109,6 @@ def mark_step(wait: bool = False) -> None:
         closure(*arguments)
 
 
-def is_eager() -> bool:
-    """Return whether each operator runs at once, as a graph of its own."""
-    return engine().eager
-
-
 def set_eager(enabled: bool) -> None:
     """Turn eager mode on or off; runs what is recorded first."""
     engine().set_eager(enabled)
@@ -143,95 +129,6 @@ def add_step_closure(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None
 def device_count() -> int:
     """Return the number of NeuronCores of this process; opens the device."""
     return engine().accelerator.core_count()
-
-
-def device_kind() -> str:
-    """Return the core version, such as NC_v2; opens the device."""
-    return engine().accelerator.device_kind()
-
-
-def memory_info(index: int = 0) -> MemoryInfo:
-    """Return the device memory of a core."""
-    return engine().memory(index)
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the random numbers of all devices."""
-    engine().seed(int(seed))
-
-
-def get_rng_state(index: int = 0) -> int:
-    """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
-    return engine().rng_value(index)
-
-
-def set_rng_state(seed: int, index: int = 0) -> None:
-    """Continue a device's random numbers at a state, or start them at a seed."""
-    engine().set_rng_value(index, int(seed))
-
-
-def counter_names() -> list[str]:
-    """Return the names of the counters."""
-    return list(metrics.counters())
-
-
-def counter_value(name: str) -> int | None:
-    """Return a counter, None when it has not counted yet."""
-    return metrics.counters().get(name)
-
-
-def metric_names() -> list[str]:
-    """Return the names of the metrics."""
-    return list(metrics.metrics())
-
-
-def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]] | None:
-    """Return a metric as torch_xla does: number of samples, their sum, and (time, value) of the last ones.
-
-    Times are in seconds, values in nanoseconds or in the metric's own unit.
-    """
-    metric = metrics.metrics().get(name)
-    if metric is None:
-        return None
-    return (
-        metric.total_samples,
-        metric.accumulator,
-        tuple((at_ns / 1e9, value) for at_ns, value in metric.samples),
-    )
-
-
-def metrics_report() -> str:
-    """Return every metric and counter as text."""
-    return metrics.report()
-
-
-def short_metrics_report(
-    counter_names: Sequence[str] | None = None, metric_names: Sequence[str] | None = None
-) -> str:
-    """Return the named counters and metrics as text; by default those that tell how a training loop runs."""
-    return metrics.report(
-        frozenset(metric_names or _SHORT_METRICS), frozenset(counter_names or _SHORT_COUNTERS)
-    )
-
-
-def clear_counters() -> None:
-    """Set every counter to zero."""
-    metrics.clear_counters()
-
-
-def clear_metrics() -> None:
-    """Forget the samples of every metric."""
-    metrics.clear_metrics()
-
-
-def clear_all() -> None:
-    """Forget all samples and set every counter to zero."""
-    metrics.clear()
-
-
-def executed_fallback_ops() -> list[str]:
-    """Return the operators that ran on the CPU because the device does not have them, such as aten::nonzero."""
-    return [name for name in metrics.counters() if name.startswith("aten::")]
 
 
 def runtime() -> Runtime:

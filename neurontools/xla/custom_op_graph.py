@@ -73,8 +73,8 @@ def in_machine_memory(host: torch.Tensor) -> torch.Tensor:
     They move there once, and what the operator makes of them lies there too. What is not dense stays where it is, and
     so does everything when there is no room: it is copied at each call then.
     """
-    from neurontools.customop.device_resident import device_resident
     from neurontools.customop.errors import CustomOpLibraryError
+    from neurontools.customop.torch_operators import device_resident
 
     if not host.is_contiguous():
         return host

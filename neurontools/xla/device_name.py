@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -16,10 +17,15 @@ XLA = "xla"
 NEURON = "neuron"
 _chosen: list[str] = []
 _OF_OTHER_NAME = {
-    XLA: re.compile(r"at start of device string: neuron"),
+    XLA: re.compile(r"at start of device string: neuron|module 'torch' has no attribute 'neuron'"),
     NEURON: re.compile(r"with support for xla devices|from the 'XLA' backend"),
 }
 """What torch says of the other name, by the chosen one: it knows neither this process's name nor why it has it."""
+_WITHOUT_DEVICE = {
+    XLA: f"this program's code does not ask for the device neuron, or imports torch_xla: set {env.DEVICE}=neuron",
+    NEURON: f"hint: import torch_xla first, or set {env.DEVICE}=xla",
+}
+"""Why a process without a device lacks the other one."""
 _NO_DRIVER = re.compile(r"\b0 active drivers ")
 """What Triton says without a GPU, when a kernel is called or compiled."""
 
@@ -48,20 +54,31 @@ def triton_refusal() -> tuple[str, str]:
     )
 
 
+@functools.cache  # one hook per process: it decides when the program ends
 def explain_at_exit() -> None:
-    """Add a note to the traceback of a program that ends because it uses the other name or Triton; their errors lack it."""
-    shown = sys.excepthook
+    """Add a note to the traceback of a program that names a device which it does not have, or uses Triton.
 
-    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        name = device_name()
-        if isinstance(error, RuntimeError) and _OF_OTHER_NAME[name].search(str(error)):
-            other = NEURON if name == XLA else XLA
-            error.add_note(f"{_conflict(name, other)}: {_remedy(other)}")
-        elif isinstance(error, RuntimeError) and _NO_DRIVER.search(str(error)):
-            error.add_note(": ".join(triton_refusal()))
-        shown(kind, error, traceback)
+    torch's errors do not know which device a process has, nor why.
+    """
+    write_traceback = sys.excepthook
 
-    sys.excepthook = show
+    def explain(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        note = _explanation(str(error)) if isinstance(error, AttributeError | RuntimeError) else ""
+        if note:
+            error.add_note(note)
+        write_traceback(kind, error, traceback)
+
+    sys.excepthook = explain
+
+
+def _explanation(text: str) -> str:
+    if not _chosen:
+        return next((note for name, note in _WITHOUT_DEVICE.items() if _OF_OTHER_NAME[name].search(text)), "")
+    name = device_name()
+    other = NEURON if name == XLA else XLA
+    if _OF_OTHER_NAME[name].search(text):
+        return f"{_conflict(name, other)}: {_remedy(other)}"
+    return ": ".join(triton_refusal()) if _NO_DRIVER.search(text) else ""
 
 
 def _conflict(name: str, other: str) -> str:

@@ -1,30 +1,45 @@
-"""The interfaces between the lazy device and its engine, which records operators and runs them as graphs.
-
-Code outside the engine's own modules (docs/explanation/xla-device.md lists them) uses only these interfaces, so that
-another engine can replace the one in Python.
-"""
+"""The engine of the device: it records operators and runs them as graphs, with a recorder per core."""
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.device_guard import GUARD_REMEDY
+from neurontools.base.interrupts import HOLD_S, InterruptHold
+from neurontools.customop.signal_takeover import before_takeover
+from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.buffers import ChargedBuffer, buffer_of
+from neurontools.xla.compiled_function import CompiledFunction, record_function
+from neurontools.xla.debugging import metrics
+from neurontools.xla.device import keep_from_compiler
+from neurontools.xla.device_guard import GUARD_REMEDY, set_device_count
+from neurontools.xla.device_name import device_name
+from neurontools.xla.fusion import OneGraph
+from neurontools.xla.kernels import kernel_for
+from neurontools.xla.late_errors import deliver_from
+from neurontools.xla.memory import HostBudget, host_limit
+from neurontools.xla.operators import operator_of
+from neurontools.xla.program import build_graph
+from neurontools.xla.recorder import Recorder
+from neurontools.xla.recorder_lock import RecorderLock
+from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
+from neurontools.xla.tensor_kernels import handle_maker
+from neurontools.xla.trie import new_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable, Sequence
 
-    from neurontools.compiler.graph import Graph, Node
+    from neurontools.compiler.graph import Graph
     from neurontools.runtime.memory import MemoryInfo
-    from neurontools.xla.accelerator import Accelerator
-    from neurontools.xla.operators import Operator
-    from neurontools.xla.recorded_trace import RecordedFunction
+    from neurontools.xla.fusion import Fusion
+    from neurontools.xla.operators import Kernel, Operator
+    from neurontools.xla.recorded_trace import Function, RecordedFunction
 
-    Kernel = Callable[..., Any]
-    Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+_LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child
 
 
 class CurrentDevice:
@@ -49,86 +64,100 @@ class CurrentDevice:
             )
 
 
-class TensorStore(Protocol):
-    """The tensors of one device and their contents, which are host tensors."""
-
-    device: torch.device
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """Return a lock that keeps other threads from recording and executing on the device."""
-
-    def adopt(self, host: torch.Tensor) -> torch.Tensor:
-        """Return a device tensor whose contents are a host tensor; the caller gives up the host tensor."""
-
-    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised device tensor; memory is allocated at its first use."""
-
-    def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
-        """Return a device tensor's contents; a recorded value is computed first, with `cause` as the reason."""
-
-    def replace(self, tensor: torch.Tensor, host: torch.Tensor) -> bool:
-        """Replace the contents of a device tensor, if nothing is recorded on it and it views all of its storage."""
-
-    def drawing(self) -> AbstractContextManager[None]:
-        """Return a context in which torch's default generator continues the device's stream of random numbers."""
-
-
-class TensorStores(Protocol):
-    """The stores of all devices."""
-
-    def store(self, device: Any) -> TensorStore:
-        """Return the store of a torch device, given as a device or its name; without an index, the current device.
-
-        Raises:
-            DeviceError: this process has no such core.
-        """
-
-    def store_of(self, value: Any) -> TensorStore | None:
-        """Return the store that a value is in, None for values that are not tensors of the lazy device."""
-
-
-class Fusion(Protocol):
-    """Decides where a recording ends that the program does not synchronize.
+class DeviceEngine:
+    """Records operators per device and runs them at synchronizations. `index` is the position of a device.
 
     Args:
-        limit: number of operators from which on `is_complete` is asked.
-        counts_recorded: whether tensors take device memory as soon as the program has them, as without fusion.
+        open_accelerator: opens the cores at the first use of the device.
     """
 
-    limit: int
-    counts_recorded: bool
-
-    def is_complete(self, operators: Sequence[Node]) -> bool:
-        """Return whether the recorded operators are to run before the next one is recorded."""
-
-    def runs_on_host(self, call: Node) -> bool:
-        """Return whether a call with a data type that the compiler may lack runs on the CPU instead."""
-
-
-class DeviceEngine(TensorStores, Protocol):
-    """Records operators per device and runs them at synchronizations. `index` is the position of a device."""
-
-    current: CurrentDevice
+    def __init__(self, open_accelerator: Callable[[], Accelerator]) -> None:
+        self._open_accelerator = open_accelerator
+        self.current = CurrentDevice()
+        self._device_name = device_name()
+        self._accelerator: Accelerator | None = None
+        self._recorders: dict[int, Recorder] = {}
+        self._lock = threading.RLock()
+        self._seed: int | None = None
+        self.local_rank: int | None = None
+        self._eager = False
+        self._fusion: Fusion = OneGraph()
+        self._host = HostBudget(host_limit())
+        self._rng_library = define_operators()
+        operators = torch.ops.neurontools
+        self._get_state = self.kernel(operator_of(operators.get_rng_state.default))
+        self._set_state = self.kernel(operator_of(operators.set_rng_state.default))
+        deliver_from(ChargedBuffer.__del__, finalizes=True)
+        keep_from_compiler(ChargedBuffer.__del__)
+        metrics.add_source(self._tensor_counters)
+        before_takeover(self.forget_programs)
+        ForkLocks(lambda: tuple(self._recorders.values()))
 
     @property
     def accelerator(self) -> Accelerator:
-        """The cores of this process; opens them at the first use."""
+        """The cores of this process; opens them."""
+        with self._lock:
+            if self._accelerator is None:
+                with InterruptHold(HOLD_S):
+                    self._accelerator = self._open_accelerator()
+                    set_device_count(self._accelerator.core_count())
+            return self._accelerator
 
     @property
     def is_open(self) -> bool:
         """Whether the cores are open."""
+        return self._accelerator is not None
+
+    def recorder(self, index: int) -> Recorder:
+        """Return the recorder of a device.
+
+        Raises:
+            DeviceError: this process has no such core.
+        """
+        recorder = self._recorders.get(index)
+        if recorder is not None:
+            return recorder
+        with self._lock:
+            recorder = self._recorders.get(index)  # another thread may have been faster
+            if recorder is not None:
+                return recorder
+            count = self.accelerator.core_count()
+            if self.position_of(index) != index:
+                return self.recorder(0)
+            if not 0 <= index < count:
+                raise DeviceError(
+                    f"device {self._device_name}:{index} does not exist: this process has {count} NeuronCore(s)",
+                    "set NEURON_RT_NUM_CORES or NEURON_RT_VISIBLE_CORES before the device is used",
+                )
+            recorder = self._recorders[index] = Recorder(
+                index, self.accelerator, handle_maker(index), self._host, self
+            )
+            recorder.eager = self._eager
+            recorder.fuse(self._fusion)
+            if self._seed is not None:
+                recorder.generator.seed(self._seed)
+            return recorder
 
     def kernel(self, operator: Operator) -> Kernel:
         """Return the dispatcher kernel that records an operator, or runs it on the CPU if it cannot be recorded."""
+        return kernel_for(operator, self)
 
-    # Recordings
+    def store(self, device: Any) -> Recorder:
+        """Return the recorder of a torch device; without an index that is the current device."""
+        if isinstance(device, str):
+            device = torch.device(device)
+        index = self.current.index if device.index is None else device.index
+        return self._recorders.get(index) or self.recorder(index)
 
-    local_rank: int | None
-    """This worker's rank on its machine, if programs may name its first device by it."""
+    def store_of(self, value: Any) -> Recorder | None:
+        """Return the recorder that a value is on, None for values that are not tensors of the lazy device."""
+        if isinstance(value, torch.Tensor) and value.device.type == self._device_name:
+            return buffer_of(value).recorder
+        return None
 
     def position_of(self, index: int) -> int:
         """Return the position of a device: 0 for `local_rank` where this process has no such core."""
+        return 0 if index == self.local_rank and index >= self.accelerator.core_count() else index
 
     def check_device(self, index: int) -> None:
         """Check that a device exists; opens it.
@@ -136,28 +165,54 @@ class DeviceEngine(TensorStores, Protocol):
         Raises:
             DeviceError: this process has no such core.
         """
+        self.recorder(index)
 
     def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
-        """Run the recorded operators of one device, or of all."""
+        """Run what is recorded on one device, or on all."""
+        for recorder in tuple(self._recorders.values()):
+            if index is None or recorder.index == index:
+                recorder.sync(cause)
 
     @property
     def eager(self) -> bool:
         """Whether each operator runs at once, as a graph of its own."""
+        return self._eager
 
     def set_eager(self, enabled: bool) -> None:
-        """Turn eager mode on or off; runs the recorded operators first."""
+        """Turn eager mode on or off; runs what is recorded first."""
+        if enabled == self._eager:
+            return
+        self._eager = enabled
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.sync("change of the execution mode")
+                recorder.eager = enabled
+                recorder.reset()
 
     def set_fusion(self, fusion: Fusion) -> Fusion:
         """Choose where recordings end that are not synchronized, and return the choice before."""
+        before, self._fusion = self._fusion, fusion
+        for recorder in tuple(self._recorders.values()):
+            recorder.fuse(fusion)
+        return before
 
     def pending(self, index: int) -> int:
         """Return the number of recorded operators that have not run."""
+        recorder = self._recorders.get(index)
+        return len(recorder.node.path()) if recorder is not None else 0
 
     def recording(self, index: int) -> object:
-        """Return an identity of the device's recording, None while nothing is recorded."""
+        """Return what identifies the recording of a device, None while nothing is recorded."""
+        return self.recorder(index).epoch if self.pending(index) else None
 
     def recorded_graph(self, tensors: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
         """Return the recording of tensors of one device, as a graph, and the tensors without one."""
+        recorder = self.recorder(tensors[0].device.index)
+        with recorder.lock:
+            made = set(recorder.node.visible())
+            slots = [b.slot if b.epoch is recorder.epoch else -1 for b in map(buffer_of, tensors)]
+            held = [tensor for tensor, slot in zip(tensors, slots, strict=True) if slot not in made]
+            return build_graph(recorder.node.trace(), tuple(sorted(made.intersection(slots)))), held
 
     def record_function(
         self,
@@ -180,6 +235,7 @@ class DeviceEngine(TensorStores, Protocol):
         Raises:
             DeviceError: the function needs a value while it is recorded.
         """
+        return record_function(self.recorder(index), function, arguments, weights)
 
     def as_graph(
         self,
@@ -199,26 +255,49 @@ class DeviceEngine(TensorStores, Protocol):
             repeatable: whether its operators follow from the layouts of its arguments: then it is not called again.
             on_host: the positions of arguments that are on the CPU: it gets copies on the device.
         """
+        return CompiledFunction(self, function, before, cause, repeatable=repeatable, on_host=on_host)
 
     def memory(self, index: int) -> MemoryInfo:
-        """Return the device memory of a core."""
+        """Return the device memory of a core; with that of recorded tensors, if the fusion counts it."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            memory = recorder.account.read()
+            used_bytes = memory.used_bytes
+            if self._fusion.counts_recorded:
+                recorded = [recorder.slots[slot] for slot in recorder.live_slots()]
+                used_bytes += sum(buffer.nbytes for buffer in recorded if not buffer.charged)
+        return replace(memory, used_bytes=used_bytes, peak_bytes=max(memory.peak_bytes, used_bytes))
 
     def reset_peak_memory(self, index: int) -> None:
-        """Let the peak of a core's device memory start again at what is in use."""
-
-    # Random numbers
+        """Reset the peak memory of a core to its current use."""
+        self.recorder(index).account.settle()
+        self.accelerator.reset_peak_memory(index)
 
     def seed(self, seed: int, index: int | None = None) -> None:
-        """Seed the random numbers of one device, or of all; draws that are already recorded keep the old seed."""
+        """Seed the random numbers of one device, or of all: those drawn from here on, not those already recorded."""
+        if index is None:
+            self._seed = seed
+        for position in tuple(self._recorders) if index is None else (index,):
+            self.set_rng_state(position, seeded_state(seed))
 
     def initial_seed(self, index: int) -> int:
         """Return the seed of a device's random numbers; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.initial_seed()
 
     def rng_state(self, index: int, *, recorded: bool = False) -> torch.Tensor:
         """Return the state of a device's random numbers at this point of the program, as bytes on the device.
 
         `recorded` makes it part of the graph even where its value is known.
         """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            if not recorder.node.draws and not recorded:
+                return recorder.adopt(recorder.generator.state())
+            state: torch.Tensor = self._get_state(device=recorder.device)
+            return state
 
     def set_rng_state(self, index: int, state: torch.Tensor, *, recorded: bool = False) -> None:
         """Continue a device's random numbers from a state that `rng_state` returned, from this point of the program on.
@@ -228,17 +307,82 @@ class DeviceEngine(TensorStores, Protocol):
         Raises:
             RuntimeError: `state` is not a valid state.
         """
+        recorder = self.recorder(index)
+        with recorder.lock:
+            on_device = state.device == recorder.device
+            recorded = recorded or recorder.node.draws
+            if not on_device or not recorded:
+                state = checked_state(state.cpu())
+            if not recorded:
+                recorder.generator.restore(state)
+            else:
+                self._set_state(state if on_device else recorder.adopt(state.clone()))
 
     def rng_value(self, index: int) -> int:
         """Return the state of a device's random numbers as 64 bits; runs recorded draws first."""
+        recorder = self.recorder(index)
+        with recorder.lock:
+            recorder.finish_draws()
+            return recorder.generator.value()
 
     def set_rng_value(self, index: int, value: int) -> None:
-        """Continue a device's random numbers from a value that `rng_value` returned, or start them from a seed."""
-
-    # Lifecycle
+        """Continue a device's random numbers at a value of `rng_value`, or start them at a seed."""
+        self.set_rng_state(index, state_at(value))
 
     def forget_programs(self) -> None:
-        """Run the recorded operators and forget all programs, before custom operators are replaced."""
+        """Run what is recorded and forget all programs: custom operators are about to be replaced."""
+        for recorder in tuple(self._recorders.values()):
+            with recorder.lock:
+                recorder.sync("custom operators replaced")
+                recorder.root = recorder.node = new_root()
 
     def shutdown(self) -> None:
-        """Drop the recorded operators and release the cores. Tensors keep their values but take no device memory."""
+        """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
+        with self._lock:
+            accelerator, self._accelerator = self._accelerator, None
+            for recorder in self._recorders.values():
+                recorder.close()
+            self._recorders.clear()
+            if accelerator is not None:
+                accelerator.close()
+
+    def _tensor_counters(self) -> dict[str, int]:
+        recorders = tuple(self._recorders.values())
+        return {
+            "CreateXlaTensor": sum(recorder.created for recorder in recorders),
+            "DestroyXlaTensor": sum(recorder.destroyed for recorder in recorders),
+        }
+
+
+class Locked(Protocol):
+    """The recorder of a device."""
+
+    lock: RecorderLock
+
+    def settle(self) -> None:
+        """Clean up after an exception."""
+
+
+class ForkLocks:
+    """Takes locks before a fork and gives them back after it, in parent and child.
+
+    Args:
+        owners: returns the present recorders. A recorder that stays busy gets a new lock in the child, where it can only refuse.
+    """
+
+    def __init__(self, owners: Callable[[], Iterable[Locked]]) -> None:
+        self._owners = owners
+        self._held: list[Locked] = []
+        os.register_at_fork(before=self._take, after_in_parent=self._release, after_in_child=self._renew)
+
+    def _take(self) -> None:
+        self._held = [owner for owner in self._owners() if owner.lock.acquire(timeout=_LONGEST_WAIT_S)]
+
+    def _release(self) -> None:
+        while self._held:
+            self._held.pop().lock.release()
+
+    def _renew(self) -> None:
+        self._held.clear()
+        for owner in self._owners():
+            owner.lock = RecorderLock(owner.settle)

@@ -20,9 +20,8 @@ import torch
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
 from neurontools.xla.geometry import layout_geometry, view_of
 from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
-from neurontools.xla.operators import Operator, find_overload, operator_of
+from neurontools.xla.operators import Operator, find_overload, function_of, operator_of
 from neurontools.xla.shared_code import SharedCode
-from neurontools.xla.torch_functions import function_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

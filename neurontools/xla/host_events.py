@@ -21,9 +21,8 @@ from neurontools.runtime.host_activity import (
     report_allocation,
 )
 from neurontools.xla.call_sites import moved_parameter
-from neurontools.xla.debugging.compile_log import event_source, record_stacks, refined
+from neurontools.xla.debugging.compile_log import EAGER, event_source, record_stacks, refined
 from neurontools.xla.geometry import layout_geometry
-from neurontools.xla.program import EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,7 +24,8 @@ from neurontools.xla.recorder_lock import CALL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import Kernel, TensorStores
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
 
 SOURCE_NAME = "<neurontools kernel>"
 _GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"
@@ -42,7 +43,7 @@ class _Field(NamedTuple):
     overwritten: bool
 
 
-def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
+def kernel_for(operator: Operator, stores: DeviceEngine) -> Kernel:
     """Return the kernel that records an operator, or that runs it on the CPU if it cannot be recorded.
 
     `stores` are the recorders of the engine.

@@ -26,8 +26,7 @@ from neurontools.xla.custom_op_graph import operators_of, qualified_name
 from neurontools.xla.execution import overload_of
 from neurontools.xla.graph_values import load_symbol
 from neurontools.xla.memory import host_limit
-from neurontools.xla.neff_kernels import fits_kernel, true_results
-from neurontools.xla.neff_operators import ATEN, COLLECTIVES, TEXTS
+from neurontools.xla.neff_kernels import ATEN, COLLECTIVES, TEXTS, fits_kernel, true_results
 from neurontools.xla.operators import Kind, Operator, Parameter, operator_of
 
 if TYPE_CHECKING:

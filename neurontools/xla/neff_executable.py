@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,15 +20,18 @@ from neurontools.xla.geometry import geometry_of, intern_layout, view_of
 from neurontools.xla.graph_values import geometry_from
 from neurontools.xla.neff_checks import check_graph, check_view, is_made, sound_results
 from neurontools.xla.operators import operator_of
+from neurontools.xla.program import build_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.compiler.graph import Graph, View
     from neurontools.xla.accelerator import LoadedGraph
     from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
+    from neurontools.xla.recorded_trace import RecordedInput
 
 _compiled_here: set[bytes] = set()  # sha256 of the NEFFs that this process has compiled
+_PASSES = 3
 
 
 class NeffExecutable:
@@ -182,3 +186,52 @@ def compile_exported(graph: Any, flags: Sequence[str]) -> bytes:
     neff = api.engine().accelerator.compile(graph, flags)
     _compiled_here.add(hashlib.sha256(neff).digest())
     return neff
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedGraph:
+    """A graph with its border.
+
+    Args:
+        graph: the graph.
+        inputs: what its input slots hold, in the graph's order.
+        scalars: values of its scalar inputs.
+        results: where the function's results are.
+    """
+
+    graph: Graph
+    inputs: tuple[RecordedInput, ...]
+    scalars: tuple[float, ...]
+    results: tuple[View, ...]
+
+
+def export_graph(
+    function: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+    arguments: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    index: int = 0,
+) -> ExportedGraph:
+    """Record a function on a device, without running what it computes.
+
+    The function is called until the recording needs no learning any more, because learning runs operators at once, which
+    would change weights that the function writes.
+
+    Args:
+        function: takes device tensors and returns tensors.
+        arguments: CPU tensors of the shapes and data types that the graph is for.
+        weights: device tensors that the function reads; others that it meets become weights too.
+        index: device to record on.
+
+    Raises:
+        DeviceError: an operator needs values while the function is recorded, or the function differs between calls.
+    """
+    for _ in range(_PASSES):
+        recorded = api.engine().record_function(index, function, arguments, weights)
+        if recorded is not None:
+            live = tuple(sorted({view.slot for view in recorded.results}))
+            graph = build_graph(recorded.trace, live, "trace")
+            return ExportedGraph(graph, recorded.inputs, recorded.scalars, recorded.results)
+    raise DeviceError(
+        "the traced function records other operators at each call",
+        "remove random choices from its Python code",
+    )

@@ -15,9 +15,27 @@ import torch
 from neurontools.base.interrupts import InterruptHold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    Kernel = Callable[..., Any]
 
 _operators: dict[Any, Operator] = {}
+BOUND_OVERLOADS = frozenset(
+    {
+        "mm", "addmm", "bmm", "baddbmm", "convolution",
+        "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "pow.Tensor_Scalar", "maximum", "where.self",
+        "neg", "exp", "log", "sqrt", "rsqrt", "sgn", "tanh", "sigmoid", "relu", "silu", "gelu",
+        "sum", "sum.dim_IntList", "mean", "mean.dim",
+        "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
+        "native_layer_norm", "native_batch_norm", "embedding",
+        "ones_like", "zeros_like", "clone", "cat", "stack",
+        "_foreach_add.List", "_foreach_sqrt", "_foreach_add_.List", "_foreach_add_.Scalar", "_foreach_mul_.List",
+        "_foreach_mul_.Scalar", "_foreach_div_.Scalar", "_foreach_lerp_.Scalar", "_foreach_addcmul_.Scalar",
+        "_foreach_addcdiv_.Scalar",
+    }
+)  # fmt: skip
+"""Overloads of aten that are called through torch's bindings."""
+_own_kernels: dict[str, Callable[..., Any]] = {}
 
 
 def is_constant(value: Any) -> bool:
@@ -62,18 +80,34 @@ _TYPES = {
     Kind.SCALAR_LIST: "List[number]",
     Kind.LIST: "List[int] List[float] List[bool]",
 }
+
+
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+
+
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
+
+
 # These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
 _SHAPED_BY_SCALARS = {"aten::arange", "aten::range"}
+
+
 _CONSTANTS = frozenset({0, 1, -1})
+
+
 # Those that torch's fallbacks for conjugate and negative views pass through to the device (ConjugateFallback.cpp).
 _WITH_PENDING_BITS = {
     "clone", "copy_", "_conj_physical", "neg_", "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "dot", "vdot",
     "linalg_solve_triangular",
 }  # fmt: skip
+
+
 _OVERWRITING = {"aten::copy_", "aten::fill_", "aten::zero_", "neurontools::recv_"}
+
+
 _OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
+
+
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {
     "aten::native_batch_norm": ("running_mean", "running_var"),
@@ -226,3 +260,23 @@ def _returned(schema: Any) -> int:
         if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
             return position
     return -1
+
+
+def call_directly(name: str, kernel: Callable[..., Any]) -> None:
+    """Let graphs call the CPU kernel of an operator, such as `neurontools::all_gather`, without torch's dispatcher."""
+    _own_kernels[name] = kernel
+
+
+def function_of(overload: Any) -> Any:
+    """Return the function that runs an operator overload."""
+    own = _own_kernels.get(overload._schema.name)
+    if own is not None:
+        return own
+    namespace, _, name = overload._schema.name.partition("::")
+    overload_name = overload._schema.overload_name
+    if namespace == "aten" and (f"{name}.{overload_name}" if overload_name else name) in BOUND_OVERLOADS:
+        for functions in (torch._C._VariableFunctions, torch._C._nn):
+            found = getattr(functions, name, None)
+            if found is not None:
+                return found
+    return overload._op

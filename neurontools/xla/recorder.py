@@ -24,22 +24,21 @@ from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
 from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.compile_log import EAGER
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
+from neurontools.xla.fusion import OneGraph
 from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
-from neurontools.xla.graph_limits import OneGraph
 from neurontools.xla.graph_values import UnstorableError
 from neurontools.xla.host_events import observed_cut, report_buffer
 from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
-from neurontools.xla.memory import MemoryAccount
+from neurontools.xla.memory import MemoryAccount, host_allocation, may_be_larger, result_bytes
 from neurontools.xla.operators import call_arguments, is_constant
-from neurontools.xla.program import EAGER, ProgramStore
-from neurontools.xla.program_run import ProgramRunner
+from neurontools.xla.program import ProgramRunner, ProgramStore
 from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
 from neurontools.xla.refused_calls import run_accepted
 from neurontools.xla.rng import DeviceGenerator
-from neurontools.xla.size_check import host_allocation, may_be_larger, result_bytes
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Accelerator, Program
-    from neurontools.xla.engine import Fusion, TensorStores
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.fusion import Fusion
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
 
@@ -74,7 +74,7 @@ class Recorder:
     """
 
     def __init__(
-        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: TensorStores
+        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: DeviceEngine
     ) -> None:
         self.index = index
         self.make = make

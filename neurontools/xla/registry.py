@@ -17,20 +17,26 @@ from torch.utils._pytree import tree_leaves, tree_map
 from neurontools.base.interrupts import InterruptHold, is_of_handler
 from neurontools.xla import device_guard, view_copies
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.autocast import autocast_kernels
-from neurontools.xla.device import keep_from_compiler
+from neurontools.xla.device import autocast_kernels, keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.geometry import META, geometry_of, storage_of
-from neurontools.xla.layers import attention, gru_cell, install_jagged_attention, layer_kernels, lstm_cell
+from neurontools.xla.layers import (
+    attention,
+    gru_cell,
+    install_jagged_attention,
+    layer_kernels,
+    lstm_cell,
+    synchronized_norm_kernels,
+)
 from neurontools.xla.operators import Operator, find_overload, operator_of
-from neurontools.xla.synchronized_norm import synchronized_norm_kernels
 from neurontools.xla.tensor_kernels import VIEWS, copy_kernels, storage_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine, Kernel
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
 
 _KEY = "PrivateUse1"
 _RESIZE = torch.ops.aten._resize_output_.default

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from neurontools import env
+from neurontools.base.text import printable_lines
 from neurontools.cache.logs import show_cache_lines
 from neurontools.cache.store import CompileCache
+from neurontools.cache.why.explain import LiveExplainer
+from neurontools.cache.why.report import ReportStyle, format_compile
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
 from neurontools.compiler.graph_memory import scratch_bytes
 from neurontools.compiler.limits import type_error
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
+from neurontools.errors import NeuronToolsError
 from neurontools.profiler.capture.live import LiveProfiler
 from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
@@ -24,22 +29,24 @@ from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import LoadedGraph
 from neurontools.xla.core_arithmetic.settings import read_numerics
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
-from neurontools.xla.debugging.compile_log import report_at_exit
+from neurontools.xla.debugging.compile_log import EAGER, report_at_exit
+from neurontools.xla.distributed import workers
 from neurontools.xla.distributed.workers import check_worker_count
 from neurontools.xla.host_events import attach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from neurontools.cache.lookup import CacheResult
     from neurontools.compiler.graph import Graph, Node
     from neurontools.compiler.neff import Neff
     from neurontools.compiler.options import CompileError
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.runtime.models import Model
     from neurontools.xla.core_arithmetic.settings import NumericsSettings
-    from neurontools.xla.debugging.live_explanation import CompileExplainer
 
 T = TypeVar("T")
+_WIDTH = 80
 
 
 class SimulatedAccelerator:
@@ -200,7 +207,7 @@ def check_target(flags: Sequence[str], device: DeviceType) -> None:
 def _compile_explainer(cache: CompileCache) -> CompileExplainer | None:
     if not env.flag(env.EXPLAIN):
         return None
-    from neurontools.xla.debugging.live_explanation import CompileExplainer  # most programs do without it
+    from neurontools.xla.simulated_accelerator import CompileExplainer  # most programs do without it
 
     return CompileExplainer(cache)
 
@@ -213,3 +220,49 @@ def _content(tensor: torch.Tensor) -> bytes:
 def _notice(text: str) -> None:
     if sys.stderr.isatty():
         os.write(sys.stderr.fileno(), f"{text}\n".encode())
+
+
+class CompileExplainer:
+    """Explains the compiles of this process.
+
+    Args:
+        cache: the cache that stores the compiled graphs.
+    """
+
+    def __init__(self, cache: CompileCache) -> None:
+        self._live = LiveExplainer(cache.root)
+        self._count = 0
+        self._is_eager = False
+
+    def explain(self, graph: Graph, result: CacheResult) -> None:
+        """Explain a compile. Never fails: it reports graphs that cannot be compared."""
+        if graph.cut.startswith(EAGER):
+            if not self._is_eager:
+                _write("eager mode compiles each operator: such compiles are not explained\n")
+            self._is_eager = True
+            return
+        self._count += 1
+        if not result.entry:
+            _write(f"{self._count}. compiled, but not stored, so it cannot be compared: {graph.cut}\n")
+            return
+        try:
+            explanation = self._live.explain(result.entry, result.seconds)
+        except (NeuronToolsError, OSError) as error:
+            _write(f"{self._count}. compiled, but cannot be compared: {error}\n")
+            return
+        _write(format_compile(self._count, explanation, _style()) + "\n")
+
+
+def _style() -> ReportStyle:
+    is_terminal = sys.stderr.isatty()
+    colour = is_terminal or bool(os.environ.get("FORCE_COLOR"))
+    return ReportStyle(
+        width=shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else _WIDTH,
+        colour=colour and not os.environ.get("NO_COLOR"),
+        directory=os.getcwd().rstrip("/") + "/",
+    )
+
+
+def _write(text: str) -> None:
+    worker = f"rank {workers.rank()}: " if workers.world_size() > 1 else ""
+    sys.stderr.write(worker + printable_lines(text, styled=True))

@@ -1,37 +1,40 @@
-"""Kernels that create tensors, change how they view their storage, or copy between host and device.
-
-Only copies on one device are recorded.
-"""
+"""Kernels of tensors and storages: creation, copies, views, reading, resizing."""
 
 # ruff: noqa: ARG001, SLF001
 # Torch's signatures and private API.
+# Torch's private API.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import time
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
+from torch.multiprocessing import reductions
 
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import view_copies
+from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY, ITEM
 from neurontools.xla.device_guard import register_views, resize_storage
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.geometry import META, restride, storage_of
+from neurontools.xla.geometry import META, layout_geometry, restride, storage_of
 from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
-from neurontools.xla.storages import extend_contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine, Kernel, TensorStore, TensorStores
+    from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.operators import Kernel
+    from neurontools.xla.recorder import Recorder
 
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
@@ -41,14 +44,14 @@ _METADATA = (
     "set_.source_Storage_storage_offset",
     "set_.source_Storage",
 )
-
 _SET_TENSOR = torch.ops.aten.set_.source_Tensor
 _SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
-
 _EXTERNAL_DEVICE = 12
 _FLOAT, _INT, _UINT, _BFLOAT, _COMPLEX, _BOOL = 2, 0, 1, 4, 5, 6
-
 _immortal: dict[int, _Description] = {}
+_SET = torch.ops.aten.set_.source_Storage_storage_offset
+_SHARED = "shared with another process"
+_SEND_COPY = "send tensor.cpu(), and move it to the device in the other process"
 
 
 def _redispatch(overload: Any) -> Kernel:
@@ -88,7 +91,7 @@ def _strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
     return tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
 
 
-def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
+def storage_kernels(stores: DeviceEngine) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     in_cpp = register_views()
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
@@ -300,7 +303,7 @@ def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
 
 
 def _download(
-    store: TensorStore, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
+    store: Recorder, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
 ) -> T:
     """Return the copy of a tensor's contents that `copy` makes; a recorded value is computed first."""
     start_ns = time.monotonic_ns()
@@ -314,7 +317,7 @@ def _download(
     return copied
 
 
-def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Tensor:
+def _uploaded(store: Recorder, host: torch.Tensor, start_ns: int) -> torch.Tensor:
     tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("OutboundData", host.nbytes, "B")
@@ -324,7 +327,7 @@ def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Te
 
 
 def _upload_into(
-    store: TensorStore, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
+    store: Recorder, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
 ) -> torch.Tensor:
     start_ns = time.monotonic_ns()
     with store.lock, host_execution():
@@ -336,3 +339,116 @@ def _upload_into(
     if observers:
         report_copy(HostEvent.UPLOAD, start_ns, host.numel() * host.itemsize, store.device.index)
     return target if is_whole else copy_on_device(target, uploaded)
+
+
+def install_storages() -> None:
+    """Let torch refuse to share device storages, and tell them apart."""
+    torch.UntypedStorage.share_memory_ = _refusing(torch.UntypedStorage.share_memory_)
+    torch.UntypedStorage._new_shared = classmethod(_refusing_new(torch.UntypedStorage._new_shared.__func__))
+    torch.UntypedStorage.resize_ = _resizing(torch.UntypedStorage.resize_)
+    torch.UntypedStorage._set_from_file = _reading_on_host(torch.UntypedStorage._set_from_file)
+    torch.TypedStorage._data_ptr = _identify(torch.TypedStorage._data_ptr)
+    torch.Tensor.__dlpack__ = _refusing(torch.Tensor.__dlpack__, "exported by DLPack", "export tensor.cpu()")
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _refusing(
+        torch.to_dlpack, "exported by DLPack", "export tensor.cpu()"
+    )
+    torch.Tensor.__copy__ = _copy
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, _refusing(reductions.reduce_tensor))
+
+
+def extend_contents(storage: torch.UntypedStorage) -> None:
+    """Extend the contents of a storage to its size: the tensors that share it keep theirs, and what is new is not set."""
+    buffer, nbytes = getattr(storage, "_neuron_buffer", None), storage.nbytes()
+    if buffer is None or nbytes <= buffer.nbytes:  # a DTensor has none: its parts do
+        return
+    dtype = layout_geometry(buffer.layout_id)[0]
+    if nbytes % dtype.itemsize or buffer.nbytes % dtype.itemsize:
+        dtype = torch.uint8
+    extended = torch.empty(nbytes // dtype.itemsize, dtype=dtype, device=storage.device)
+    if buffer.nbytes and not buffer.is_blank:
+        before = torch.empty(0, dtype=dtype, device=storage.device)
+        _SET.redispatch(META, before, storage, 0, [buffer.nbytes // dtype.itemsize], [1])
+        extended[: before.numel()].copy_(before)
+    storage._neuron_buffer = extended.untyped_storage()._neuron_buffer
+
+
+def _resizing(resize: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """Return a function that resizes storages, also those of the device.
+
+    FSDP empties the storage of a gathered parameter, gives it its size back before it gathers the parameter again, and
+    finds out by the size which of the two is due. On the device, the memory is freed with the last tensor instead.
+    """
+
+    def resize_any(storage: torch.UntypedStorage, size: int) -> Any:
+        if storage.device.type != device_name():
+            return resize(storage, size)
+        resize_storage(storage, size)
+        extend_contents(storage)
+        return storage
+
+    return resize_any
+
+
+def _copy(tensor: torch.Tensor) -> Any:
+    """Return a tensor that shares its storage with another, for `copy.copy`: torch would pickle the contents."""
+    kind = type(tensor)
+    if (
+        tensor.device.type != device_name()
+        or kind.__reduce_ex__ is not torch.Tensor.__reduce_ex__
+        or tensor.is_nested
+    ):
+        return copy._reconstruct(tensor, None, *tensor.__reduce_ex__(4))  # type: ignore[attr-defined]
+    with torch.no_grad():
+        shared = tensor.as_strided(tensor.size(), tensor.stride()).detach()
+    shared.requires_grad_(tensor.requires_grad)
+    shared = shared if kind is torch.Tensor else shared.as_subclass(kind)
+    return torch._utils._set_obj_state(shared, torch._utils._get_obj_state(tensor))
+
+
+def _reading_on_host(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that fills storages from old checkpoint files, those of the device by way of the host."""
+
+    def read_or_upload(storage: torch.UntypedStorage, *args: Any) -> Any:
+        if storage.device.type != device_name():
+            return read(storage, *args)
+        size = storage._neuron_buffer.nbytes
+        host = torch.empty(size, dtype=torch.uint8)
+        read(host.untyped_storage(), *args)
+        whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        whole.set_(storage, 0, (size,), (1,)).copy_(host)
+        return storage
+
+    return read_or_upload
+
+
+def _identify(data_ptr: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Return a function that gives storages of the device a number each: torch.load takes those without as different."""
+
+    def number(storage: torch.TypedStorage) -> int:
+        untyped = storage._untyped_storage
+        return int(untyped._cdata) if untyped.device.type == device_name() else data_ptr(storage)
+
+    return number
+
+
+def _refusing_new(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes shared storages on the CPU only: workers of a DataLoader put their batches there."""
+
+    def make_or_refuse(kind: Any, size: int, *, device: Any = "cpu") -> Any:
+        if torch.device(device).type == device_name():
+            raise DeviceError(f"a tensor on {device} cannot be {_SHARED}", _SEND_COPY)
+        return make(kind, size, device=device)
+
+    return make_or_refuse
+
+
+def _refusing(share: Callable[..., Any], what: str = _SHARED, remedy: str = _SEND_COPY) -> Callable[..., Any]:
+    """Return a function that refuses tensors and storages of the device, and calls `share` for others."""
+
+    def share_or_refuse(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if value.device.type == device_name():
+            raise DeviceError(f"a tensor on {value.device} cannot be {what}", remedy)
+        return share(value, *args, **kwargs)
+
+    return share_or_refuse

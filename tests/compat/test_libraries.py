@@ -10,7 +10,7 @@ import pytest
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(660)]
 
 # PyPI's torchvision for x86-64 is built for CUDA; beside torch's CPU build it does not import without these operators.
 PREPARE = """
@@ -320,7 +320,7 @@ def check(tool, home, run, instance_type="trn1.2xlarge"):
         pytest.skip(f"not installed: {', '.join(missing)}; pip install 'neurontools[libraries]'")
     start(StartOptions(machine="default", instance_type=instance_type))
     (home / "program.py").write_text(textwrap.dedent(PREPARE + program))
-    run = tool("neuron-run", "--", "python", "-W", "ignore", "program.py")
+    run = tool("neuron-run", "--", "python", "-W", "ignore", "program.py", timeout=600)
     assert run.returncode == 0, run.stderr
     printed = [line for line in run.stdout.splitlines() if not line.startswith(LOGGED)]
     assert printed == expected

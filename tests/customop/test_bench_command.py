@@ -1,4 +1,4 @@
-"""neuron-customop bench as a command: text, JSON, projects, baselines, comparisons, bad input."""
+"""neuron-customop bench as a command: text, JSON, projects, comparisons, bad input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from neurontools.commands.customop import build_parser, main
-from neurontools.customop.bench import baseline
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +37,7 @@ def project(scratch: Path) -> Path:
 
 
 def test_the_text(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, library("relu_element"), "forward", "--shape", "32x4K", "--calls", "2")
+    code, out, err = run(capsys, library("relu_element"), "forward", "--shape", "32x4K", "--repeat", "2")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[:3] == [
@@ -58,67 +57,40 @@ def test_a_narrow_terminal(
     library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
-    _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--calls", "2")
+    _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--repeat", "2")
     lines = [line for line in out.splitlines() if not line.startswith(("relu", "  modelled"))]
     assert max(map(len, lines)) <= 50
     assert re.search(r"^      relu\.cpp:39 input 0 +16 +39\.32 us$", out, re.MULTILINE)
-
-
-def test_a_sweep_on_a_narrow_terminal(
-    library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = (library("relu_tcm"), "forward", "--calls", "2", "--sweep", "1x4K,32x4K")
-    monkeypatch.setenv("COLUMNS", "60")
-    out = run(capsys, *call)[1]
-    assert max(map(len, out.splitlines())) <= 60
-    assert re.search(
-        r"^  input +modelled +most of it$|^  input +modelled +ns/element +most of it$", out, re.MULTILINE
-    )
-    monkeypatch.setenv("COLUMNS", "100")
-    assert "  measured" in run(capsys, *call)[1].splitlines()[1]
 
 
 def test_a_project_is_built_first_and_all_operators_are_benched(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
-    code, out, _ = run(capsys, "--shape", "64x64", "--calls", "0")
+    code, out, _ = run(capsys, "--shape", "64x64", "--repeat", "0")
     assert code == 0
     assert out.startswith("relu_multicore::forward(Tensor _0) -> Tensor\n")
     assert "\nrelu_multicore::backward(Tensor _0, Tensor _1) -> Tensor\n" in out
-    code, out, _ = run(capsys, "backward", "--shape", "64x64", "--calls", "0")
+    code, out, _ = run(capsys, "backward", "--shape", "64x64", "--repeat", "0")
     assert code == 0
     assert out.startswith("relu_multicore::backward(")
     monkeypatch.chdir(project.parent)
     for place in ("relu", "relu/customop.yaml"):
-        code, out, _ = run(capsys, place, "forward", "--shape", "64x64", "--calls", "0")
+        code, out, _ = run(capsys, place, "forward", "--shape", "64x64", "--repeat", "0")
         assert code == 0
 
 
 def test_the_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--calls", "0", "--json")
+    code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--repeat", "0", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out.replace(str(project), "PROJECT"))
     assert document == json.loads((GOLDEN / "bench.json").read_text())
 
 
-def test_a_sweep(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
-    call = (library("relu_tcm"), "forward", "--calls", "0", "--sweep")
-    code, out, _ = run(capsys, *call, "1x4K,32x4K")
-    assert code == 0
-    assert re.search(r"^  1x4096:float32:0 +20\.66 us +2\.52 +TCM copies 95 %", out, re.MULTILINE)
-    assert re.search(r"^  32x4096:float32:0 +630\.1 us", out, re.MULTILINE)
-    code, out, _ = run(capsys, *call, "N=8,16", "--input", "NxN:float32", "--json")
-    assert [report["inputs"] for report in json.loads(out)["reports"]] == [
-        ["8x8:float32:0"],
-        ["16x16:float32:0"],
-    ]
-
-
 def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = library("relu_element"), library("relu_multicore")
-    call = (first, "forward", "--shape", "32x4K", "--calls", "0", "--compare")
+    call = (first, "forward", "--shape", "32x4K", "--repeat", "0", "--compare")
     code, out, _ = run(capsys, *call, second)
     assert code == 0
     assert f"first    {first}  relu_element::forward" in out
@@ -128,62 +100,6 @@ def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixt
     document = json.loads(out)
     assert document["compared"][0]["op"] == "advice::large_tiles"
     assert document["compared"][0]["inputs"] == document["reports"][0]["inputs"]
-
-
-def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast = (library("relu_tcm"), "forward", "--calls", "0")
-    assert run(capsys, *fast, "--sweep", "8x64,8x1K", "--save", "base.json")[0] == 0
-    code, out, _ = run(capsys, *fast, "--sweep", "8x64,8x1K,1x1", "--baseline", "base.json")
-    assert code == 0
-    assert "  ok       relu_tcm::forward 8x64:float32:0, 1 core: " in out
-    assert "  new      relu_tcm::forward 1x1:float32:0, 1 core: " in out
-    document = json.loads((scratch / "base.json").read_text())
-    slower = {name: round(modelled_ns / 1.1) for name, modelled_ns in document["operators"].items()}
-    (scratch / "base.json").write_text(json.dumps({**document, "operators": slower}))
-    code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json")
-    assert code == 1
-    assert re.search(r"^  SLOWER   relu_tcm::forward .*\(\+10\.0 %\)$", out, re.MULTILINE)
-    assert run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--threshold", "11")[0] == 0
-    code, out, _ = run(capsys, *fast, "--shape", "8x64", "--baseline", "base.json", "--json")
-    assert code == 1
-    (comparison,) = json.loads(out)["baseline"]
-    assert comparison["baseline_ns"] == slower["relu_tcm::forward 8x64:float32:0, 1 core"]
-    assert [path.name for path in scratch.iterdir()] == ["base.json"]
-
-
-def written(modelled_ns: str) -> str:
-    """Return a baseline with a time."""
-    digest = baseline._rates_digest()
-    return f'{{"format": {baseline.FORMAT}, "rates": "{digest}", "operators": {{"relu": {modelled_ns}}}}}'
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot read the baseline base.json: No such file"),
-        ("{", "base.json is not a baseline of neuron-customop bench"),
-        ("[]", "base.json is not a baseline of neuron-customop bench"),
-        ("[" * 100_000, "base.json is not a baseline of neuron-customop bench"),
-        (written("Infinity"), "base.json is not a baseline of neuron-customop bench"),
-        (written("1e300"), "base.json is not a baseline: modelled times must be from 1 to "),
-        (written("0"), "base.json is not a baseline: modelled times must be from 1 to "),
-        (
-            '{"format": 2, "rates": "", "operators": {}}',
-            "base.json has baseline format 2, this version reads 3",
-        ),
-        ('{"format": 3, "rates": "other", "operators": {}}', "was made with other rates of the cost model"),
-    ],
-)
-def test_an_invalid_baseline(
-    library: Library, scratch: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
-) -> None:
-    if content is not None:
-        (scratch / "base.json").write_text(content)
-    call = (library("relu_tcm"), "forward", "--calls", "0", "--shape", "8", "--baseline", "base.json")
-    code, out, err = run(capsys, *call)
-    assert (code, out) == (1, "")
-    assert message in err
-    assert "hint: write a new one with --save FILE" in err
 
 
 @pytest.mark.parametrize(
@@ -196,17 +112,12 @@ def test_an_invalid_baseline(
         (("LIB", "forward", "--input", "8:int64"), 2, "the device does not support dtype int64"),
         (("LIB", "forward", "--input", "8:int8"), 1, "custom operator relu_tcm::forward failed"),
         (("LIB", "forward", "--shape", "8y"), 2, "invalid sizes '8y'"),
-        (("LIB", "forward", "--sweep", ""), 2, "invalid sizes ''"),
-        (("LIB", "forward", "--threshold", "nan"), 2, "must be at least 0"),
-        (("LIB", "forward", "--shape", "8", "--save", "."), 1, "cannot write the baseline .: not a file"),
-        (("LIB", "forward", "--shape", "8", "--save", "no/x"), 1, "cannot write the baseline no/x: No such"),
         (("LIB", "forward", "--shape", "8", "--compare", ""), 1, "cannot read "),
         (("LIB", "forward", "--dtype", "float64"), 2, "--dtype float64: not supported by the device"),
-        (("LIB", "forward", "--shape", "8", "--sweep", "9"), 2, "--sweep 9: shapes are already given"),
-        (("LIB", "forward", "--input", "N:float32"), 2, "N of an input has no size"),
+        (("LIB", "forward", "--input", "N:float32"), 2, "invalid input 'N:float32'"),
         (("LIB", "forward", "--cores", "9"), 2, "invalid --cores 9: must be 1 to 8"),
         (("LIB", "forward", "--cores", "2", "--shape", "8"), 2, "was built for one core"),
-        (("LIB", "forward", "--calls", "-1"), 2, "--repeat, --warm-up and --threshold must be at least 0"),
+        (("LIB", "forward", "--repeat", "-1"), 2, "--repeat and --warm-up must be at least 0"),
         (("LIB", "--input", "8:float32"), 2, "--input and --compare need one operator"),
         (("LIB", "forward", "more"), 2, "too many arguments: expected a library and an operator"),
         (("forward",), 2, "no customop.yaml in "),
@@ -238,7 +149,7 @@ def test_a_library_without_checks_gets_a_note(
     shutil.copytree(SAMPLES / "relu_element", project.parent / "element")
     release = project.parent / "element" / "customop.yaml"
     release.write_text(release.read_text() + "release: true\n")
-    code, out, _ = run(capsys, "element", "backward", "--shape", "32x64", "--calls", "0")
+    code, out, _ = run(capsys, "element", "backward", "--shape", "32x64", "--repeat", "0")
     assert code == 0
     assert re.search(r"element accesses +6,144 ", out)
     assert "does not count single element accesses" in " ".join(out.split())

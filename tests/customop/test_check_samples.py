@@ -10,7 +10,7 @@ import pytest
 
 from neurontools.commands.customop import main
 from neurontools.customop.building.build import build
-from neurontools.customop.building.project import CheckWords, load_project
+from neurontools.customop.building.request import CheckWords, load_project
 
 pytestmark = pytest.mark.torch
 

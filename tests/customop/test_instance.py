@@ -74,7 +74,6 @@ def test_loading_is_refused(package: Callable[[str], Package], monkeypatch: pyte
 @pytest.mark.parametrize(
     "words",
     [
-        ("load", "LIB"),
         ("run", "LIB", "copy", "--input", "8:float32"),
         ("check", "LIB", "copy", "--cases", "0", "--input", "N:float32"),
     ],

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from neurontools.customop import arena
-from neurontools.customop.device_resident import device_resident, is_device_resident
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.operation import CustomOperator
-from neurontools.customop.torch_operators import Caller
+from neurontools.customop.torch_operators import Caller, device_resident, is_device_resident
 
 Find = Callable[[str], CustomOperator]
 

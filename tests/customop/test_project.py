@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.commands.customop import main
-from neurontools.customop.building.project import load_project
-from neurontools.customop.building.request import BuildRequest
+from neurontools.customop.building.request import BuildRequest, load_project
 from neurontools.customop.errors import CustomOpBuildError
 
 if TYPE_CHECKING:

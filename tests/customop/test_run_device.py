@@ -52,7 +52,7 @@ def test_operators_are_recorded_on_the_device(
             y = ops.forward(view(device))
             xm.mark_step()
             assert torch.equal(y.cpu(), torch.relu(view(x)))
-        from neurontools.customop.device_resident import is_device_resident
+        from neurontools.customop.torch_operators import is_device_resident
         from neurontools.xla.buffers import buffer_of
         weight, places = torch.ones(8, 8).to("xla"), []
         for _ in range(3):  # what operators read moves into the machine's memory once, and their results lie there

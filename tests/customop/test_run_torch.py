@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from neurontools.customop.building.build import build
-from neurontools.customop.building.project import load_project
+from neurontools.customop.building.request import load_project
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load, load_library
 

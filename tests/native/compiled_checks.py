@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from neurontools.native import activation
+from neurontools.native import activation, patches
 from neurontools.xla import api
-from neurontools.xla.graph_function import GraphFunction
+from neurontools.xla.compiled_function import CompiledFunction
+from neurontools.xla.debugging import metrics
 
 DEVICE = "neuron"
 CHECKS = []
@@ -29,22 +30,22 @@ def check(function):
 
 
 def executions():
-    return (api.metric_data("ExecuteTime") or [0])[0]
+    return (metrics.metric_data("ExecuteTime") or [0])[0]
 
 
 def compiles():
-    return (api.metric_data("CompileTime") or [0])[0]
+    return (metrics.metric_data("CompileTime") or [0])[0]
 
 
 @contextlib.contextmanager
 def recordings():
     """Yield a list that gets an item each time a compiled graph is recorded."""
-    calls, record = [], GraphFunction._record
-    GraphFunction._record = lambda *args: (calls.append(args), record(*args))[1]
+    calls, record = [], CompiledFunction._record
+    CompiledFunction._record = lambda *args: (calls.append(args), record(*args))[1]
     try:
         yield calls
     finally:
-        GraphFunction._record = record
+        CompiledFunction._record = record
 
 
 def message(function):
@@ -547,13 +548,13 @@ def launch_blocking():
     compiled = torch.compile(lambda x: x * 2 + 1)
     compiled(x)
     os.environ["NEURON_LAUNCH_BLOCKING"] = "1"
-    activation._choose_execution_mode()
+    patches.choose_execution_mode()
     counted = [executions()]
     for function in (lambda x: x * 2 + 1, compiled, lambda x: x - 1):
         result = function(x)
         counted.append(executions())
     del os.environ["NEURON_LAUNCH_BLOCKING"]
-    activation._choose_execution_mode()
+    patches.choose_execution_mode()
     return [after - before for before, after in itertools.pairwise(counted)] + result.tolist()
 
 

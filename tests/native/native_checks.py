@@ -16,6 +16,7 @@ from torch import nn
 
 import neurontools.fixtures
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 
 DEVICE = "neuron"
 CHECKS = []
@@ -27,11 +28,11 @@ def check(function):
 
 
 def executions():
-    return (api.metric_data("ExecuteTime") or [0])[0]
+    return (metrics.metric_data("ExecuteTime") or [0])[0]
 
 
 def compiles():
-    return (api.metric_data("CompileTime") or [0])[0]
+    return (metrics.metric_data("CompileTime") or [0])[0]
 
 
 def model():
@@ -107,15 +108,15 @@ def loop_without_reads():
 @check
 def deterministic_mode():
     x = torch.ones(3, device=DEVICE)
-    fused = api.is_eager()
+    fused = api.engine().eager
     torch.use_deterministic_algorithms(True)
-    single = api.is_eager()
+    single = api.engine().eager
     before = executions()
     y = x + 1
     y = y * 2
     counted = executions() - before
     torch.set_deterministic_debug_mode(0)
-    return {"eager": [fused, single, api.is_eager()], "executions": counted, "y": y.tolist()}
+    return {"eager": [fused, single, api.engine().eager], "executions": counted, "y": y.tolist()}
 
 
 @check

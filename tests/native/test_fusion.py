@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neurontools.compiler.graph_nodes import Node, View
-from neurontools.native.fusion import AdaptiveFusion
+from neurontools.native.activation import AdaptiveFusion
 
 
 def calls(period: int, count: int, first: int = 0) -> list[Node]:

@@ -17,6 +17,7 @@ SPARSE = {"sparse_mm_reduce", "sparse_sampled_addmm", "to_sparse"}
 """The device has no sparse tensors."""
 
 
+@pytest.mark.timeout(660)
 @pytest.mark.skipif(
     importlib.util.find_spec("expecttest") is None,
     reason="not installed: expecttest; pip install 'neurontools[libraries]'",

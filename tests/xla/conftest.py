@@ -120,7 +120,7 @@ def machine() -> Iterator[InMemoryAccelerator]:
     _current[:] = [InMemoryAccelerator()]
     api.activate(open_accelerator=lambda: _current[0])
     api.shutdown()
-    metrics.clear()
+    metrics.clear_all()
     # torch.manual_seed, which keeps three formatted stacks for devices that are not there, takes a third of a test.
     torch.default_generator.manual_seed(0)
     torch.get_device_module("xla").manual_seed_all(0)

@@ -11,6 +11,7 @@ from neurontools.compiler.limits import type_error
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 
 TRN1 = instance_type("trn1.2xlarge").device
 FORMULAS: dict[str, Any] = {
@@ -53,7 +54,7 @@ def test_complex64_gives_the_numbers_of_the_cpu(name: str, machine: Any) -> None
         api.mark_step()
         torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
         check_last_graph(machine)
-    assert api.executed_fallback_ops() == []
+    assert metrics.executed_fallback_ops() == []
 
 
 def test_a_complex_number_is_an_input_of_the_graph(machine: Any) -> None:

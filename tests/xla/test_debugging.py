@@ -16,10 +16,10 @@ from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
-from neurontools.xla.debugging import graph_dump, metrics
+from neurontools.xla.debugging import debug_analysis, metrics
 from neurontools.xla.debugging.compile_log import Frame
 from neurontools.xla.debugging.debug_analysis import cause_text, debug_level, metric_findings
-from neurontools.xla.debugging.live_explanation import CompileExplainer
+from neurontools.xla.simulated_accelerator import CompileExplainer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -315,4 +315,4 @@ def test_what_is_not_stored_is_not_compared(home: Path, capsys: Capture, monkeyp
     ],
 )
 def test_types_are_named_as_xla_names_them(dtype: str, name: str) -> None:
-    assert graph_dump._shape(TensorType(dtype, (2, 3))) == f"{name}[2,3]{{1,0}}"
+    assert debug_analysis._shape(TensorType(dtype, (2, 3))) == f"{name}[2,3]{{1,0}}"

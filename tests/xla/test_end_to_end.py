@@ -30,6 +30,7 @@ pytestmark = pytest.mark.torch
 TRAIN = """
     import sys, torch
     from neurontools.xla import api
+from neurontools.xla.debugging import metrics
     api.activate()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to("xla")
@@ -43,8 +44,8 @@ TRAIN = """
                 parameter -= 0.1 * parameter.grad
         api.mark_step()
     print("loss", loss.item())
-    print("compiled", api.counter_value("UncachedCompile") or 0, "cached", api.counter_value("CachedCompile"))
-    print("memory", api.memory_info().used_bytes, "of", api.memory_info().limit_bytes, api.device_kind())
+    print("compiled", metrics.counter_value("UncachedCompile") or 0, "cached", metrics.counter_value("CachedCompile"))
+    print("memory", api.engine().memory(0).used_bytes, "of", api.engine().memory(0).limit_bytes, api.engine().accelerator.device_kind())
 """
 
 
@@ -146,6 +147,7 @@ def test_freed_memory_stays_with_the_process_unless_the_user_chooses_otherwise(
 import resource
 import torch
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 api.activate()
 
 def page_faults_of_a_step():
@@ -169,13 +171,14 @@ def test_visible_cores_and_their_memory_limit_a_process(python: Python) -> None:
         import torch
         from neurontools.errors import NeuronToolsError
         from neurontools.xla import api
+from neurontools.xla.debugging import metrics
         api.activate()
         print(api.device_count(), api.runtime().cores, torch.ones(2, device="xla").sum().item())
         try:
             torch.ones(2, device="xla:1")
         except NeuronToolsError as error:
             print(error)
-        info = api.memory_info()
+        info = api.engine().memory(0)
         nearly_all = info.limit_bytes - info.used_bytes - (64 << 20)
         api.runtime().allocate(0, nearly_all)
         try:

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from neurontools.xla import fork_locks
-from neurontools.xla.fork_locks import ForkLocks
+from neurontools.xla import engine
+from neurontools.xla.engine import ForkLocks
 from neurontools.xla.recorder_lock import RecorderLock
 
 CHECKS = Path(__file__).with_name("fork_checks.py")
@@ -38,8 +38,8 @@ def _settle():
 
 def test_a_fork_takes_the_locks_and_the_child_gets_new_ones(monkeypatch):
     handlers = {}
-    monkeypatch.setattr(fork_locks.os, "register_at_fork", handlers.update)
-    monkeypatch.setattr(fork_locks, "_LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(engine.os, "register_at_fork", handlers.update)
+    monkeypatch.setattr(engine, "_LONGEST_WAIT_S", 0.01)
     free, busy = (SimpleNamespace(lock=RecorderLock(_settle), settle=_settle) for _ in range(2))
     ForkLocks(lambda: (free, busy))
 

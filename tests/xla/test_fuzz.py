@@ -100,7 +100,7 @@ def test_random_programs_give_the_same_bits_as_the_cpu(
     for _ in range(2):  # learned, then replayed
         assert repr(run(program, "xla")) == wanted
         api.mark_step()
-    assert api.memory_info().used_bytes == 0
+    assert api.engine().memory(0).used_bytes == 0
 
 
 @settings(

@@ -16,7 +16,7 @@ from neurontools.runtime import host_activity
 from neurontools.runtime.host_activity import HostEvent, remove_observer
 from neurontools.xla import api
 from neurontools.xla.debugging import compile_log
-from neurontools.xla.distributed import collectives, communicator
+from neurontools.xla.distributed import collectives, worker_group
 from neurontools.xla.host_events import observe, timed_batches
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def test_collectives_are_told_with_the_wait_for_the_other_worker(
     observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group()
-    monkeypatch.setattr(communicator, "current", lambda: group)
+    monkeypatch.setattr(worker_group, "current", lambda: group)
     tensor = torch.ones(32)
     collectives._reported(collectives._all_reduce)([tensor], "sum", 1.0, "[[0,1]]")
     told = observer.only(HostEvent.COLLECTIVE)

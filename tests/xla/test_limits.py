@@ -11,6 +11,7 @@ import torch
 
 from neurontools.xla import api, recorder
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.debugging import metrics
 from neurontools.xla.memory import HostMemoryError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_a_tensor_that_fits_no_device_is_refused_before_the_host_allocates_it(
             allocate()
         assert (torch.ones(2, device="xla") + 1).tolist() == [2, 2]
     gc.collect()
-    assert api.memory_info().used_bytes == 0
+    assert api.engine().memory(0).used_bytes == 0
 
 
 def test_the_hosts_limit_counts_where_the_device_has_room(
@@ -112,7 +113,7 @@ def test_a_program_without_a_cut_is_cut_and_goes_on(
     with caplog.at_level(logging.WARNING, "neurontools.xla"):
         for _ in range(3):
             assert program() == expected.tolist()
-    assert api.counter_value("GraphLimitCut") == 3 * 9
+    assert metrics.counter_value("GraphLimitCut") == 3 * 9
     assert machine.executions == 3 * 10
     assert len(machine.graphs) == 3  # the first one, those in the middle, the last one
     assert "cut a graph of 50 operators: the program has no mark_step" in caplog.text

@@ -205,24 +205,24 @@ def test_durations_read_as_in_torch_xla(nanoseconds: int, text: str) -> None:
 
 
 def test_rates_are_those_of_the_samples_that_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics.clear()
+    metrics.clear_all()
     ticks = iter([5_000_000_000, 6_000_000_000, 7_500_000_000])
     monkeypatch.setattr(metrics.time, "monotonic_ns", lambda: next(ticks))
     for value in (1_000, 2_000, 7_000):
         metrics.sample("ExecuteTime", value)
-    shown = metrics.report()
-    metrics.clear()
+    shown = metrics.metrics_report()
+    metrics.clear_all()
     assert "\n  ValueRate: 004.000us / second\n  Rate: 1.2 / second\n" in shown
     assert "  Percentiles: 1%=001.000us; 5%=001.000us; 10%=001.000us; 20%=001.000us; 50%=002.000us; " in shown
     assert shown.endswith("80%=007.000us; 90%=007.000us; 95%=007.000us; 99%=007.000us\n")
 
 
 def test_bytes_are_reported_in_units_of_1024() -> None:
-    metrics.clear()
+    metrics.clear_all()
     for value in (100.0, 2345.0, float(3 << 40)):
         metrics.sample("InboundData", value, "B")
-    report = metrics.report()
-    metrics.clear()
+    report = metrics.metrics_report()
+    metrics.clear_all()
     assert "  Accumulator: 3.00TB\n" in report
     assert "1%=100.00B; " in report
     assert "50%=2.29KB; " in report
@@ -230,14 +230,16 @@ def test_bytes_are_reported_in_units_of_1024() -> None:
 
 
 def test_clearing_metrics_starts_every_counter_at_zero() -> None:
-    metrics.clear()
+    metrics.clear_all()
     metrics.count("MarkStep", 3)
     metrics.sample("ExecuteTime", 1_500_000)
     assert metrics.counters()["MarkStep"] == 3
-    assert "Metric: ExecuteTime\n  TotalSamples: 1\n  Accumulator: 001ms500.000us\n" in metrics.report()
-    metrics.clear()
+    assert (
+        "Metric: ExecuteTime\n  TotalSamples: 1\n  Accumulator: 001ms500.000us\n" in metrics.metrics_report()
+    )
+    metrics.clear_all()
     assert metrics.counters() == {}
-    assert metrics.report() == ""
+    assert metrics.metrics_report() == ""
 
 
 @given(seed=st.integers(0, 2**63), draws=st.integers(0, 5))

@@ -171,17 +171,17 @@ def test_a_stream_resumes_from_64_bits(machine: InMemoryAccelerator) -> None:
     def draw(count: int = 700) -> list[float]:
         return torch.rand(count, device="xla").tolist()
 
-    api.manual_seed(5)
-    assert api.get_rng_state() == 5
+    api.engine().seed(5)
+    assert api.engine().rng_value(0) == 5
     draw()
-    state = api.get_rng_state()
+    state = api.engine().rng_value(0)
     assert 2**32 < state < 2**63
-    assert api.get_rng_state() == state  # reading changes nothing
+    assert api.engine().rng_value(0) == state  # reading changes nothing
     expected = [draw(), draw()]
     saved = io.BytesIO()
     torch.save({"xla": state}, saved)
     saved.seek(0)
-    api.set_rng_state(torch.load(saved, weights_only=True)["xla"])
+    api.engine().set_rng_value(0, torch.load(saved, weights_only=True)["xla"])
     assert [draw(), draw()] == expected
     torch.manual_seed(5)
     torch.rand(700)
@@ -192,26 +192,26 @@ def test_a_stream_resumes_from_64_bits(machine: InMemoryAccelerator) -> None:
 def test_a_state_that_64_bits_cannot_name_is_replaced_by_one_that_they_can(
     machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch, too_far: bool
 ) -> None:
-    api.manual_seed(5)
+    api.engine().seed(5)
     if too_far:
         monkeypatch.setattr(rng, "_WORDS_LIMIT", 2000)
         torch.rand(3000, device="xla").cpu()
     else:
         torch.randn(3, device="xla").cpu()
-    state = api.get_rng_state()
+    state = api.engine().rng_value(0)
     assert state < 2**32
-    assert api.get_rng_state() == state
+    assert api.engine().rng_value(0) == state
     expected = torch.rand(4, device="xla").tolist()
-    api.set_rng_state(state)
+    api.engine().set_rng_value(0, state)
     assert torch.rand(4, device="xla").tolist() == expected
 
 
 def test_reading_64_bits_runs_the_draws_before_it(machine: InMemoryAccelerator) -> None:
     seen = []
     for _ in range(3):
-        api.manual_seed(1)
+        api.engine().seed(1)
         drawn = torch.rand(4, device="xla")
-        seen.append(api.get_rng_state())
+        seen.append(api.engine().rng_value(0))
         del drawn
     assert seen[0] != 1
     assert seen == [seen[0]] * 3

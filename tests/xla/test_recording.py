@@ -14,6 +14,7 @@ from torch import nn
 
 from neurontools.xla import api, kernels
 from neurontools.xla.accelerator import DeviceError, LostValueError
+from neurontools.xla.debugging import metrics
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def test_a_repeated_step_compiles_once_and_executes_every_time(machine: InMemory
     assert machine.executions == 6
     # The first step makes the momentum buffers, so it is a graph of its own.
     assert len(machine.graphs) == 2
-    assert api.counter_value("UncachedCompile") == 2
-    assert api.counter_value("CachedCompile") == 4
-    assert api.counter_value("MarkStep") == 6
+    assert metrics.counter_value("UncachedCompile") == 2
+    assert metrics.counter_value("CachedCompile") == 4
+    assert metrics.counter_value("MarkStep") == 6
 
 
 @pytest.mark.parametrize("foreach", [True, False])
@@ -197,7 +198,7 @@ def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
     with caplog.at_level(logging.WARNING, "neurontools.xla"):
         for _ in range(3):
             assert torch.unique_consecutive(x).tolist() == [3, 1, 3]
-    assert api.counter_value("aten::unique_consecutive") == 3
+    assert metrics.counter_value("aten::unique_consecutive") == 3
     assert [record.getMessage() for record in caplog.records] == [
         "aten::unique_consecutive is not recorded on the xla device: it runs on the CPU"
     ]
@@ -206,9 +207,9 @@ def test_an_operator_that_cannot_be_recorded_is_counted_and_warned_about_once(
 def test_only_an_index_by_a_mask_runs_on_the_cpu(machine: InMemoryAccelerator) -> None:
     x = torch.arange(4.0).to("xla")
     assert x[torch.tensor([3, 1]).to("xla")].tolist() == [3.0, 1.0]
-    assert api.counter_value("aten::index") is None
+    assert metrics.counter_value("aten::index") is None
     assert x[(x > 1).to("xla")].tolist() == [2.0, 3.0]
-    assert api.counter_value("aten::index") == 1
+    assert metrics.counter_value("aten::index") == 1
 
 
 def test_a_custom_operator_is_recorded_under_its_own_name(machine: InMemoryAccelerator) -> None:
@@ -261,20 +262,20 @@ def test_dropout_of_everything_leaves_zeros_and_no_mark(machine: InMemoryAcceler
 
 def test_memory_is_accounted_for_and_returns_to_zero(machine: InMemoryAccelerator) -> None:
     x = torch.zeros(256, dtype=torch.float32).to("xla")
-    assert api.memory_info().used_bytes == 1024
+    assert api.engine().memory(0).used_bytes == 1024
     y = x + 1
     z = x.view(16, 16)
-    assert api.memory_info().used_bytes == 1024  # recorded, not computed
+    assert api.engine().memory(0).used_bytes == 1024  # recorded, not computed
     api.mark_step()
-    assert api.memory_info().used_bytes == 2048
+    assert api.engine().memory(0).used_bytes == 2048
     del x
-    assert api.memory_info().used_bytes == 2048  # the view holds the buffer
+    assert api.engine().memory(0).used_bytes == 2048  # the view holds the buffer
     del z
-    assert api.memory_info().used_bytes == 1024
+    assert api.engine().memory(0).used_bytes == 1024
     y.add_(1)
     del y
     api.mark_step()
-    assert api.memory_info().used_bytes == 0
+    assert api.engine().memory(0).used_bytes == 0
     assert machine.peak_bytes[0] == 2048
 
 
@@ -282,12 +283,12 @@ def test_a_training_loop_leaves_no_memory_behind(machine: InMemoryAccelerator) -
     step = trainer(torch.optim.Adam)
     for rows in (4, 4, 3, 4):
         step(rows)
-    assert api.memory_info().used_bytes > 0
+    assert api.engine().memory(0).used_bytes > 0
     del step
     gc.collect()
     api.mark_step()
-    assert api.memory_info().used_bytes == 0
-    assert api.counter_value("CreateXlaTensor") == api.counter_value("DestroyXlaTensor")
+    assert api.engine().memory(0).used_bytes == 0
+    assert metrics.counter_value("CreateXlaTensor") == metrics.counter_value("DestroyXlaTensor")
 
 
 def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryAccelerator) -> None:
@@ -298,7 +299,7 @@ def test_reference_cycles_are_freed_by_the_collector(machine: InMemoryAccelerato
     cycle.me, cycle.tensor = cycle, torch.ones(4).to("xla")  # type: ignore[attr-defined]
     del cycle
     gc.collect()
-    assert api.memory_info().used_bytes == 0
+    assert api.engine().memory(0).used_bytes == 0
 
 
 def test_a_full_device_says_so_and_can_go_on(machine: InMemoryAccelerator) -> None:
@@ -315,7 +316,7 @@ def test_a_full_device_says_so_and_can_go_on(machine: InMemoryAccelerator) -> No
     assert total == 32
     with pytest.raises(MemoryError):
         torch.ones(1000).to("xla")
-    assert api.memory_info().used_bytes == 64
+    assert api.engine().memory(0).used_bytes == 64
 
 
 def test_a_failed_execution_loses_its_results_only(machine: InMemoryAccelerator) -> None:
@@ -408,15 +409,15 @@ def test_torch_saves_and_restores_the_random_state_of_a_device(machine: InMemory
 
 
 def test_the_random_state_can_be_saved_and_restored(machine: InMemoryAccelerator) -> None:
-    api.manual_seed(5)
+    api.engine().seed(5)
     _ = torch.rand(3, device="xla").cpu()
-    state = api.get_rng_state()
+    state = api.engine().rng_value(0)
     first = [torch.rand(3, device="xla").tolist() for _ in range(3)]
-    api.set_rng_state(state)
+    api.engine().set_rng_value(0, state)
     assert [torch.rand(3, device="xla").tolist() for _ in range(3)] == first
-    api.set_rng_state(5)
+    api.engine().set_rng_value(0, 5)
     fresh = torch.rand(3, device="xla").tolist()
-    api.manual_seed(5)
+    api.engine().seed(5)
     assert torch.rand(3, device="xla").tolist() == fresh
     assert fresh != first[0]
 
@@ -448,7 +449,7 @@ def test_several_devices_are_kept_apart(machine: InMemoryAccelerator) -> None:
 
 def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryAccelerator) -> None:
     _ = (torch.ones(2).to("xla") + 1).tolist()
-    report = api.metrics_report()
+    report = metrics.metrics_report()
     lines = report.splitlines()
     start = lines.index("Metric: CompileTime")
     assert lines[start + 1] == "  TotalSamples: 1"
@@ -463,11 +464,11 @@ def test_the_report_has_the_shape_of_torch_xla(machine: InMemoryAccelerator) -> 
         "TransferFromDeviceTime",
         "TensorsGraphSize",
     ):
-        assert name in api.metric_names()
-        samples, total, last = api.metric_data(name) or (0, 0.0, ())
+        assert name in metrics.metric_names()
+        samples, total, last = metrics.metric_data(name) or (0, 0.0, ())
         assert samples == len(last) == 1
         assert total == last[0][1]
-    assert api.metric_data("Nothing") is None
+    assert metrics.metric_data("Nothing") is None
 
 
 def test_shutdown_gives_the_cores_back_and_the_next_use_opens_them_again(

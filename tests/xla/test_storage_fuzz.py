@@ -111,4 +111,4 @@ def test_random_changes_of_storages_give_the_same_as_on_the_cpu(
     for _ in range(2):  # learned, then replayed
         assert repr(run(program, "xla")) == wanted
         api.mark_step()
-    assert api.memory_info().used_bytes == 0
+    assert api.engine().memory(0).used_bytes == 0

@@ -23,10 +23,9 @@ import torch.distributed as dist
 
 from neurontools import env, paths
 from neurontools.errors import NeuronToolsError
-from neurontools.xla.distributed import greeting, job_key, shared_exchange
+from neurontools.xla.distributed import greeting, shared_exchange, worker_roster
 from neurontools.xla.distributed.greeting import WorkerListener
-from neurontools.xla.distributed.job_key import JobKey, JobNetwork
-from neurontools.xla.distributed.worker_store import WorkerStore
+from neurontools.xla.distributed.worker_roster import JobKey, JobNetwork, WorkerStore
 from neurontools.xla.distributed.workers import WorkerError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def test_an_ended_store_is_a_lost_connection() -> None:
 
 def test_workers_that_start_together_have_one_secret_that_others_cannot_read(home: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(lambda _: job_key._user_secret(), range(8)))
+        found = set(pool.map(lambda _: worker_roster._user_secret(), range(8)))
     assert len(found) == 1
     file = Path(paths.own_runtime_dir(), paths.JOB_SECRET)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -127,7 +126,7 @@ def _make(path: str, kind: str) -> None:
 def test_a_secret_that_is_not_private_is_refused(home: Path, kind: str) -> None:
     _make(f"{paths.ensure_private(paths.own_runtime_dir())}/{paths.JOB_SECRET}", kind)
     with pytest.raises(NeuronToolsError, match=r"the workers' secret /.*/\.job-secret"):
-        job_key._user_secret()
+        worker_roster._user_secret()
 
 
 @pytest.mark.parametrize(
@@ -155,8 +154,8 @@ def test_workers_of_one_host_stay_on_it_and_those_of_several_need_a_given_secret
     monkeypatch.setenv("LOCAL_WORLD_SIZE", local_size)
     monkeypatch.setenv("MASTER_ADDR", master)
     monkeypatch.setenv(env.JOB_SECRET, secret)
-    monkeypatch.setattr(job_key, "_address_towards", lambda host: f"towards {host}")
-    job_key._warn_of_strangers.cache_clear()
+    monkeypatch.setattr(worker_roster, "_address_towards", lambda host: f"towards {host}")
+    worker_roster._warn_of_strangers.cache_clear()
     networks = [JobNetwork(dist.HashStore(), rank, 2) for rank in (0, 1, 0)]
     assert {network.address for network in networks} == {"127.0.0.1" if same else f"towards {master}"}
     signatures = {network.key.sign(b"x") for network in networks}

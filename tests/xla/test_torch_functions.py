@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neurontools.xla.operators import find_overload
-from neurontools.xla.torch_functions import BOUND_OVERLOADS, function_of
+from neurontools.xla.operators import BOUND_OVERLOADS, find_overload, function_of
 
 pytestmark = pytest.mark.torch
 

@@ -24,7 +24,7 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
 from neurontools.runtime.status import NrtError
-from neurontools.xla.distributed import collectives, communicator, process_group, workers
+from neurontools.xla.distributed import collectives, process_group, worker_group, workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,12 +251,12 @@ def alone(machine: InMemoryAccelerator, monkeypatch: pytest.MonkeyPatch) -> Iter
     values = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    communicator.replace(None)
+    worker_group.replace(None)
     process_group.register()
     yield
     if dist.is_initialized():
         dist.destroy_process_group()
-    communicator.replace(None)
+    worker_group.replace(None)
 
 
 def test_one_worker_needs_no_other(alone: None, machine: InMemoryAccelerator) -> None:
@@ -273,7 +273,7 @@ def test_one_worker_needs_no_other(alone: None, machine: InMemoryAccelerator) ->
     assert collectives.all_to_all(x).tolist() == [0.5, 1]
     assert collectives.reduce_scatter(x, "sum", 2.0).tolist() == [1, 2]
     assert collectives.collective_permute(x, [(0, 0)]).tolist() == [0.5, 1]
-    assert communicator.current().group((0,)).gather_bytes(b"") == [b""]
+    assert worker_group.current().group((0,)).gather_bytes(b"") == [b""]
     ops = {node.op for graph in machine.graphs for node in graph.nodes}
     assert not {op for op in ops if op.startswith("neurontools.")} - {
         "neurontools.collective_permute.default"
@@ -286,7 +286,7 @@ def test_invalid_requests_are_refused(alone: None, monkeypatch: pytest.MonkeyPat
         collectives.all_reduce_([x], "avg")
     with pytest.raises(ValueError, match="name processes that do not exist: the run has 1"):
         collectives.all_gather(x, groups=[[0, 1]])
-    communicator.replace(None)
+    worker_group.replace(None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR")
     with pytest.raises(workers.WorkerError, match="WORLD_SIZE is 2 but MASTER_ADDR is not set"):
@@ -326,10 +326,10 @@ def test_workers_that_torchrun_restarts_do_not_find_the_processes_of_before(
     store = dist.HashStore()  # torchrun keeps it
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
 
-    def start_process(rank: int, restarts: int) -> communicator.Communicator:
+    def start_process(rank: int, restarts: int) -> worker_group.Communicator:
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
-        monkeypatch.setattr(communicator, "_numbers", itertools.count())  # of a new process
-        return communicator.Communicator(store, rank, 2, timedelta(seconds=1))
+        monkeypatch.setattr(worker_group, "_numbers", itertools.count())  # of a new process
+        return worker_group.Communicator(store, rank, 2, timedelta(seconds=1))
 
     first = [start_process(rank, restarts=0) for rank in range(2)]
     assert first[1].peer(0)

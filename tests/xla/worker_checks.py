@@ -16,6 +16,7 @@ from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimi
 from neurontools.compiler.neff import parse
 from neurontools.machine.client import Client
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 
 
 class Loads:
@@ -184,7 +185,7 @@ def train(model, step, where, rows, optimizer=None):
         loss = torch.nn.functional.cross_entropy(model(data[rows].to(where)), target[rows].to(where))
         loss.backward()
         step(optimizer)
-        compiled.append(api.counter_value("UncachedCompile") or 0)
+        compiled.append(metrics.counter_value("UncachedCompile") or 0)
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from neurontools.xla.distributed import shared_exchange
-from neurontools.xla.distributed.communicator import Communicator
+from neurontools.xla.distributed.worker_group import Communicator
 
 directory, *ways = sys.argv[1:]
 rank, size = int(os.environ["RANK"]), len(ways) + 1

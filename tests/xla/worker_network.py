@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from neurontools.base.json_reader import load_json
 from neurontools.xla.distributed import greeting
-from neurontools.xla.distributed.communicator import Communicator
-from neurontools.xla.distributed.job_key import JobKey
+from neurontools.xla.distributed.worker_group import Communicator
+from neurontools.xla.distributed.worker_roster import JobKey
 
 rank = int(os.environ["RANK"])
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, is_master=rank == 0)

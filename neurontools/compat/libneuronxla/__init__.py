@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from neurontools.compat.import_only import stand_in
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name, stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

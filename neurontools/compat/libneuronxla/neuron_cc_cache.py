@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from neurontools.base.files import write_atomic
 from neurontools.base.json_reader import load_json
@@ -21,7 +21,7 @@ from neurontools.cache.locks import try_lock
 from neurontools.cache.pruning.prune import break_any_locks, prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.walk import walk
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.compiler.options import COMPILER_VERSION
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from neurontools.cache.locks import EntryLock
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class CacheUrl:

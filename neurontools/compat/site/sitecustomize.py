@@ -34,13 +34,12 @@ class ShimFinder:
             return PathFinder.find_spec(name, [SHIM_HOME])
         if not is_part(name, path) or is_probe():
             return None
-        from neurontools.compat.import_only import find_spec
-        from neurontools.compat.missing import explain_module
+        from neurontools.compat.unsupported import explain_module, find_import_only
 
-        found = find_spec(name)
-        if found is None:
+        spec = find_import_only(name)
+        if spec is None:
             explain_module(name)
-        return found
+        return spec
 
     @staticmethod
     def find_distributions(context=None):  # type: ignore[no-untyped-def]

@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from neurontools.compat.dependency import torch
-from neurontools.compat.import_only import ImportOnlyModule, stand_in
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import ImportOnlyModule, missing_name, stand_in
 from neurontools.native.activation import activate, is_active
 from neurontools.native.selection import NEURON, chosen_device
 from neurontools.xla import api

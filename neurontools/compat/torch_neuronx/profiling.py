@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import start_trace, stop_trace
+from neurontools.compat.unsupported import missing_names
 from neurontools.profiler.capture.settings import (
     DEFAULT_MAX_EVENTS,
     CaptureOptions,
@@ -25,8 +25,7 @@ from neurontools.runtime.host_activity import HOST_LOAD
 __all__ = ["NeuronConfig", "NeuronProfiler", "ProfileMode"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class ProfileMode(Enum):

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from neurontools.cache.graph_facts import TensorType
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
-from neurontools.xla.debugging.graph_dump import recorded_text
+from neurontools.xla.debugging import metrics
+from neurontools.xla.debugging.debug_analysis import recorded_text
 from neurontools.xla.graph_values import dtype_name
 
 _ir_debug = [False]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
@@ -55,7 +55,7 @@ def _xla_num_devices() -> int:
 
 
 def _xla_device_kind(device: str) -> str:
-    return api.device_kind()
+    return api.engine().accelerator.device_kind()
 
 
 def _xla_sync_multi(tensors: Sequence[torch.Tensor], devices: Sequence[str] = (), **options: Any) -> None:
@@ -87,8 +87,8 @@ def _set_ir_debug(enabled: bool) -> None:
     _ir_debug[0] = enabled
 
 
-_xla_counter_names = api.counter_names
-_xla_counter_value = api.counter_value
-_xla_metric_names = api.metric_names
-_xla_metric_data = api.metric_data
-_xla_metrics_report = api.metrics_report
+_xla_counter_names = metrics.counter_names
+_xla_counter_value = metrics.counter_value
+_xla_metric_names = metrics.metric_names
+_xla_metric_data = metrics.metric_data
+_xla_metrics_report = metrics.metrics_report

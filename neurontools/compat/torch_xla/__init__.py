@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import Any
 
 from neurontools.compat.dependency import torch
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 from neurontools.xla import api, device_name
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.debugging.metrics import metric_data as _metric_data
 from neurontools.xla.distributed import workers
 
 __version__ = "2.13.0"
@@ -108,7 +109,7 @@ def compile(
 @contextmanager
 def _compiled_region(full_graph: bool, limit: int | None, compiled: list[int]) -> Iterator[None]:
     # As a decorator it runs anew for each call, with the same list.
-    eager = api.is_eager()
+    eager = api.engine().eager
     api.set_eager(False)
     _clear_pending_ops_before_compile()
     executed, known = _sample_count("ExecuteTime"), _sample_count("CompileTime")
@@ -134,13 +135,13 @@ def _clear_pending_ops_before_compile() -> None:
 
 
 def _sample_count(metric: str) -> int:
-    data = api.metric_data(metric)
+    data = _metric_data(metric)
     return 0 if data is None else data[0]
 
 
 def manual_seed(seed: int, device: torch.device | None = None) -> None:
     """Seed the device's random numbers."""
-    api.manual_seed(seed)
+    api.engine().seed(int(seed))
 
 
 def launch(

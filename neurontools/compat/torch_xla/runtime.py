@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.errors import UsageError
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import workers
 
 world_size = process_count = workers.world_size
@@ -17,8 +17,7 @@ local_process_count = workers.local_world_size
 addressable_device_count = addressable_runtime_device_count = api.device_count
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def global_device_count() -> int:
@@ -63,12 +62,12 @@ def runtime_device_attributes(device: str) -> dict[str, object]:
     kind, _, index = device.partition(":")
     if kind != device_type() or not index.isdecimal() or int(index) >= api.device_count():
         raise IndexError(f"Device {device!r} is not among {api.device_count()} devices of this process")
-    return {"core_kind": api.device_kind(), "index": int(index)}
+    return {"core_kind": api.engine().accelerator.device_kind(), "index": int(index)}
 
 
 def global_runtime_device_attributes() -> list[dict[str, object]]:
     """Return what the runtime knows of each device of the run."""
-    kind = api.device_kind()
+    kind = api.engine().accelerator.device_kind()
     return [{"core_kind": kind, "index": index} for index in range(global_device_count())]
 
 
@@ -84,7 +83,7 @@ def get_master_ip() -> str:
 
 def get_num_cached_compilation_graph() -> int:
     """Return the number of graphs that this process has loaded."""
-    return api.counter_value("UncachedCompile") or 0
+    return metrics.counter_value("UncachedCompile") or 0
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:

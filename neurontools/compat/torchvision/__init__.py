@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from torchvision import datasets, transforms  # type: ignore[import-not-found, unused-ignore]
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["datasets", "transforms"]
 __version__ = "0.0.0+neurontools"
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

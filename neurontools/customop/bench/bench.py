@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from neurontools import gpsimd
 from neurontools.base.text import plural
 from neurontools.customop import abi, cost
+from neurontools.customop.backtrace import user_location
 from neurontools.customop.bench.advice import advise
 from neurontools.customop.bench.inputs import (
     DEFAULT_SHAPES,
-    Point,
     bind,
     default_templates,
-    parse_template,
     wants_shape,
 )
 from neurontools.customop.bench.report import (
     COMPUTE,
     LAUNCH,
+    AccessSite,
     BenchReport,
     CoreCount,
     CoreTime,
@@ -29,26 +32,26 @@ from neurontools.customop.bench.report import (
     Way,
     mean_to_slowest,
 )
-from neurontools.customop.bench.runs import CountedRun, measure, read_places
+from neurontools.customop.calls import execute, new_request
 from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.runner import TensorInput, check_inputs, make_arguments
+from neurontools.customop.torch_operators import Caller
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.customop.bench.inputs import Template
-    from neurontools.customop.calls import Executor
+    from neurontools.customop.calls import CoreWork, Executor
     from neurontools.customop.package import OperatorEntry, Package
 
 DEFAULT_CALLS = 50
 DEFAULT_WARM_UP = 3
 _REFUSALS = frozenset({"dtype", "rank", "check", "assert", "shape", "domain", "limit", "bounds"})
-
 Input = TensorInput | float | int
+_SECONDS_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class BenchSettings:
     Args:
         templates: the operator's inputs; empty: tensors of one shape, and numbers.
         dtype: element type of tensors when no inputs are given.
-        points: the steps of a sweep, at least one.
+        shape: shape of tensors of any shape; None: found by trial.
         cores: number of cores; None: all of them for a multicore library, else one.
         calls: largest number of timed calls; 0: none.
         warm_up: number of calls before them.
@@ -66,7 +69,7 @@ class BenchSettings:
 
     templates: tuple[Template, ...] = ()
     dtype: str = "float32"
-    points: tuple[Point, ...] = (Point(),)
+    shape: tuple[int, ...] | None = None
     cores: int | None = None
     calls: int = DEFAULT_CALLS
     warm_up: int = DEFAULT_WARM_UP
@@ -74,8 +77,8 @@ class BenchSettings:
 
 def bench(
     package: Package, index: int, settings: BenchSettings, on_progress: Callable[[str], None] | None = None
-) -> tuple[BenchReport, ...]:
-    """Benchmark an operator of a library: a report for each step of the sweep.
+) -> BenchReport:
+    """Benchmark an operator of a library.
 
     Raises:
         UsageError: the settings do not fit the operator or its library.
@@ -89,32 +92,7 @@ def bench(
         executor = new_executor(package)
         closing.callback(executor.close)
         runner = _Bench(package, index, settings, executor, on_progress or (lambda _line: None))
-        return tuple(runner.run(templates, point) for point in settings.points)
-
-
-def bench_same_inputs(
-    package: Package,
-    index: int,
-    settings: BenchSettings,
-    reports: Sequence[BenchReport],
-    on_progress: Callable[[str], None] | None = None,
-) -> tuple[BenchReport, ...]:
-    """Benchmark an operator with the inputs of another operator's reports; those of the settings are ignored.
-
-    Raises:
-        UsageError: the inputs do not fit the operator.
-        NeuronCustomOpError: the operator fails.
-        CustomOpLibraryError: no worker can be started.
-    """
-    return tuple(
-        bench(
-            package,
-            index,
-            replace(settings, templates=tuple(map(parse_template, report.inputs)), points=(Point(),)),
-            on_progress,
-        )[0]
-        for report in reports
-    )
+        return runner.run(templates)
 
 
 class _Bench:
@@ -134,9 +112,9 @@ class _Bench:
         self.multicore = package.manifest.multicore
         self.cores = settings.cores or (abi.MAX_CORES if self.multicore else 1)
 
-    def run(self, templates: Sequence[Template], point: Point) -> BenchReport:
-        """Return the report of one step of a sweep."""
-        inputs, arguments, run = self._first_run(templates, point)
+    def run(self, templates: Sequence[Template]) -> BenchReport:
+        """Return the report."""
+        inputs, arguments, run = self._first_run(templates)
         words = Case(inputs).words
         self.on_progress(f"{self.package.manifest.operators[self.index].qualified} {' '.join(words)}")
         report = self._report(words, arguments, run)
@@ -150,14 +128,13 @@ class _Bench:
         places = read_places(self.executor, self.package)
         return CountedRun(output, completed.work, places, completed.warnings)
 
-    def _first_run(
-        self, templates: Sequence[Template], point: Point
-    ) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
+    def _first_run(self, templates: Sequence[Template]) -> tuple[tuple[Input, ...], list[Any], CountedRun]:
         """Return the inputs and a run with them; without a given shape, try the default ones."""
-        open_shape = wants_shape(templates) and point.shape is None
+        shape = self.settings.shape
+        open_shape = wants_shape(templates) and shape is None
         problem: NeuronCustomOpError | None = None
-        for shape in DEFAULT_SHAPES if open_shape else (point.shape or (),):
-            inputs = bind(templates, point, shape)
+        for sizes in DEFAULT_SHAPES if open_shape else (shape or (),):
+            inputs = bind(templates, sizes)
             arguments = make_arguments(inputs)
             self.on_progress(f"counting on {plural(self.cores, 'core')}")
             try:
@@ -291,3 +268,96 @@ def _mostly_computes(report: BenchReport, measured: Measured) -> bool:
     # Cores run one after the other on this computer, which is faster than a GPSIMD core. Memory accesses are subtracted.
     memory_ns = 2 * report.tensor_bytes
     return measured.kernel_best_ns - memory_ns > 2 * report.modelled_ns * report.cores
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRun:
+    """A run whose memory accesses were counted.
+
+    Args:
+        output: the returned tensor.
+        work: what each core did.
+        places: the same by place in the source.
+        warnings: warnings of the checks.
+    """
+
+    output: Any
+    work: tuple[CoreWork, ...]
+    places: tuple[AccessSite, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def core_ns(self) -> tuple[float, ...]:
+        """The modelled time of each core, without the launch."""
+        return tuple(map(cost.core_ns, self.work))
+
+    @property
+    def modelled_ns(self) -> int:
+        """The modelled time of the call."""
+        return cost.work_ns(self.work)
+
+
+def measure(
+    operation: CustomOperator,
+    arguments: Sequence[Any],
+    calls: int,
+    warm_up: int,
+    on_progress: Callable[[str], None],
+) -> Measured:
+    """Time calls on this computer, for at most five seconds and at least once.
+
+    Args:
+        operation: the operator.
+        arguments: its arguments.
+        calls: number of timed calls.
+        warm_up: number of calls before them.
+        on_progress: called with one line after each.
+    """
+    caller = Caller(operation)
+    for _ in range(warm_up):
+        execute(operation, arguments)
+        caller(*arguments)
+    kernels_ns: list[int] = []
+    calls_ns: list[int] = []
+    end = time.monotonic() + _SECONDS_MAX
+    while len(calls_ns) < calls and (not calls_ns or time.monotonic() < end):
+        kernels_ns.append(execute(operation, arguments)[1].elapsed_ns)
+        begin_ns = time.perf_counter_ns()
+        caller(*arguments)  # as torch.ops does
+        calls_ns.append(time.perf_counter_ns() - begin_ns)
+        on_progress(f"{len(calls_ns)} of {calls} calls")
+    return Measured(
+        calls=len(calls_ns),
+        warm_up=warm_up,
+        kernel_median_ns=round(statistics.median(kernels_ns)),
+        kernel_p99_ns=_percentile(kernels_ns, 0.99),
+        kernel_best_ns=min(kernels_ns),
+        call_median_ns=round(statistics.median(calls_ns)),
+        call_p99_ns=_percentile(calls_ns, 0.99),
+    )
+
+
+def _percentile(values: Sequence[int], share: float) -> int:
+    """Return the smallest value that is not below this share of the values."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def read_places(executor: Executor, package: Package) -> tuple[AccessSite, ...]:
+    """Return what the last run of an executor counted, if it ran with `count_places`."""
+    sources = tuple(entry.path for entry in package.manifest.sources)
+    places: list[AccessSite] = []
+    while True:
+        request = new_request(abi.PLACES_COMMAND, len(places), 0)
+        lines = executor.call(request, {}, None).warnings
+        places += (_place(line, package.parts.kernel, sources) for line in lines)
+        if not lines:
+            return tuple(place for place in places if place.count)
+
+
+def _place(line: str, library: bytes, sources: tuple[str, ...]) -> AccessSite:
+    *numbers, frames = line.split("\t")
+    way, core, tensor, count, nbytes, largest = map(int, numbers)
+    addresses = tuple(int(frame, 16) for frame in frames.split(",") if frame)
+    return AccessSite(
+        tuple(Way)[way], core, tensor, count, nbytes, largest, user_location(library, addresses, sources)
+    )

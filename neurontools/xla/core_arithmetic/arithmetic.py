@@ -17,6 +17,9 @@ and tensor_methods.cpp (a Python number takes the type of the tensor in the same
 from __future__ import annotations
 
 import functools
+import math
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,10 +27,9 @@ from torch.utils._pytree import tree_map
 
 from neurontools.numerics.formats import FP8_E4M3, FP32
 from neurontools.numerics.rounding import decode, encode, round_number, round_to
-from neurontools.xla.core_arithmetic.cast_rules import CastRule, ValueUse, is_attention, rule_of
-from neurontools.xla.core_arithmetic.fused_attention import attention_with_casts
 from neurontools.xla.core_arithmetic.settings import CastMode
-from neurontools.xla.size_check import meta_results
+from neurontools.xla.memory import meta_results
+from neurontools.xla.operators import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +40,38 @@ if TYPE_CHECKING:
     from neurontools.xla.operators import Operator, Parameter
 
     Types = Sequence[torch.dtype | None]
+    Cast = Callable[[torch.Tensor], torch.Tensor]
+
+_MOVES = {
+    "alias", "cat", "clone", "constant_pad_nd", "copy_", "diagonal_scatter", "embedding", "expand_copy",
+    "fill_", "flip", "gather", "index", "index_select", "masked_fill", "masked_fill_", "permute_copy", "repeat",
+    "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "roll", "select_scatter",
+    "slice_scatter", "split_with_sizes_copy", "stack", "tril", "tril_", "triu", "triu_", "unfold_copy", "where",
+    "zero_", "_foreach_copy_", "_foreach_zero_", "_to_copy",
+}  # fmt: skip
+_OPERANDS = {
+    "mm": "self mat2",
+    "bmm": "self mat2",
+    "addmm": "mat1 mat2",
+    "addmm_": "mat1 mat2",
+    "_addmm_activation": "mat1 mat2",
+    "addbmm": "batch1 batch2",
+    "baddbmm": "batch1 batch2",
+    "baddbmm_": "batch1 batch2",
+    "mv": "self vec",
+    "addmv": "mat vec",
+    "addmv_": "mat vec",
+    "dot": "self tensor",
+    "vdot": "self other",
+    "linear": "input weight",
+    "convolution": "input weight",
+    "convolution_backward": "grad_output input weight",
+    "_scaled_dot_product_flash_attention_for_cpu": "query key value",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": "grad_out query key value",
+}
+_NUMBERS = frozenset({"number", "Optional[number]", "List[number]"})
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+_BACKWARD = "_backward"
 
 
 class DeviceNumerics:
@@ -282,3 +316,118 @@ def _result_types(operator: Operator, args: Sequence[Any], kwargs: Mapping[str, 
     if isinstance(results, torch.Tensor):
         results = (results,)
     return tuple(None if result is None else result.dtype for result in results)
+
+
+class ValueUse(Enum):
+    """The way in which an operator uses values."""
+
+    OUTSIDE = "views and operators that are not torch's: left as they are"
+    MAKES = "creates values or draws them"
+    MOVES = "moves values"
+    COMPUTES = "computes in float32 and rounds its results"
+
+
+@dataclass(frozen=True, slots=True)
+class CastRule:
+    """How an operator takes part in device numerics.
+
+    Args:
+        work: its use of values.
+        operands: names of the parameters that are operands of the matrix engine.
+        numbers: names of the parameters that are Python numbers of the tensors' type.
+    """
+
+    work: ValueUse
+    operands: frozenset[str]
+    numbers: frozenset[str]
+
+
+@functools.cache
+def rule_of(operator: Operator) -> CastRule:
+    """Return the rule of an operator."""
+    schema = operator.overload._schema
+    namespace, _, name = schema.name.partition("::")
+    numbers = (argument.name for argument in schema.arguments if str(argument.type) in _NUMBERS)
+    operands = _OPERANDS.get(name, "") if namespace == "aten" else ""
+    return CastRule(_work(operator, namespace, name), frozenset(operands.split()), frozenset(numbers))
+
+
+def is_attention(operator: Operator) -> bool:
+    """Return whether an operator is fused attention, forward or backward, which contains matrix products."""
+    return operator.name.removeprefix("aten::").startswith(_ATTENTION)
+
+
+def _work(operator: Operator, namespace: str, name: str) -> ValueUse:
+    returns = operator.overload._schema.returns
+    is_view = any(value.alias_info is not None and not value.alias_info.is_write for value in returns)
+    if namespace not in {"aten", "prims"} or is_view:
+        return ValueUse.OUTSIDE
+    kinds = {parameter.kind for parameter in operator.parameters}
+    has_tensors = bool(kinds & {Kind.TENSOR, Kind.TENSOR_LIST, Kind.OPTIONAL_TENSOR})
+    if not has_tensors or (operator.random and not is_attention(operator)):
+        return ValueUse.MAKES
+    return ValueUse.MOVES if name in _MOVES else ValueUse.COMPUTES
+
+
+def attention_with_casts(
+    operator: Operator, cast: Cast, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[torch.Tensor, ...]:
+    """Run torch's fused attention for the CPU, or its backward pass, on float32 tensors.
+
+    Args:
+        operator: the forward or the backward operator.
+        cast: rounds an operand of a matrix product.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
+    names = [parameter.name for parameter in operator.parameters]
+    values = dict(zip(names, args, strict=False)) | dict(kwargs)
+    if operator.name.endswith(_BACKWARD):
+        return _backward(cast, values)
+    return _forward(cast, values)
+
+
+def _forward(cast: Cast, values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    query, key = cast(values["query"]), cast(values["key"])
+    scores = _scores(query, key, values)
+    logsumexp = scores.logsumexp(-1)
+    probabilities = _probabilities(scores, logsumexp)
+    out = cast(probabilities) @ cast(values["value"])
+    # Here and below, strides match those of torch's kernel, because programs see them.
+    return torch.empty_like(query).copy_(out), _with_heads_inside(logsumexp)
+
+
+def _backward(cast: Cast, values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    query, key = cast(values["query"]), cast(values["key"])
+    grad_out = cast(values["grad_out"])
+    probabilities = _probabilities(_scores(query, key, values), values["logsumexp"])
+    grad_value = cast(probabilities).mT @ grad_out
+    grad_probabilities = grad_out @ cast(values["value"]).mT
+    correction = (values["grad_out"] * values["out"]).sum(-1, keepdim=True)
+    grad_scores = cast(probabilities * (grad_probabilities - correction) * _scale(values))
+    grads = (grad_scores @ key, grad_scores.mT @ query, grad_value)
+    return tuple(map(_with_heads_inside, grads))
+
+
+def _scores(query: torch.Tensor, key: torch.Tensor, values: Mapping[str, Any]) -> torch.Tensor:
+    scores = query @ key.mT * _scale(values)
+    if values.get("is_causal"):
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    mask = values.get("attn_mask")
+    return scores if mask is None else scores + mask
+
+
+def _probabilities(scores: torch.Tensor, logsumexp: torch.Tensor) -> torch.Tensor:
+    # A row without a visible key has a logsumexp of -inf.
+    return (scores - logsumexp.unsqueeze(-1)).exp().nan_to_num(0)
+
+
+def _scale(values: Mapping[str, Any]) -> float:
+    scale = values.get("scale")
+    return float(1 / math.sqrt(values["query"].size(-1)) if scale is None else scale)
+
+
+def _with_heads_inside(result: torch.Tensor) -> torch.Tensor:
+    """Return a result in the order batch, sequence, head."""
+    return result.transpose(1, 2).contiguous().transpose(1, 2)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+EAGER = "eager mode"
 # In every program, the first step and the second one, in which the optimizer has its state, are new graphs.
 _USUAL_COMPILES = 2
 

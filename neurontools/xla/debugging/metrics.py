@@ -11,15 +11,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from neurontools import env
-from neurontools.xla.debugging.debug_files import append_text
+from neurontools.errors import UsageError
 from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
 _SAMPLES = 1024
+_SHORT_COUNTERS = ("CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime")
+_SHORT_METRICS = (
+    "CompileTime",
+    "ExecuteTime",
+    "ExecuteReplicatedTime",
+    "TransferToDeviceTime",
+    "TransferFromDeviceTime",
+)
 _PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
-
 _saved = itertools.count()
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
@@ -70,7 +77,7 @@ def metrics() -> dict[str, Metric]:
     return dict(sorted(_metrics.items()))
 
 
-def clear() -> None:
+def clear_all() -> None:
     """Forget all samples and set every counter to zero."""
     clear_counters()
     clear_metrics()
@@ -90,7 +97,9 @@ def clear_metrics() -> None:
     _metrics.clear()
 
 
-def report(metric_names: Container[str] | None = None, counter_names: Container[str] | None = None) -> str:
+def metrics_report(
+    metric_names: Container[str] | None = None, counter_names: Container[str] | None = None
+) -> str:
     """Return the text of torch_xla.debug.metrics.metrics_report(), of all metrics and counters or of the named ones."""
     blocks = [
         _metric_block(name, metric)
@@ -105,6 +114,50 @@ def report(metric_names: Container[str] | None = None, counter_names: Container[
     return "".join(blocks)
 
 
+def counter_names() -> list[str]:
+    """Return the names of the counters."""
+    return list(counters())
+
+
+def counter_value(name: str) -> int | None:
+    """Return a counter, None when it has not counted yet."""
+    return counters().get(name)
+
+
+def metric_names() -> list[str]:
+    """Return the names of the metrics."""
+    return list(metrics())
+
+
+def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]] | None:
+    """Return a metric as torch_xla does: number of samples, their sum, and (time, value) of the last ones.
+
+    Times are in seconds, values in nanoseconds or in the metric's own unit.
+    """
+    metric = metrics().get(name)
+    if metric is None:
+        return None
+    return (
+        metric.total_samples,
+        metric.accumulator,
+        tuple((at_ns / 1e9, value) for at_ns, value in metric.samples),
+    )
+
+
+def short_metrics_report(
+    counter_names: Sequence[str] | None = None, metric_names: Sequence[str] | None = None
+) -> str:
+    """Return the named counters and metrics as text; by default those that tell how a training loop runs."""
+    return metrics_report(
+        frozenset(metric_names or _SHORT_METRICS), frozenset(counter_names or _SHORT_COUNTERS)
+    )
+
+
+def executed_fallback_ops() -> list[str]:
+    """Return the operators that ran on the CPU because the device does not have them, such as aten::nonzero."""
+    return [name for name in counters() if name.startswith("aten::")]
+
+
 def append_to_file() -> None:
     """Append the report to the file that XLA_METRICS_FILE names; STDERR and STDOUT name the streams.
 
@@ -115,7 +168,7 @@ def append_to_file() -> None:
     path = os.environ["XLA_METRICS_FILE"]
     if not path or workers.local_rank():
         return
-    text = f"[MetricsData; step={next(_saved)}]\n{report()}\n"
+    text = f"[MetricsData; step={next(_saved)}]\n{metrics_report()}\n"
     stream = {"STDERR": sys.stderr, "STDOUT": sys.stdout}.get(path)
     if stream is not None:
         stream.write(f"{text}\n")
@@ -175,3 +228,19 @@ def _bytes_text(value: float) -> str:
             return f"{value:.2f}{suffix}"
         value /= 1024
     return f"{value:.2f}PB"
+
+
+def append_text(variable: str, path: str, text: str) -> None:
+    """Append text to the file that a variable names.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path} ({variable}): {error.strerror}",
+            f"set {variable} to a file that can be written",
+        ) from error

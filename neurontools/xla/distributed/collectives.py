@@ -18,11 +18,11 @@ import torch
 from neurontools import env
 from neurontools.collectives.groups import format_groups, parse_groups
 from neurontools.runtime.host_activity import HostEvent, observers
-from neurontools.xla.distributed import communicator
+from neurontools.xla.distributed import worker_group
 from neurontools.xla.distributed.shared_exchange import write_back
 from neurontools.xla.distributed.worker_group import REDUCTIONS
 from neurontools.xla.host_events import Observed
-from neurontools.xla.torch_functions import call_directly
+from neurontools.xla.operators import call_directly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,7 +118,7 @@ def broadcast_(tensors: Sequence[torch.Tensor], root: int, groups: Groups = None
     Raises:
         ValueError: there is no such worker, or the groups do not fit the run.
     """
-    own = communicator.current()
+    own = worker_group.current()
     if not 0 <= root < own.size:
         raise ValueError(f"root_ordinal {root} does not exist: the run has {own.size} process(es)")
     text, size = _replica_groups(groups, tensors)
@@ -205,7 +205,7 @@ def collective_permute(tensor: torch.Tensor, pairs: Sequence[Sequence[int]]) -> 
     Raises:
         ValueError: a pair names a worker that does not exist.
     """
-    size = communicator.current().size
+    size = worker_group.current().size
     for source, target in pairs:
         if not (0 <= source < size and 0 <= target < size):
             raise ValueError(
@@ -269,8 +269,8 @@ def _replica_groups(groups: Groups, tensors: Sequence[torch.Tensor] = ()) -> tup
 
     Host tensors have groups of their own, so that a thread may exchange them while another one runs graphs.
     """
-    own = communicator.current()
-    mark = communicator.OF_HOST if tensors and tensors[0].device.type == "cpu" else ""
+    own = worker_group.current()
+    mark = worker_group.OF_HOST if tensors and tensors[0].device.type == "cpu" else ""
     if not groups:
         return mark + own.world_groups, own.size
     chosen = [tuple(group) for group in groups]
@@ -295,7 +295,7 @@ def _reported(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return kernel(tensors, *arguments)
         several = tensors if isinstance(tensors, list) else [tensors]
         nbytes = sum(tensor.numel() * tensor.itemsize for tensor in several)
-        size = _PAIR if name in _PAIRWISE else communicator.current().group_in(arguments[-1]).size
+        size = _PAIR if name in _PAIRWISE else worker_group.current().group_in(arguments[-1]).size
         with Observed(HostEvent.COLLECTIVE, name, nbytes=nbytes, number=size):
             return kernel(tensors, *arguments)
 
@@ -327,8 +327,8 @@ def _results_of(name: str) -> Callable[..., Any]:
 
 def _members(groups: str) -> Ranks:
     """Return this worker's group in some replica groups."""
-    own = communicator.current().rank
-    for ranks in parse_groups(groups.removeprefix(communicator.OF_HOST)):
+    own = worker_group.current().rank
+    for ranks in parse_groups(groups.removeprefix(worker_group.OF_HOST)):
         if own in ranks:
             _check_workers(ranks)
             return ranks
@@ -336,14 +336,14 @@ def _members(groups: str) -> Ranks:
 
 
 def _check_workers(ranks: Iterable[int]) -> None:
-    size = communicator.current().size
+    size = worker_group.current().size
     for rank in ranks:
         if not 0 <= rank < size:
             raise ValueError(f"there is no worker {rank}: this run has {size}")
 
 
 def _group(groups: str) -> WorkerGroup:
-    return communicator.current().group_in(groups)
+    return worker_group.current().group_in(groups)
 
 
 def _all_reduce(tensors: list[torch.Tensor], reduce_type: str, scale: float, replica_groups: str) -> None:
@@ -393,8 +393,8 @@ def _all_to_all_uneven(
     input_sizes: list[int],
     replica_groups: str,
 ) -> None:
-    own, group = communicator.current().rank, _group(replica_groups)
-    tag = _UNEVEN_TAG_OF_HOST if replica_groups.startswith(communicator.OF_HOST) else _UNEVEN_TAG
+    own, group = worker_group.current().rank, _group(replica_groups)
+    tag = _UNEVEN_TAG_OF_HOST if replica_groups.startswith(worker_group.OF_HOST) else _UNEVEN_TAG
     sent = dict(zip(group.ranks, tensor.split(input_sizes), strict=True))
     for rank, part in sent.items():
         if rank != own:
@@ -407,7 +407,7 @@ def _all_to_all_uneven(
 
 
 def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
-    own, messages = communicator.current().rank, communicator.current().messages
+    own, messages = worker_group.current().rank, worker_group.current().messages
     sent, received = _bytes(tensor), torch.zeros_like(_bytes(tensor))
     sources = [source for source, target in parse_groups(pairs) if target == own]
     for source, target in parse_groups(pairs):
@@ -422,12 +422,12 @@ def _collective_permute(tensor: torch.Tensor, pairs: str) -> torch.Tensor:
 
 
 def _send(tensor: torch.Tensor, target: int, tag: int) -> None:
-    communicator.current().messages.send(_bytes(tensor), target, tag)
+    worker_group.current().messages.send(_bytes(tensor), target, tag)
 
 
 def _receive(output: torch.Tensor, source: int, tag: int, timeout: timedelta | None = None) -> None:
     received = torch.empty_like(_bytes(output))
-    communicator.current().messages.receive(received, source, tag, timeout)
+    worker_group.current().messages.receive(received, source, tag, timeout)
     output.copy_(received.view(output.dtype).view(output.shape))
 
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.interrupts import is_of_handler
 from neurontools.xla.distributed.collective_wait import ClosedConnectionError
-from neurontools.xla.distributed.job_key import PROOF_BYTES
+from neurontools.xla.distributed.worker_roster import PROOF_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.distributed.job_key import JobKey
+    from neurontools.xla.distributed.worker_roster import JobKey
 
 _CHALLENGE_BYTES = 32
 _ANSWER = struct.Struct(f"<q{_CHALLENGE_BYTES}s{PROOF_BYTES}s")  # rank, challenge, proof

@@ -21,9 +21,8 @@ from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
 from neurontools.xla.device import keep_from_compiler
 from neurontools.xla.device_name import XLA, device_name
-from neurontools.xla.distributed import collectives, communicator, workers
-from neurontools.xla.distributed.communicator import Communicator
-from neurontools.xla.distributed.worker_group import REDUCTIONS
+from neurontools.xla.distributed import collectives, worker_group, workers
+from neurontools.xla.distributed.worker_group import REDUCTIONS, Communicator
 from neurontools.xla.host_events import Observed
 
 if TYPE_CHECKING:
@@ -50,18 +49,18 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> ProcessGroupXla:
     timeout = options.timeout
-    is_of_environment = communicator.default_timeout() != dist.default_pg_timeout
+    is_of_environment = worker_group.default_timeout() != dist.default_pg_timeout
     ranks = tuple(options.global_ranks_in_group)
     if ranks:
         if timeout != dist.default_pg_timeout and not is_of_environment:  # one of its own
-            communicator.current().set_timeout(ranks, timeout)
+            worker_group.current().set_timeout(ranks, timeout)
     else:
         workers.assign_core(os.environ)  # of a worker whose rank was not known when it started
         ranks = tuple(range(options.group_size))
         if is_of_environment:
-            timeout = communicator.default_timeout()
+            timeout = worker_group.default_timeout()
         store = options.store if options.group_size > 1 else None
-        communicator.replace(Communicator(store, options.group_rank, options.group_size, timeout))
+        worker_group.replace(Communicator(store, options.group_rank, options.group_size, timeout))
     return ProcessGroupXla(ranks, options.group_rank, _mesh(ranks, backend_options))
 
 
@@ -128,7 +127,7 @@ class _Receive(dist.Work):  # type: ignore[misc]
 
     def is_completed(self) -> bool:
         """Return whether the tensor has come, and receive it then; does not wait."""
-        return communicator.current().messages.has_arrived(self._request) and self.wait()
+        return worker_group.current().messages.has_arrived(self._request) and self.wait()
 
     def get_future(self) -> Any:
         """Receive the tensor and return it as a future."""
@@ -330,7 +329,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Run the recorded operators and wait for all members."""
         api.engine().sync()
         with Observed(HostEvent.COLLECTIVE, "barrier", number=self.size()) if observers else nullcontext():
-            communicator.current().group(self._ranks).barrier()
+            worker_group.current().group(self._ranks).barrier()
         return _finished([])
 
     def send(self, tensors: list[torch.Tensor], target: int, tag: int = 0) -> Any:
@@ -345,7 +344,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Receive a tensor from a member, when the program waits for it."""
         waiting = self._receives.setdefault((source, tag), deque())
         waiting.append(tensors[0])
-        workers_of_run = communicator.current()
+        workers_of_run = worker_group.current()
         timeout = workers_of_run.group(self._ranks).timeout
         request = workers_of_run.messages.request(self._ranks[source], tag, timeout)
         return _Receive(request, waiting)

@@ -80,7 +80,7 @@ def _projects() -> list[bytes]:
 
 
 def _check_project(data: bytes) -> None:
-    from neurontools.customop.building.project import load_project
+    from neurontools.customop.building.request import load_project
 
     Path("project").mkdir(exist_ok=True)
     Path("project/customop.yaml").write_bytes(data)

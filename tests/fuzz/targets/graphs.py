@@ -99,7 +99,7 @@ def _calls() -> tuple[tuple[Graph, Node], ...]:
 def _operators() -> tuple[str, ...]:
     import torch
 
-    from neurontools.xla.neff_operators import ATEN, COLLECTIVES
+    from neurontools.xla.neff_kernels import ATEN, COLLECTIVES
 
     spaces = [(torch.ops.aten, name) for name in ATEN] + [
         (torch.ops.neurontools, name) for name in COLLECTIVES

@@ -11,7 +11,7 @@ from neurontools.compat.core_placement import (
     set_multicore,
     set_neuron_cores,
 )
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_name
 
 __all__ = ["multicore_context", "neuron_cores_context", "set_multicore", "set_neuron_cores"]
 

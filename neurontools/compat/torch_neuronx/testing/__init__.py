@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from torch_neuronx.testing.validation import assert_close, custom_allclose, neuron_allclose
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["assert_close", "custom_allclose", "neuron_allclose"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

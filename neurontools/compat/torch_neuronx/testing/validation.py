@@ -5,12 +5,12 @@ A relative tolerance is one of the largest expected value, as in the compiler's 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import to_cpu
+from neurontools.compat.unsupported import missing_names
 
 _TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
@@ -19,8 +19,7 @@ _TOLERANCES = {
 }
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class AllCloseSummary(NamedTuple):

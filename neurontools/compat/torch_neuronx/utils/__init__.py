@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from torch_neuronx.utils.utils import get_platform_target  # type: ignore[import-not-found, unused-ignore]
 
-from neurontools.compat.missing import missing_name
-from neurontools.compat.platform_target import get_platform_target
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["get_platform_target"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

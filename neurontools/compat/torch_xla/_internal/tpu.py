@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from neurontools.compat.unsupported import missing_names
 
-from neurontools.compat.missing import missing_name
-
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def num_available_chips() -> int:

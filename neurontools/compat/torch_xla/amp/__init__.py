@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from torch_xla.amp.autocast_mode import autocast  # type: ignore[import-not-found, unused-ignore]
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["autocast"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class autocast(torch.amp.autocast):  # type: ignore[misc] # noqa: N801

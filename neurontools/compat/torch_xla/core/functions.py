@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch_xla.core import xla_model as xm
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla.distributed import workers
 from neurontools.xla.distributed.collectives import group_size
 
 _Groups = list[list[int]] | None
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class AllReduce(torch.autograd.Function):  # type: ignore[misc]

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,8 +34,8 @@ from neurontools.compat.collectives import (
     rendezvous,
 )
 from neurontools.compat.collectives import fetch_gradients as _fetch_gradients
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import is_device_tensor as is_xla_tensor
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
 
@@ -65,8 +65,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 # Devices
@@ -95,7 +94,7 @@ def xla_device_hw(device: str | torch.device) -> str:
 
 def xla_device_kind(device: str | torch.device | None = None) -> str:
     """Return the core version, such as NC_v2."""
-    return api.device_kind()
+    return api.engine().accelerator.device_kind()
 
 
 def xla_replication_devices(local_devices: Sequence[torch.device | str] | None = None) -> list[str]:
@@ -263,7 +262,7 @@ xrt_world_size = workers.world_size
 
 def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
     """Return the device memory of the core: bytes in use, limit and peak."""
-    info = api.memory_info(torch.device(device or "xla").index or 0)
+    info = api.engine().memory(torch.device(device or "xla").index or 0)
     return {
         "bytes_used": info.used_bytes,
         "bytes_limit": info.limit_bytes,
@@ -273,12 +272,12 @@ def get_memory_info(device: str | torch.device | None = None) -> dict[str, int]:
 
 def set_rng_state(seed: int, device: str | torch.device | None = None) -> None:
     """Set the state of the device's random numbers."""
-    api.set_rng_state(seed, torch.device(device or "xla").index or 0)
+    api.engine().set_rng_value(torch.device(device or "xla").index or 0, int(seed))
 
 
 def get_rng_state(device: str | torch.device | None = None) -> int:
     """Return the state of the device's random numbers: 64 bits."""
-    return api.get_rng_state(torch.device(device or "xla").index or 0)
+    return api.engine().rng_value(torch.device(device or "xla").index or 0)
 
 
 @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from neurontools.compat.missing import missing_name
-from neurontools.xla.api import (
+from neurontools.compat.unsupported import missing_names
+from neurontools.xla.debugging.metrics import (
     clear_all,
     clear_counters,
     clear_metrics,
@@ -32,5 +30,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

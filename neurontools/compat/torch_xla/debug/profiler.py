@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import start_trace, stop_trace
+from neurontools.compat.unsupported import missing_names
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla import api
+from neurontools.xla.debugging import metrics
 from neurontools.xla.host_events import Observed
 
 __all__ = ["StepTrace", "Trace", "start_trace", "stop_trace", "trace_me"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class Trace(torch.profiler.record_function):  # type: ignore[misc]
@@ -49,12 +49,12 @@ class StepTrace(Trace):
         self._steps = 0
 
     def __enter__(self) -> Self:
-        self._steps = api.counter_value("MarkStep") or 0
+        self._steps = metrics.counter_value("MarkStep") or 0
         super().__enter__()
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is None and (api.counter_value("MarkStep") or 0) == self._steps:
+        if kind is None and (metrics.counter_value("MarkStep") or 0) == self._steps:
             api.mark_step()
         super().__exit__(kind, error, traceback)
 

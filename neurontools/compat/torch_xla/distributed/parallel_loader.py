@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from neurontools.compat import structures
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.host_events import timed_batches
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class MpDeviceLoader:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla.distributed import process_group
 from neurontools.xla.distributed.process_group import ProcessGroupXla
 
@@ -13,5 +11,4 @@ __all__ = ["ProcessGroupXla"]
 process_group.register()
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.spawning import spawn
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["MpModelWrapper", "MpSerialExecutor", "spawn"]
 T = TypeVar("T")
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class MpModelWrapper:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from neurontools.compat.collectives import clip_norm_
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import collectives, workers
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):  # type: ignore[misc]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def eager_mode(enable: bool) -> None:
@@ -21,13 +18,13 @@ def eager_mode(enable: bool) -> None:
 
 def is_eager_mode() -> bool:
     """Return whether eager mode is on."""
-    return api.is_eager()
+    return api.engine().eager
 
 
 @contextmanager
 def eager_mode_context(enable: bool) -> Iterator[bool]:
     """Turn eager mode on or off in a block, whose value is the mode outside of it."""
-    before = api.is_eager()
+    before = api.engine().eager
     api.set_eager(enable)
     try:
         yield before

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
-from neurontools.xla import api
+from neurontools.compat.unsupported import missing_names
+from neurontools.xla.debugging import metrics
 from neurontools.xla.distributed import workers
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def now(format: str = "%H:%M:%S") -> str:
@@ -76,7 +74,9 @@ def write_to_summary(
     """Write numbers by name, with `write_xla_metrics` also the device's counters; None as writer writes nothing."""
     if summary_writer is None:
         return
-    counters = {name: api.counter_value(name) for name in api.counter_names()} if write_xla_metrics else {}
+    counters = (
+        {name: metrics.counter_value(name) for name in metrics.counter_names()} if write_xla_metrics else {}
+    )
     for name, value in {**(dict_to_write or {}), **counters}.items():
         summary_writer.add_scalar(name, value, global_step)
 

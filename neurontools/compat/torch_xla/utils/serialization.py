@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from neurontools.compat import structures
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
 
-
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class TensorReference:

@@ -10,20 +10,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import replace as for_each_instance_rewrite
 from neurontools.compat.structures import visit as for_each_instance
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["for_each_instance", "for_each_instance_rewrite"]
 T = TypeVar("T")
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class SampleGenerator:

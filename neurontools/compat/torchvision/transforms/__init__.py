@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
 
 class Compose:
@@ -53,5 +53,4 @@ class Lambda:
         return self.lambd(image)
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

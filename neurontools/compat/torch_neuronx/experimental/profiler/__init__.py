@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from neurontools.compat.missing import missing_name
 from neurontools.compat.profiling import profile
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["profile"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

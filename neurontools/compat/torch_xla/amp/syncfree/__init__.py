@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
 from neurontools.compat.structures import is_tensor
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["SGD", "Adam", "AdamW"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class _SkipsOnDevice:

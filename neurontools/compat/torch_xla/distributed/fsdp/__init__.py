@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from neurontools.compat.missing import missing_name
 from neurontools.compat.torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel import (
     XlaFullyShardedDataParallel,
 )
+from neurontools.compat.unsupported import missing_names
 
 __all__ = ["XlaFullyShardedDataParallel"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)

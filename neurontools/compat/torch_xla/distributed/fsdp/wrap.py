@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 
 _FEWEST_PARAMETERS = 100_000_000
 _NEVER_ALONE = frozenset({torch.nn.ModuleList, torch.nn.ModuleDict})
 _WHOLE = frozenset({torch.nn.MultiheadAttention})
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 def always_wrap_policy(*_: Any, **__: Any) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from neurontools.compat.missing import missing_name
+from neurontools.compat.unsupported import missing_names
 from neurontools.errors import NeuronToolsError
 from neurontools.xla import api
 from neurontools.xla.distributed import workers
@@ -17,8 +17,7 @@ from neurontools.xla.distributed import workers
 _global_mesh: list[Mesh] = []
 
 
-def __getattr__(name: str) -> NoReturn:
-    missing_name(__name__, name)
+__getattr__ = missing_names(__name__)
 
 
 class MeshError(NeuronToolsError, ValueError):

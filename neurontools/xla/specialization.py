@@ -1,4 +1,8 @@
-"""Calls of a recorded function that execute its program: what their arguments have to be, and how results are made."""
+"""Specializations of compiled functions: guards on the arguments of a call, the program to execute, how results are made.
+
+A call whose arguments pass the guards executes the program that an earlier call has recorded. Arguments on the CPU are
+copied to the device; numbers among them are inputs of the program themselves.
+"""
 
 # ruff: noqa: SLF001
 # Torch's private API.
@@ -7,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._C._dynamo.guards import TensorGuards
@@ -17,12 +21,13 @@ from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import observers
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach
 from neurontools.xla.debugging import metrics
+from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.geometry import Geometry, layout_bytes, layout_geometry
+from neurontools.xla.geometry import Geometry, intern_layout, layout_bytes, layout_geometry
 from neurontools.xla.host_events import observed_cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Program
@@ -57,7 +62,7 @@ Result = ArgumentResult | ComputedResult | ConstantResult
 
 
 @dataclass(frozen=True, slots=True)
-class CallDraft:
+class RecordedCall:
     """What a call has recorded, before its program is known.
 
     `inputs` are slots with the positions of their arguments, None for uninitialised tensors that it makes; `changed`
@@ -80,8 +85,8 @@ class CallDraft:
         return {result.position for result in self.results if isinstance(result, ArgumentResult)}
 
 
-class ArgumentLayouts:
-    """How arguments view their buffers, and which of them share one.
+class ArgumentGuards:
+    """Guards on the arguments of a call: how they view their buffers, and which of them share one.
 
     Args:
         args: tensors on the device.
@@ -127,30 +132,28 @@ def _geometries(args: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
     return [(arg.dtype, arg.size(), arg.stride()) for arg in args]
 
 
-class KnownCall:
+class Specialization:
     """A call that executes its program: its arguments have the layouts of a call that was recorded.
 
     It has no program if it only returns arguments, views of them and constants.
     """
 
     def __init__(
-        self, recorder: Recorder, layouts: ArgumentLayouts, program: Program | None, draft: CallDraft
+        self, recorder: Recorder, guards: ArgumentGuards, program: Program | None, call: RecordedCall
     ) -> None:
         self._recorder = recorder
-        self._layouts = layouts
+        self._guards = guards
         self._program = program
-        self._draft = draft
-        layout_ids = [layout_id for added in draft.node.trace().added for layout_id in added]
-        blank = [slot for slot, position in draft.inputs if position is None]
+        self._call = call
+        layout_ids = [layout_id for added in call.node.trace().added for layout_id in added]
+        blank = [slot for slot, position in call.inputs if position is None]
         fresh = program.fresh if program is not None else ()
         own = (*fresh, *blank)
         self._own = [(slot, layout_bytes(layout_ids[slot]), layout_ids[slot]) for slot in own]
-        returned = {*fresh, *draft.computed()}
+        returned = {*fresh, *call.computed()}
         self._handles = {slot: layout_geometry(layout_ids[slot]) for slot in own if slot in returned}
         computed = [
-            (index, result)
-            for index, result in enumerate(draft.results)
-            if isinstance(result, ComputedResult)
+            (index, result) for index, result in enumerate(call.results) if isinstance(result, ComputedResult)
         ]
         for _, result in reversed(computed):
             if _is_contiguous(result.geometry):
@@ -162,21 +165,21 @@ class KnownCall:
         ]
         self._argument_views = [
             (index, result.geometry[1:])
-            for index, result in enumerate(draft.results)
+            for index, result in enumerate(call.results)
             if isinstance(result, ArgumentResult) and result.geometry is not None
         ]
-        self._kept = {*draft.changed, *draft.returned()}
+        self._kept = {*call.changed, *call.returned()}
 
     def accepts(self, args: Sequence[Any], buffers: Sequence[DeviceBuffer]) -> bool:
         """Return whether arguments with these buffers may be executed."""
-        return buffers[0].recorder is self._recorder and self._layouts.match(args, buffers)
+        return buffers[0].recorder is self._recorder and self._guards.match(args, buffers)
 
     def execute(self, args: list[Any], arguments: list[DeviceBuffer], before: str, cause: str) -> Any:
         """Return the results for arguments with these buffers; may clear both lists, so that memory is free early.
 
         `before` is why an open recording ends, `cause` why the program runs.
         """
-        recorder, draft, program = self._recorder, self._draft, self._program
+        recorder, call, program = self._recorder, self._call, self._program
         with recorder.lock:
             if recorder.node.parent is not None and not _fold_constant(recorder):
                 recorder.sync(before)
@@ -188,7 +191,7 @@ class KnownCall:
                 for slot, nbytes, layout_id in self._own
             }
             inputs = [
-                buffers[slot] if position is None else arguments[position] for slot, position in draft.inputs
+                buffers[slot] if position is None else arguments[position] for slot, position in call.inputs
             ]
             hosts: list[torch.Tensor | None] | None = [
                 buffer.host if buffer.host is not None else recorder.host_of(buffer) for buffer in inputs
@@ -196,26 +199,26 @@ class KnownCall:
             if not recorder.runner.gives_up_inputs(program):
                 hosts = None
                 buffers.update(zip(program.inputs, inputs, strict=True))
-            changed = [arguments[position] for position in draft.changed]
+            changed = [arguments[position] for position in call.changed]
             inputs.clear()
             args.clear()
             arguments.clear()
             metrics.count("CachedCompile")
-            recorder.note_execution(program, draft.node.slots, cause)
+            recorder.note_execution(program, call.node.slots, cause)
             with (
-                observed_cut(recorder.index, cause, draft.node.depth) if observers else nullcontext(),
+                observed_cut(recorder.index, cause, call.node.depth) if observers else nullcontext(),
                 InterruptHold(HOLD_S),
             ):
                 recorder.unfinished = changed
-                recorder.runner.run(program, buffers, draft.scalars, self._operators, hosts=hosts)
-                if draft.changed:
-                    torch._C._increment_version([kept[position] for position in draft.changed])
+                recorder.runner.run(program, buffers, call.scalars, self._operators, hosts=hosts)
+                if call.changed:
+                    torch._C._increment_version([kept[position] for position in call.changed])
                 recorder.unfinished = None
             recorder.account.trim()
         return self._results(kept, buffers)
 
     def _operators(self) -> tuple[Node, ...]:
-        return self._draft.node.calls()
+        return self._call.node.calls()
 
     def _results(self, args: dict[int, Any], buffers: dict[int, DeviceBuffer]) -> Any:
         make = self._recorder.make
@@ -229,7 +232,7 @@ class KnownCall:
             else args[result.position]
             if isinstance(result, ArgumentResult)
             else result.value
-            for result in self._draft.results
+            for result in self._call.results
         ]
         if self._views:
             with host_execution():  # autograd does not see that these are views
@@ -237,7 +240,7 @@ class KnownCall:
                     results[index] = results[index].as_strided(*view)
         for index, view in self._argument_views:
             results[index] = results[index].as_strided(*view)
-        return results if self._draft.kind is list else tuple(results)
+        return results if self._call.kind is list else tuple(results)
 
 
 def _fold_constant(recorder: Recorder) -> bool:
@@ -260,3 +263,59 @@ def _fold_constant(recorder: Recorder) -> bool:
 
 def _is_contiguous(geometry: Geometry) -> bool:
     return geometry[3] == 0 and contiguous_strides(geometry[1]) == geometry[2]
+
+
+class HostCopy(NamedTuple):
+    """A copy on the device of an argument on the CPU, and the version that it had."""
+
+    original: torch.Tensor
+    copy: torch.Tensor
+    version: int
+
+
+def copy_to_device(args: list[Any], positions: Iterable[int]) -> list[HostCopy]:
+    """Replace arguments on the CPU by copies on the device of the others, and return those."""
+    devices = (arg.device for arg in args if isinstance(arg, torch.Tensor))
+    device = next((device for device in devices if device.type == device_name()), device_name())
+    copies = []
+    with torch.inference_mode(mode=False):  # where tensors have no versions
+        for position in positions:
+            original, args[position] = args[position], args[position].to(device)
+            copies.append(HostCopy(original, args[position], args[position]._version))
+    return copies
+
+
+def write_back(copies: Iterable[HostCopy]) -> None:
+    """Change arguments as their copies have changed."""
+    for original, copy, version in copies:
+        if copy._version != version:
+            original.copy_(copy)
+
+
+def buffers_with_numbers(args: Sequence[Any]) -> list[DeviceBuffer]:
+    """Return the buffers of arguments, where numbers on the CPU are their own contents.
+
+    The list is empty if there are other arguments, none on the device, or numbers that share memory.
+    """
+    if not all(isinstance(arg, torch.Tensor) for arg in args):  # a mesh, a token for the order of operators
+        return []
+    attached = [getattr(arg.untyped_storage(), "_neuron_buffer", None) for arg in args]
+    recorder: Any = next((buffer.recorder for buffer in attached if buffer is not None), None)
+    numbers = [
+        arg.untyped_storage()._cdata for arg, buffer in zip(args, attached, strict=True) if buffer is None
+    ]
+    if recorder is None or recorder.numerics is not None or len(set(numbers)) != len(numbers):
+        return []
+    buffers = [
+        _number(recorder, arg) if buffer is None else buffer
+        for arg, buffer in zip(args, attached, strict=True)
+        if buffer is not None or (arg.device.type == "cpu" and not arg.dim())
+    ]
+    return buffers if len(buffers) == len(args) else []
+
+
+def _number(recorder: Recorder, number: torch.Tensor) -> DeviceBuffer:
+    nbytes = number.itemsize
+    buffer = DeviceBuffer(recorder, NEVER, 0, nbytes, intern_layout(nbytes, (number.dtype, (), (), 0)))
+    buffer.host = number.detach()
+    return buffer

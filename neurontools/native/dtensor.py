@@ -1,9 +1,12 @@
-"""Random numbers of DTensors: a draw gives each shard numbers of its own, and replicas the same ones.
+"""Random numbers and attention of DTensors.
 
 torch moves the offset in the state of a CUDA generator. The device's state has none; instead, a sharded draw takes a seed
 from the device's stream, and each shard has the stream of that seed and its index. A replicated draw takes its numbers
 from the device's stream itself, as one process would. Neither ends the recording. A graph of torch.compile would lose the
 change of streams: a sharded draw is one operator there, which torch has for CUDA.
+
+Attention is sharded by batch or heads as it is, and by the sequence in torch's ring of context parallelism. torch has the
+rules for the attention kernels of CUDA; the device's kernel is that of the CPU, which has none.
 """
 
 # ruff: noqa: SLF001
@@ -18,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._prims.rng_prims import run_dtensor_rng_op
 from torch.distributed._functional_collectives import _are_we_tracing
-from torch.distributed.tensor import _random
+from torch.distributed.tensor import DTensor, Replicate, Shard, _random
+from torch.distributed.tensor._op_schema import OpSchema, RuntimeSchemaInfo
+from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
+from torch.distributed.tensor.experimental._context_parallel import _attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neurontools.native.replayed_random import on_device
+from neurontools.native.patches import register_on_device
 from neurontools.native.selection import NEURON
 from neurontools.xla.accelerator import DeviceError
 
@@ -29,15 +35,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SEEDS = 1 << 62
+_aten = torch.ops.aten
+_FORWARD = _aten._scaled_dot_product_flash_attention_for_cpu
+_BACKWARD = _aten._scaled_dot_product_flash_attention_for_cpu_backward
+_BATCH, _HEADS, _SEQUENCE = range(3)
 
 
 @functools.cache
 def install() -> None:
-    """Let DTensors on the device draw random numbers, in compiled code too."""
+    """Let DTensors on the device draw random numbers, in compiled code too, and compute attention."""
     _random.OffsetBasedRNGTracker = ShardRandomTracker
-    on_device(run_dtensor_rng_op, _draw_of_shard)
+    register_on_device(run_dtensor_rng_op, _draw_of_shard)
     # So that a checkpoint in compiled code draws the same numbers again.
     run_dtensor_rng_op.tags = (torch.Tag.nondeterministic_seeded,)
+    about = RuntimeSchemaInfo(static_argnum=3, static_kwargkey=["attn_mask", "scale"])
+    for operator, results, tensors in ((_FORWARD.default, 2, 3), (_BACKWARD.default, 3, 6)):
+        choose = functools.partial(_shardings, results, tensors)
+        DTensor._op_dispatcher.sharding_propagator.register_op_strategy(operator, choose, about)
+    _attention.custom_ops[_FORWARD.default] = _compute_ring
+    _attention.custom_ops[_BACKWARD.default] = _compute_ring_backward
 
 
 class ShardRandomTracker(_random.OffsetBasedRNGTracker):  # type: ignore[misc]
@@ -125,3 +141,76 @@ def _stream_of_shard(shard: int) -> Iterator[None]:
         yield
     finally:
         torch.neuron.set_rng_state(after)
+
+
+def _shardings(results: int, tensors: int, call: OpSchema) -> Any:
+    """Return the ways to shard a call that need no communication: whole, by batch, by heads.
+
+    Args:
+        results: number of results.
+        tensors: number of tensors before the other arguments.
+        call: the call. Its mask stays as it is, because torch moves no keyword arguments.
+    """
+    mask: Any = call.kwargs_schema.get("attn_mask")
+    options = [
+        [*[placement] * (results + tensors), *([] if mask is None else [_of_mask(mask, placement)])]
+        for placement in (Replicate(), Shard(_BATCH), Shard(_HEADS))
+    ]
+    return expand_to_full_mesh_op_strategy(
+        call.get_mesh_from_args(),
+        call,
+        options,
+        input_index=results,
+        is_valid_strategy_cb=lambda inputs, _: (
+            mask is None or inputs[-1].placements == mask.strategies[0].output_spec.placements
+        ),
+    )
+
+
+def _of_mask(mask: Any, placement: Any) -> Any:
+    """Return the placement of a mask: one for all batches or heads is whole in every shard."""
+    dimension = getattr(placement, "dim", None)
+    whole = dimension is None or len(mask.shape) < 4 or mask.shape[dimension] == 1
+    return Replicate() if whole else placement
+
+
+def _compute_ring(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute attention of shards of the sequence; what torch calls within `context_parallel`."""
+    taken = _bind(operator, args, kwargs)
+    results = _attention._templated_ring_attention(
+        taken["query"].device_mesh.get_group(), _SEQUENCE, _FORWARD, **_local(taken)
+    )
+    return _wrap(results, taken["query"])
+
+
+def _compute_ring_backward(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    taken = _bind(operator, args, kwargs)
+    results = _attention._templated_ring_attention_backward(
+        taken["query"].device_mesh.get_group(),
+        _SEQUENCE,
+        _BACKWARD,
+        grad_out_name="grad_out",
+        **_local(taken),
+    )
+    return _wrap(results, taken["query"])
+
+
+def _bind(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, defaults included.
+
+    Raises:
+        NotImplementedError: there is a mask, which torch's ring does not take.
+    """
+    taken = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    taken |= dict(zip(taken, args, strict=False)) | kwargs
+    if taken.pop("attn_mask") is not None:
+        raise NotImplementedError("context_parallel does not support attn_mask: use is_causal=True")
+    return taken
+
+
+def _local(taken: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.to_local() if isinstance(value, DTensor) else value for name, value in taken.items()}
+
+
+def _wrap(results: tuple[torch.Tensor, ...], like: Any) -> tuple[Any, ...]:
+    return tuple(DTensor.from_local(part, like.device_mesh, like.placements) for part in results)

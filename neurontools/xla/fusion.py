@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from neurontools.xla.debugging import metrics
 
@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 
 _LIMIT = 20_000  # operators; a compile takes about 0.5 ms an operator
 _log = logging.getLogger("neurontools.xla")
+
+
+class Fusion(Protocol):
+    """Decides where a recording ends that the program does not synchronize.
+
+    Args:
+        limit: number of operators from which on `is_complete` is asked.
+        counts_recorded: whether tensors take device memory as soon as the program has them, as without fusion.
+    """
+
+    limit: int
+    counts_recorded: bool
+
+    def is_complete(self, operators: Sequence[Node]) -> bool:
+        """Return whether the recorded operators are to run before the next one is recorded."""
+
+    def runs_on_host(self, call: Node) -> bool:
+        """Return whether a call with a data type that the compiler may lack runs on the CPU instead."""
 
 
 class OneGraph:

@@ -1,29 +1,35 @@
-"""Functions that run as one graph: recorded at the first call, executed without a recording afterwards."""
+"""Functions that run as one graph: recorded at the first call, specialized for later calls, or recorded ahead of time."""
 
 # ruff: noqa: SLF001
 # Torch's private API.
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
+from neurontools.compiler.options import CompileError
 from neurontools.xla.buffers import LACKING, buffer_of
+from neurontools.xla.fusion import OneGraph
 from neurontools.xla.geometry import geometry_of, layout_geometry
-from neurontools.xla.graph_limits import OneGraph
-from neurontools.xla.host_arguments import buffers_with_numbers, copy_to_device, write_back
-from neurontools.xla.known_call import (
-    ArgumentLayouts,
+from neurontools.xla.graph_values import view_from
+from neurontools.xla.recorded_trace import RecordedFunction, RecordedInput
+from neurontools.xla.specialization import (
+    ArgumentGuards,
     ArgumentResult,
-    CallDraft,
     ComputedResult,
     ConstantResult,
-    KnownCall,
+    RecordedCall,
     Result,
+    Specialization,
+    buffers_with_numbers,
+    copy_to_device,
     first_positions,
+    write_back,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +37,11 @@ if TYPE_CHECKING:
 
     from neurontools.xla.buffers import DeviceBuffer
     from neurontools.xla.engine import DeviceEngine
+    from neurontools.xla.recorded_trace import Function
     from neurontools.xla.recorder import Recorder
 
 
-class GraphFunction:
+class CompiledFunction:
     """A function whose operators run as one graph.
 
     A call whose arguments have the layouts of an earlier one executes the same program, and the function itself is not
@@ -68,7 +75,7 @@ class GraphFunction:
         self._cause = cause
         self._repeatable = repeatable
         self._on_host = on_host
-        self._calls: list[KnownCall] = []
+        self._specializations: list[Specialization] = []
 
     def __call__(self, args: list[Any]) -> Any:
         """Return what the function returns for these arguments; may clear the list."""
@@ -89,18 +96,18 @@ class GraphFunction:
                 raise
             buffers = buffers_with_numbers(args)
         if buffers and self._repeatable:
-            for known in self._calls:
-                if known.accepts(args, buffers):
-                    return known.execute(args, buffers, self._before, self._cause)
-            return self._learn(args, buffers, numbers)
+            for specialization in self._specializations:
+                if specialization.accepts(args, buffers):
+                    return specialization.execute(args, buffers, self._before, self._cause)
+            return self._specialize(args, buffers, numbers)
         copies = copy_to_device(args, numbers)
-        outcome = self._record(args)
+        outcome = self._record_once(args)
         write_back(copies)
         return outcome
 
-    def _learn(self, args: list[Any], buffers: list[DeviceBuffer], numbers: Sequence[int]) -> Any:
+    def _specialize(self, args: list[Any], buffers: list[DeviceBuffer], numbers: Sequence[int]) -> Any:
         recorder: Any = buffers[0].recorder
-        given, layouts, first = tuple(args), ArgumentLayouts(args, buffers), first_positions(buffers)
+        given, guards, first = tuple(args), ArgumentGuards(args, buffers), first_positions(buffers)
         copies = copy_to_device(args, numbers)
         recorded = [buffer_of(arg) for arg in args]
         transfers = -1
@@ -110,7 +117,7 @@ class GraphFunction:
             nonlocal transfers, versions
             transfers, versions = recorder.transfers, _versions(args)
 
-        drafts: list[CallDraft | None] = []
+        calls: list[RecordedCall | None] = []
 
         def end(outcome: Any) -> None:
             if recorder.transfers == transfers and all(buffer.recorder is recorder for buffer in recorded):
@@ -119,19 +126,19 @@ class GraphFunction:
                     for position, (version, before) in enumerate(zip(_versions(args), versions, strict=True))
                     if version != before and first[position] == position  # views share the counter
                 ]
-                drafts.append(_draft(recorder, args, recorded, outcome, tuple(changed)))
+                calls.append(_recorded_call(recorder, args, recorded, outcome, tuple(changed)))
 
-        outcome = self._record(args, begin, end)
-        draft = drafts[0] if drafts else None
-        if draft is not None and layouts.match(given, buffers):
-            program = recorder.executed if draft.node.parent is not None else None
+        outcome = self._record_once(args, begin, end)
+        call = calls[0] if calls else None
+        if call is not None and guards.match(given, buffers):
+            program = recorder.executed if call.node.parent is not None else None
             fresh = program.fresh if program is not None else ()
-            if draft.computed().issuperset(fresh) and draft.returned().isdisjoint(numbers):
-                self._calls.append(KnownCall(recorder, layouts, program, draft))
+            if call.computed().issuperset(fresh) and call.returned().isdisjoint(numbers):
+                self._specializations.append(Specialization(recorder, guards, program, call))
         write_back(copies)
         return outcome
 
-    def _record(
+    def _record_once(
         self,
         args: Sequence[Any],
         begin: Callable[[], None] = lambda: None,
@@ -164,13 +171,13 @@ def _as_one_graph(engine: DeviceEngine) -> Iterator[None]:
             engine.set_fusion(fusion)
 
 
-def _draft(
+def _recorded_call(
     recorder: Recorder,
     args: Sequence[Any],
     buffers: list[DeviceBuffer],
     outcome: Any,
     changed: tuple[int, ...],
-) -> CallDraft | None:
+) -> RecordedCall | None:
     """Return what a call has recorded, None if that cannot be repeated without the call."""
     node = recorder.node
     if outcome.__class__ not in {list, tuple}:
@@ -180,7 +187,7 @@ def _draft(
     results = [_result(recorder, value, args, positions) for value in outcome]
     if None in results or any(position is None and slot not in recorder.blank for slot, position in inputs):
         return None
-    return CallDraft(
+    return RecordedCall(
         node,
         inputs,
         tuple(recorder.scalars),
@@ -212,3 +219,63 @@ def _result(recorder: Recorder, value: Any, args: Sequence[Any], positions: dict
 
 def _versions(args: Sequence[Any]) -> list[int]:
     return [0 if arg.is_inference() else arg._version for arg in args]
+
+
+def record_function(
+    recorder: Recorder,
+    function: Function,
+    arguments: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+) -> RecordedFunction | None:
+    """Record a function; the parameters are those of `DeviceEngine.record_function`."""
+    with recorder.lock:
+        recorder.sync("trace")
+        limit, recorder.graph_limit = recorder.graph_limit, sys.maxsize  # a traced model is one graph
+        try:
+            return _record(recorder, function, arguments, weights)
+        finally:
+            recorder.graph_limit = limit
+            recorder.reset()
+
+
+def _record(
+    recorder: Recorder,
+    function: Function,
+    arguments: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+) -> RecordedFunction | None:
+    epoch = recorder.epoch
+    taken = [recorder.adopt(argument.detach().clone()) for argument in arguments]
+    results = [_recorded(recorder, result) for result in function(taken)]
+    if recorder.epoch is not epoch:
+        raise CompileError(
+            "NCC_EMOD025",
+            "Dynamic shape is not supported: the traced function has a tensor whose shape depends on values",
+            "move that part out of the function, or pad the tensor to a fixed size",
+        )
+    if recorder.learning:
+        return None
+    trace = recorder.node.trace()
+    positions = {id(buffer_of(tensor)): position for position, tensor in enumerate(taken)}
+    origins = {id(buffer_of(weight)): weight for weight in weights}
+    inputs = []
+    for slot in trace.inputs():
+        buffer = recorder.slots[slot]
+        argument = positions.get(id(buffer), -1)
+        inputs.append(
+            RecordedInput(
+                argument=argument,
+                value=recorder.host_of(buffer) if argument < 0 else None,
+                origin=origins.get(id(buffer)),
+                geometry=view_from(slot, layout_geometry(buffer.layout_id)),
+            )
+        )
+    views = tuple(view_from(buffer_of(result).slot, geometry_of(result)) for result in results)
+    return RecordedFunction(trace, tuple(inputs), tuple(recorder.scalars), views)
+
+
+def _recorded(recorder: Recorder, result: torch.Tensor) -> torch.Tensor:
+    """Return a result as a tensor of the recording; the graph copies tensors that the function only passes through."""
+    if result.device.type != recorder.device.type:
+        result = result.to(recorder.device)
+    return result if buffer_of(result).epoch is recorder.epoch else result.clone()
