@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import torch.utils.checkpoint
+from torch.utils.checkpoint import checkpoint as _checkpoint  # programs put the function below in its place
 
 from neurontools.compat.missing import missing_name
 
@@ -23,4 +23,4 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = T
         use_reentrant: which of torch's two implementations runs.
         kwargs: options of `torch.utils.checkpoint.checkpoint`.
     """
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
+    return _checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
