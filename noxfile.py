@@ -17,7 +17,7 @@ import nox
 
 PYTHONS = ("3.11", "3.12", "3.13")
 EXTRAS = ("profile", "collectives", "completion", "prometheus", "archive", "s3", "dev")
-TORCH = re.search(r"^torch==(\S+)$", Path("constraints.txt").read_text(), re.MULTILINE)
+TORCH = re.search(r"^torch==(\S+)$", Path("constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
 
 nox.needs_version = ">=2024.4"
 nox.options.default_venv_backend = "venv"
@@ -35,7 +35,7 @@ def find_interpreter(version: str) -> str | None:
         run = python.is_file() and subprocess.run(
             [python, "-c", "import ensurepip, sys; print(*sys.version_info[:3])"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
         if run and run.returncode == 0:  # pyenv's shims of versions that are not selected fail

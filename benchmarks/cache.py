@@ -124,7 +124,7 @@ def _graph_entry(root: str, operators: int, odd_one_out: bool) -> str:
     entry = Path(root, "neuronxcc-2.16.372.0+5eed0002", f"MODULE_{graph.module_hash()}+e30acd3a")
     entry.mkdir(parents=True)
     (entry / "model.hlo_module.pb").write_bytes(graph.to_bytes())
-    (entry / "compile_flags.json").write_text('["--target=trn1"]')
+    (entry / "compile_flags.json").write_text('["--target=trn1"]', encoding="utf-8")
     return entry.name
 
 

@@ -44,7 +44,7 @@ def main() -> int:
 
 def _run(checkout: Path, name: str, figures: Figures) -> None:
     command = [checkout / ".venv/bin/python", checkout / "benchmarks/run.py", name]
-    result = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=checkout, capture_output=True, encoding="utf-8", check=False)
     rows = list(_ROW.finditer(result.stdout))
     if not rows:
         print(

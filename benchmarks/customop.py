@@ -265,13 +265,15 @@ def _worker_mib() -> float:
     for style in STYLES:
         executor = operation(f"{style}::forward").executor
         assert isinstance(executor, WorkerExecutor)
-        worker = Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text().strip()
+        worker = (
+            Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text(encoding="utf-8").strip()
+        )
         largest = max(largest, sum(_pss_mib(pid) for pid in (executor.pid, worker)))
     return largest
 
 
 def _pss_mib(pid: object) -> float:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
 
 
@@ -282,7 +284,7 @@ def _build_peer(root: Path) -> _Peer:
     if not cpp_extension.is_ninja_available():
         return _Peer(missing="needs ninja")
     source = root / "relu.cpp"
-    source.write_text(PEER)
+    source.write_text(PEER, encoding="utf-8")
     begin = time.monotonic()
     try:
         cpp_extension.load(

@@ -136,14 +136,14 @@ def _cost_of_all(command: list[str]) -> tuple[float, float, float]:
 
 def _group_kib(pid: int) -> int:
     with suppress(OSError):
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
         return sum(_kib(number) for number in (str(pid), *children))
     return 0
 
 
 def _kib(pid: str) -> int:
     """Return the memory of a process; what it shares with others is divided among them."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 

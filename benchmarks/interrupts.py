@@ -117,7 +117,7 @@ def interrupt_once(
     os.kill(pid, signal.SIGINT)
     status = wait(pid)
     outcome.phases[moment] += 1
-    text = errors.read_text()
+    text = errors.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if "||" not in line]
     problems = []
     if status != -signal.SIGINT:

@@ -34,7 +34,7 @@ def main() -> list[BenchmarkRow]:
             [sys.executable, "-P", "-c", _CHILD],
             env={**environ, "OMP_NUM_THREADS": "1", "NEURON_CC_FLAGS": "--log_level=ERROR"},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=True,
         )
     found = json.loads(result.stdout)

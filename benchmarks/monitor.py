@@ -32,7 +32,7 @@ def main() -> list[BenchmarkRow]:
         executing(environ, EXECUTIONS_S) as cores,
     ):
         config = Path(folder, "monitor.conf")
-        config.write_text(json.dumps(_config()))
+        config.write_text(json.dumps(_config()), encoding="utf-8")
         command = [str(Path(sys.executable).parent / "neuron-monitor"), "-c", str(config)]
         with (Path(folder, "out")).open("wb") as out, child(command, environ, out) as monitor:
             while Path(out.name).read_bytes().count(b"\n") < REPORTS:

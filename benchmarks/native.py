@@ -87,7 +87,7 @@ def _start(way: str, environ: dict[str, str]) -> subprocess.Popen[str]:
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
 
 

@@ -69,12 +69,13 @@ def main() -> int:
 
 def keep(name: str, rows: list[BenchmarkRow]) -> None:
     """Put the rows of one benchmark into RESULTS.md, in place of those that are there."""
-    stored = RESULTS.read_text() if RESULTS.exists() else ""
+    stored = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     sections = dict(part.split("\n", 1) for part in stored.split(f"\n{_HEAD}")[1:])
     sections[name] = f"\n`python benchmarks/run.py {name}`\n\n{table(rows)}\n"
     text = "".join(f"\n{_HEAD}{known}\n{sections[known]}" for known in BENCHMARKS if known in sections)
     RESULTS.write_text(
-        f"# Results\n\nEach section is one run on {machine()}, with nothing else running.\n{text}"
+        f"# Results\n\nEach section is one run on {machine()}, with nothing else running.\n{text}",
+        encoding="utf-8",
     )
 
 
@@ -83,7 +84,7 @@ def machine() -> str:
     model = next(
         (
             line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
             if "model name" in line
         ),
         platform.processor(),

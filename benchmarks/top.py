@@ -146,7 +146,7 @@ def _set_btop(environ: Mapping[str, str]) -> None:
     # It takes its interval from its configuration alone; two seconds where nothing is said.
     folder = Path(environ["XDG_CONFIG_HOME"], "btop")
     folder.mkdir(parents=True)
-    (folder / "btop.conf").write_text("update_ms = 1000\n")
+    (folder / "btop.conf").write_text("update_ms = 1000\n", encoding="utf-8")
 
 
 def _peer(

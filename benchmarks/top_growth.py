@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     text = report(arguments.minutes, samples)
     print(text)
     if arguments.write:
-        RESULT.write_text(text)
+        RESULT.write_text(text, encoding="utf-8")
     return 0 if grown_mib(samples) <= ROOM_MIB else 1
 
 

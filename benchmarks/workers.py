@@ -28,7 +28,7 @@ def main() -> list[BenchmarkRow]:
             list(map(str, command)),
             env={**environ, "OMP_NUM_THREADS": "1", "NEURON_CC_FLAGS": "--log_level=ERROR"},
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             check=True,
         )
     return [row for name, found in json.loads(result.stdout).items() for row in _rows(name.upper(), found)]

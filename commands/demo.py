@@ -151,7 +151,7 @@ class DemoRun:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
-            text=True,
+            encoding="utf-8",
         )
 
     def _check(self, command: str, code: int) -> None:

@@ -112,10 +112,10 @@ def torch_names_page() -> str:
 
 if __name__ == "__main__":
     reference = Path(__file__).parent / "reference"
-    (reference / "instances.md").write_text(instances_page())
-    (reference / "commands.md").write_text(commands_page())
-    (reference / "torch-names.md").write_text(torch_names_page())
-    (reference / "neuron-top-keys.md").write_text(keys_page())
+    (reference / "instances.md").write_text(instances_page(), encoding="utf-8")
+    (reference / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (reference / "torch-names.md").write_text(torch_names_page(), encoding="utf-8")
+    (reference / "neuron-top-keys.md").write_text(keys_page(), encoding="utf-8")
     for name, table in (("faults", faults_table()), ("settings", settings_table())):
         page = reference / f"{name}.md"
-        page.write_text(with_table(page.read_text(), table))
+        page.write_text(with_table(page.read_text(encoding="utf-8"), table), encoding="utf-8")

@@ -49,7 +49,7 @@ def main(directory: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nt-") as home:
         os.environ |= {"NEURONTOOLS_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
         script = Path(home, "train.py")
-        script.write_text(PROGRAM)
+        script.write_text(PROGRAM, encoding="utf-8")
         run = str(Path(sys.executable).parent / "neuron-run")
         for width in (64, 128, 256, 320):
             command = [
@@ -66,7 +66,7 @@ def main(directory: Path) -> None:
         os.chdir(home)
         for folder, theme in ((directory, "dark"), (directory / "light", "light")):
             folder.mkdir(exist_ok=True)
-            (folder / "neuron-cache-tui.svg").write_text(asyncio.run(take("cache", theme)))
+            (folder / "neuron-cache-tui.svg").write_text(asyncio.run(take("cache", theme)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ BIN = Path(sys.executable).parent
 def training(home: Path) -> Iterator[None]:
     """Train on a machine of its own until the end of the context."""
     os.environ |= {"NEURONTOOLS_RUNTIME_DIR": f"{home}/run", "XDG_STATE_HOME": f"{home}/state"}
-    (home / "train.py").write_text(PROGRAM)
+    (home / "train.py").write_text(PROGRAM, encoding="utf-8")
     command = [f"{BIN}/neuron-run", "--cache", f"{home}/cache", "--", "python", "train.py"]
     run_tool("neurond", "start", "--instance", "trn1.2xlarge")
     with subprocess.Popen(command, cwd=home, stderr=subprocess.DEVNULL) as trained:
@@ -67,7 +67,7 @@ def run_tool(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours without a terminal."""
     environ = os.environ | {"COLUMNS": str(TEXT_SIZE[0])}
     return subprocess.run(
-        [f"{BIN}/{command[0]}", *command[1:]], env=environ, capture_output=True, text=True, check=False
+        [f"{BIN}/{command[0]}", *command[1:]], env=environ, capture_output=True, encoding="utf-8", check=False
     )
 
 
@@ -101,8 +101,8 @@ def main(directory: Path) -> None:
         text = run_tool("neuron-profile", "live", "--once").stdout
         for folder, theme in ((directory, "dark"), (directory / "light", "light")):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "neuron-profile-live.svg").write_text(picture_of(text, theme))
-            (folder / "neuron-top-live.svg").write_text(asyncio.run(take_top(theme)))
+            (folder / "neuron-profile-live.svg").write_text(picture_of(text, theme), encoding="utf-8")
+            (folder / "neuron-top-live.svg").write_text(asyncio.run(take_top(theme)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def main(directory: Path) -> None:
     """Run the demo, take the pictures, remove what the demo kept."""
     directory = directory.absolute()
     command = [str(Path(sys.executable).parent / "neurontools"), "demo", "--epochs", "2", "--keep"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     kept = Path(next(line for line in done.stdout.splitlines() if line.startswith("kept: "))[6:])
     work = kept / "work"
     try:
@@ -98,7 +98,7 @@ def main(directory: Path) -> None:
                 with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
                     pictures |= asyncio.run(take_compared(theme))
                 for name, picture in pictures.items():
-                    (folder / name).write_text(picture)
+                    (folder / name).write_text(picture, encoding="utf-8")
     finally:
         shutil.rmtree(kept)
 

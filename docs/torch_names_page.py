@@ -84,7 +84,7 @@ def native_names() -> set[str]:
     """Return the names of `torch.neuron`, supported or not."""
     home = Path(neurontools.__path__[0])
     own = _names(home / "native" / "device_functions.py") - {"install"}
-    tree = ast.parse((home / "xla" / "device_module.py").read_text())
+    tree = ast.parse((home / "xla" / "device_module.py").read_text(encoding="utf-8"))
     functions = next(node for node in tree.body if getattr(node, "name", "") == "DeviceFunctions")
     assert isinstance(functions, ast.ClassDef)
     methods = {node.name for node in functions.body if isinstance(node, ast.FunctionDef)}
@@ -95,7 +95,7 @@ def native_names() -> set[str]:
 
 def _names(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)

@@ -91,7 +91,7 @@ def print_report(arguments: argparse.Namespace, outcome: StressOutcome, text: st
     """Print an outcome, write it where that is asked for, and return the exit code."""
     print(json.dumps(asdict(outcome)) if arguments.json else text)  # type: ignore[call-overload]
     if arguments.write:
-        result.write_text(text)
+        result.write_text(text, encoding="utf-8")
     return 1 if outcome.wrong else 0
 
 

@@ -61,11 +61,13 @@ def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Pat
         outcome, duration_s = "", 0.0
         for _ in range(_ATTEMPTS):
             outcome, duration_s = _run(worker, folder, processes)
-            if "INTERNALERROR" not in worker.log.read_text(errors="replace"):
+            if "INTERNALERROR" not in worker.log.read_text(errors="replace", encoding="utf-8"):
                 break
         print(f"{outcome} in {duration_s:.0f} s", flush=True)
         lines = _lines(worker, worker.tree / _DATA)
-        files: dict[str, tuple[float, list[str]]] = json.loads((worker.tree / _OUTCOMES).read_text())
+        files: dict[str, tuple[float, list[str]]] = json.loads(
+            (worker.tree / _OUTCOMES).read_text(encoding="utf-8")
+        )
         for name in files:
             if not lines[name]:
                 _run(worker, name, 1)
@@ -74,14 +76,14 @@ def measure(worker: Worker, folders: tuple[str, ...], processes: int, store: Pat
             [name, seconds, failing, {file: sorted(found) for file, found in lines[name].items()}]
             for name, (seconds, failing) in files.items()
         ]
-    store.write_text(json.dumps(measured))
+    store.write_text(json.dumps(measured), encoding="utf-8")
 
 
 def _run(worker: Worker, target: str, processes: int) -> tuple[str, float]:
     for left in worker.tree.glob(f"{_DATA}*"):
         left.unlink()
     config = worker.tree / ".coveragerc"
-    config.write_text(_CONFIG.format(data=worker.tree / _DATA))
+    config.write_text(_CONFIG.format(data=worker.tree / _DATA), encoding="utf-8")
     variables = {
         "COVERAGE_PROCESS_START": str(config),
         "MUTATION_OUTCOMES": str(worker.tree / _OUTCOMES),
@@ -95,7 +97,7 @@ def load(store: Path) -> list[TestFile]:
     """Return what `measure` stored."""
     return [
         TestFile(name, duration_s, tuple(failing), {file: frozenset(found) for file, found in lines.items()})
-        for name, duration_s, failing, lines in json.loads(store.read_text())
+        for name, duration_s, failing, lines in json.loads(store.read_text(encoding="utf-8"))
     ]
 
 

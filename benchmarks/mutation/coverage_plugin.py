@@ -43,4 +43,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the sums, in the process that gets the reports of all workers."""
     if not hasattr(session.config, "workerinput"):
         outcomes = {name: (seconds, sorted(_failing[name])) for name, seconds in _seconds.items()}
-        Path(os.environ["MUTATION_OUTCOMES"]).write_text(json.dumps(outcomes))
+        Path(os.environ["MUTATION_OUTCOMES"]).write_text(json.dumps(outcomes), encoding="utf-8")

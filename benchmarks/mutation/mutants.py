@@ -61,7 +61,7 @@ class Mutant:
             ValueError: the operator changes nothing there.
         """
         mutated = mutate_code(
-            (package / self.file).read_text(), get_operator(self.operator)(), self.occurrence
+            (package / self.file).read_text(encoding="utf-8"), get_operator(self.operator)(), self.occurrence
         )
         if mutated is None:
             raise ValueError(f"{self} changes nothing")
@@ -83,7 +83,7 @@ def sample(
     found: dict[Place, Mutant] = {}
     for folder in folders:
         for path in sorted((package / folder).rglob("*.py")):
-            found |= _places(_mutants(path, package), path.read_text().splitlines())
+            found |= _places(_mutants(path, package), path.read_text(encoding="utf-8").splitlines())
     chosen = {place: found[place] for place in kept if place in found}
     taken = {(mutant.file, mutant.line) for mutant in chosen.values()}
     by_line: dict[tuple[str, int], list[Place]] = {}
@@ -110,7 +110,7 @@ def _places(mutants: list[Mutant], lines: list[str]) -> dict[Place, Mutant]:
 
 
 def _mutants(path: Path, package: Path) -> list[Mutant]:
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     nodes = list(ast_nodes(get_ast(source)))
     ignored = _lines_without_behaviour(source)
     mutants = []

@@ -52,14 +52,16 @@ def main() -> int:
         folders = tuple(f"tests/{folder}" for folder in TEST_FOLDERS)
         coverage_map.measure(workers[0], folders, arguments.workers, store)
     tests = coverage_map.load(store)
-    kept = [] if arguments.redraw else [tuple(place) for place in json.loads(SAMPLE.read_text())]
+    kept = (
+        [] if arguments.redraw else [tuple(place) for place in json.loads(SAMPLE.read_text(encoding="utf-8"))]
+    )
     mutants = sample(workers[0].package, FOLDERS, arguments.count, arguments.seed, kept)
     outcomes = _test_all(list(mutants.values()), tests, workers, directory / "found")
     report = _report(outcomes, arguments)
     print(report)
     if arguments.write:
-        RESULTS.write_text(report)
-        SAMPLE.write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n")
+        RESULTS.write_text(report, encoding="utf-8")
+        SAMPLE.write_text("[\n" + ",\n".join(map(json.dumps, mutants)) + "\n]\n", encoding="utf-8")
     return 0 if _score(outcomes.values()) >= TARGET else 1
 
 
@@ -81,7 +83,11 @@ def _test_all(
     digests = {
         mutant: hashlib.sha256(mutant.source(workers[0].package).encode()).hexdigest() for mutant in mutants
     }
-    known = dict(line.split() for line in store.read_text().splitlines()) if store.exists() else {}
+    known = (
+        dict(line.split() for line in store.read_text(encoding="utf-8").splitlines())
+        if store.exists()
+        else {}
+    )
     free: SimpleQueue[Worker] = SimpleQueue()
     for worker in workers:
         free.put(worker)
@@ -106,7 +112,7 @@ def _test_all(
         with lock:
             outcomes[mutant] = outcome
             if outcome in FOUND:
-                with store.open("a") as file:
+                with store.open("a", encoding="utf-8") as file:
                     file.write(f"{digests[mutant]} {outcome}\n")
             print(f"{len(outcomes):4} {outcome:9} {mutant.file}:{mutant.line} {mutant.operator}", flush=True)
 
@@ -117,12 +123,12 @@ def _test_all(
 
 def _test(mutant: Mutant, tests: list[TestFile], worker: Worker) -> str:
     path = worker.package / mutant.file
-    original = path.read_text()
+    original = path.read_text(encoding="utf-8")
     covering = _covering(mutant, tests)
     if not covering:
         return "uncovered"
     try:
-        path.write_text(mutant.source(worker.package))
+        path.write_text(mutant.source(worker.package), encoding="utf-8")
         for group in _groups(covering):
             timeout_s = max(_MIN_TIMEOUT_S, 4 * sum(test.duration_s for test in group))
             failing = [f"--deselect={name}" for test in group for name in test.failing]
@@ -130,7 +136,7 @@ def _test(mutant: Mutant, tests: list[TestFile], worker: Worker) -> str:
             if outcome != "passed":
                 return "killed" if outcome == "failed" else "timeout"
     finally:
-        path.write_text(original)
+        path.write_text(original, encoding="utf-8")
     return "survived"
 
 

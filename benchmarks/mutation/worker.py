@@ -38,7 +38,7 @@ class Worker:
         shutil.copytree(installed / "neurontools", self.package, ignore=shutil.ignore_patterns("__pycache__"))
         for metadata in installed.glob("neurontools-*.dist-info"):
             shutil.copytree(metadata, site / metadata.name)
-        (site / "outer.pth").write_text(f"{installed}\n")
+        (site / "outer.pth").write_text(f"{installed}\n", encoding="utf-8")
         for start_up in installed.glob("*coverage*.pth"):  # measures the processes that tests start
             shutil.copy2(start_up, site)
         self._copy_scripts(Path(sys.executable).parent)

@@ -161,7 +161,7 @@ class _WorkerProcess:
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    text=True,
+                    encoding="utf-8",
                     env=self._environ,
                     # Ctrl-C reaches this process only; it terminates the workers, which release their locks.
                     process_group=0,

@@ -104,7 +104,8 @@ class NeuronMachine(Machine):
             env=variables,
             cwd=cwd,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
 
 

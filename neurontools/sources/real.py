@@ -81,8 +81,8 @@ class HostMonitor:
         self.problem = ""
         """Why the last line was no report, "" when it was one."""
         self._reported = reported
-        self._config = tempfile.NamedTemporaryFile("w", prefix="neurontools-", suffix=".json")  # noqa: SIM115  closed in close
-        json.dump(configuration(period_s), self._config)
+        self._config = tempfile.NamedTemporaryFile(prefix="neurontools-", suffix=".json")  # noqa: SIM115  closed in close
+        self._config.write(json.dumps(configuration(period_s)).encode())
         self._config.flush()
         self._process = subprocess.Popen(
             [path, "-c", self._config.name],

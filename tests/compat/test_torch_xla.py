@@ -259,9 +259,13 @@ def test_a_checkpoint_has_one_file_per_device_tensor(shims, device, home):
     assert (loaded["b"][1].tolist(), loaded["step"]) == ([1, 1], 4)
 
 
-def test_checkpointed_layers_have_the_gradients_of_plain_ones(shims, device):
+@pytest.mark.parametrize("replaces", [False, True])
+def test_checkpointed_layers_have_the_gradients_of_plain_ones(shims, device, replaces, monkeypatch):
+    import torch.utils.checkpoint
     from torch_xla.utils.checkpoint import checkpoint
 
+    if replaces:  # as AWS's samples do, before libraries look torch's function up
+        monkeypatch.setattr(torch.utils.checkpoint, "checkpoint", checkpoint)
     layer = torch.nn.Linear(3, 3).to(device)
     x = torch.ones(2, 3, device=device)
     layer(x).relu().sum().backward()

@@ -135,6 +135,31 @@ def test_the_limit_counts_what_is_announced_and_what_is_compressed(tmp_path):
     assert os.listdir(tmp_path) == ["f.neff"]
 
 
+@pytest.mark.parametrize("parts", [1, 2, 500])
+def test_a_bomb_is_unpacked_only_up_to_the_default_limit(tmp_path, parts):
+    bomb = gzip.compress(tar_of({f"z{number}": bytes((16 << 20) // parts + 1) for number in range(parts)}))
+    path = neff(tmp_path / "f.neff", bomb)
+    with pytest.raises(NeffError, match="more than 16777216 bytes"):
+        unpack_neff(path, str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["f.neff"]
+    assert len(unpack_neff(path, str(tmp_path / "out"), limit_bytes=17 << 20)) >= parts
+
+
+def test_a_packed_neff_may_have_100_times_its_size(tmp_path):
+    files = {"zeros": bytes(20_000_000), "weights": os.urandom(300_000)}
+    unpack_neff(neff(tmp_path / "f.neff", gzip.compress(tar_of(files))), str(tmp_path / "out"))
+    assert (tmp_path / "out" / "zeros").stat().st_size == 20_000_000
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bytes], ids=["packed", "plain"])
+def test_a_neff_with_too_many_files_is_refused_whole(tmp_path, compress):
+    path = neff(tmp_path / "f.neff", compress(tar_of(dict.fromkeys(map(str, range(1 << 14)), b""))))
+    with pytest.raises(NeffError, match="too many files"):
+        unpack_neff(path, str(tmp_path / "out"), limit_bytes=1 << 40)
+    assert "too many files" in read_neff_file(path).problem
+    assert os.listdir(tmp_path) == ["f.neff"]
+
+
 def test_a_packed_bomb_is_a_problem_that_is_found_early(tmp_path):
     data = gzip.compress(tar_of({"zeros": bytes(20_000_000)}))
     assert read_neff_file(neff(tmp_path / "f.neff", data)).problem == (

@@ -82,6 +82,7 @@ def test_tools_and_runtime_find_it_in_this_process_and_in_others(suite):
             assert neuron_machine.snapshot().processes == ()
             assert neuron_machine.run(["neuron-ls", "--nonsense"]).returncode == 1
             assert neuron_machine.run(["cat"], stdin="text").stdout == "text"
+            assert neuron_machine.run(["printf", r"\\303\\251 \\377"]).stdout == "\u00e9 \ufffd"
         """
     ).assert_outcomes(passed=2)
 

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 
 DEVICE = sys.argv[1]
 import torch  # noqa: E402
@@ -43,6 +44,32 @@ def child_status(act):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def draw_until(ended, period):
+    """Record draws and run them, until the end."""
+    drawn = torch.zeros(4, device=DEVICE)
+    while not ended.wait(0.01):
+        for _ in range(period):
+            drawn = torch.nn.functional.dropout(drawn + torch.randn(4, device=DEVICE), 0.5)
+        drawn.cpu()
+
+
+def busy_forks():
+    """Return what children returned that were forked while threads draw and record."""
+    ended = threading.Event()
+    threads = [threading.Thread(target=draw_until, args=(ended, period)) for period in (1, 3)]
+    for thread in threads:
+        thread.start()
+    try:
+        statuses = [child_status(lambda: os._exit(draw(3)[0])) for _ in range(8)]
+        loader = torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, num_workers=2)
+        sums = [batch.sum().item() for batch in loader]
+    finally:
+        ended.set()
+    for thread in threads:
+        thread.join()
+    return statuses, sums
+
+
 def main():
     """Print what happens, as JSON."""
     seen = {"plain": loaded(), "generator": loaded(generator=torch.Generator().manual_seed(3), shuffle=True)}
@@ -59,6 +86,7 @@ def main():
         child_status(torch.accelerator.is_available),
         child_status(lambda: None),
     ]
+    seen["busy"] = busy_forks()
     seen["parent"] = bool(waiting.isfinite().all().item()), (torch.ones(2, device=DEVICE) + 1).tolist()
     sys.stdout.write(json.dumps(seen))
 

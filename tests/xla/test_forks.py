@@ -29,6 +29,7 @@ def test_forked_children_seed_and_draw_on_the_host(device, tool):
         assert [outcome[:2] for outcome in seen[pool]] == [[True, True], [True, True]]
     assert seen["pool"] == seen["executor"]
     assert seen["fork"] == [7, 7, 7, 7]
+    assert seen["busy"] == [[1] * 8, [6.0, 22.0]]
     assert seen["parent"] == [True, [2, 2]]
 
 

@@ -210,6 +210,13 @@ outer = XlaFullyShardedDataParallel(outer)
 compiled.clear()
 train(outer, device_step, device, mine)
 seen["compiled"] = {"fsdp": compiled[-1] - compiled[1]}
+seen["fsdp wrapped"] = [
+    len(outer.state_dict()) == len(outer[2].state_dict()) + 2,
+    isinstance(outer[0], torch.nn.Linear),
+    outer.append.__self__ is outer.module,
+    hasattr(outer, "missing"),
+    outer.all_reduce_op(xm.REDUCE_SUM, torch.ones(1, device=device)).item() == world,
+]
 seen["fsdp parts"] = [list(part.shape) for part in outer.parameters()]
 by_cpu = model_of(3)
 train(by_cpu, lambda optimizer: optimizer.step(), "cpu", slice(None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch.utils.checkpoint
+from torch.utils.checkpoint import checkpoint as _checkpoint  # programs put the function below in its place
 
 from neurontools.compat.unsupported import missing_names
 
@@ -21,4 +21,4 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = T
         use_reentrant: which of torch's two implementations runs.
         kwargs: options of `torch.utils.checkpoint.checkpoint`.
     """
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
+    return _checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from neurontools.compat.collectives import clip_norm_
+from neurontools.compat.collectives import all_reduce, clip_norm_
 from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import collectives, workers
@@ -41,6 +41,8 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         **options: the other options of torch_xla; when parameters are whole again is not modelled.
     """
 
+    all_reduce_op = staticmethod(all_reduce)
+
     def __init__(
         self,
         module: torch.nn.Module,
@@ -68,6 +70,17 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
             self._shapes[name] = parameter.shape
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, parts[parameter])
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped module."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return an item of the wrapped module, such as a layer of a Sequential."""
+        return self.module[key]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module with whole parameters."""
