@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,6 +143,28 @@ def test_an_invalid_call_is_refused(node, reason):
         DeviceError, match=f"the NEFF in model.pt has an invalid call of {node.op}: .*{reason}"
     ):
         foreign(node)
+
+
+@pytest.mark.parametrize("place", ["fits_kernel", "_described", "true_results", "_operations"])
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, TypeError, KeyError, TimeoutError])
+def test_what_a_signal_handler_raises_in_a_check_is_no_refusal(place, error, monkeypatch):
+    def handle(number: int, frame: object) -> None:
+        raise error("of the handler")
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    monkeypatch.setattr(neff_checks, place, interrupted)
+    try:
+        with pytest.raises(error, match="of the handler"):
+            foreign(
+                call("aten.full.default", (10**9,), 1)
+                if place == "_described"
+                else call("aten.relu.default", IN)
+            )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def foreign_call(op: str, *args: object, inputs: tuple[View, ...], **kwargs: object) -> NeffExecutable:

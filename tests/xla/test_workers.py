@@ -76,6 +76,8 @@ def test_two_workers_of_torchrun(home: Path, torch_python: str) -> None:
         assert own["compiled"] == {"optimizer_step": 0, "ddp": 0, "fsdp": 0, "tensor parallel": 0}
         assert own["fsdp"] < 1e-6
         assert own["fsdp wrapped"] == [True, True, True, False, True]
+        assert own["fsdp layers"] == ["XlaFullyShardedDataParallel", "ReLU"]
+        assert own["fsdp recomputed"] < 1e-6
         assert own["fsdp parts"] == [[24], [4], [12], [2]]  # 48, 8, 24 and 3 numbers, divided by two
         # All gradients, 83 numbers, are one collective of the graph, with the time that nccom-test shows.
         modelled_ns = round(modelled_time("all_reduce", 83 * 4, 2, "trn1.2xlarge").time_s * 1e9)

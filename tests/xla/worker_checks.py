@@ -12,6 +12,7 @@ import torch_xla.distributed.xla_backend  # noqa: F401
 import torch_xla.runtime as xr
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
 from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer
+from torch_xla.utils.checkpoint import checkpoint
 
 from neurontools.compiler.neff import parse
 from neurontools.machine.client import Client
@@ -217,11 +218,28 @@ seen["fsdp wrapped"] = [
     hasattr(outer, "missing"),
     outer.all_reduce_op(xm.REDUCE_SUM, torch.ones(1, device=device)).item() == world,
 ]
+
 seen["fsdp parts"] = [list(part.shape) for part in outer.parameters()]
 by_cpu = model_of(3)
 train(by_cpu, lambda optimizer: optimizer.step(), "cpu", slice(None))
 outputs = outer(batches[0][0].to(device)).detach()
 seen["fsdp"] = (outputs.cpu() - by_cpu(batches[0][0])).abs().max().item()
+
+
+class Recomputed(torch.nn.Sequential):
+    def forward(self, x):
+        for layer in self:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+by_layer = XlaFullyShardedDataParallel(
+    Recomputed(*model_of(3)).to(device),
+    auto_wrap_policy=lambda module, recurse, unwrapped_params: recurse or isinstance(module, torch.nn.Linear),
+)
+seen["fsdp layers"] = [type(by_layer[place]).__name__ for place in (0, 1)]
+train(by_layer, device_step, device, mine)
+seen["fsdp recomputed"] = (by_layer(batches[0][0].to(device)).cpu() - outputs.cpu()).abs().max().item()
 
 model = model_of(3 + rank).to(device)
 xm.broadcast_master_param(model)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from neurontools.compat.collectives import all_reduce, clip_norm_
+from neurontools.compat.torch_xla.distributed.fsdp.wrap import recursive_wrap
 from neurontools.compat.unsupported import missing_names
 from neurontools.xla import api
 from neurontools.xla.distributed import collectives, workers
@@ -38,6 +40,8 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         module: its parameters are the same on all workers.
         compute_dtype: of the parameters while the module runs; that of the module by default.
         sharding_groups: ranks that divide the parameters among themselves; all workers by default.
+        auto_wrap_policy: which submodules are wrapped first, as in `torch_xla.distributed.fsdp.wrap`. Checkpointed layers
+            are computed again in the backward pass, and need their own wrapper for it.
         **options: the other options of torch_xla; when parameters are whole again is not modelled.
     """
 
@@ -49,6 +53,7 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         *,
         compute_dtype: torch.dtype | None = None,
         sharding_groups: Any = None,
+        auto_wrap_policy: Callable[..., bool] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -60,6 +65,9 @@ class XlaFullyShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         self.compute_dtype = compute_dtype
         self.module = module
         self._shapes: dict[str, torch.Size] = {}
+        if auto_wrap_policy is not None:
+            inner = {"compute_dtype": compute_dtype, "sharding_groups": sharding_groups, **options}
+            recursive_wrap(module, auto_wrap_policy, type(self), only_wrap_children=True, **inner)
         api.engine().sync()
         parts: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
         for name, parameter in list(module.named_parameters(remove_duplicate=False)):
