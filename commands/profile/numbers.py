@@ -208,7 +208,7 @@ def _no_operators() -> NeuronToolsError:
 
 def _top(arguments: argparse.Namespace) -> int:
     from neurontools.profiler.analysis.operators import By, group_totals, top_operators
-    from neurontools.profiler.analysis.summary_text import (
+    from neurontools.profiler.analysis.summary import (
         device_rows,
         device_rows_text,
         operators_text,

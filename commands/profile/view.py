@@ -85,7 +85,7 @@ def _summary(arguments: argparse.Namespace) -> int:
 
 
 def _print_summary(trace: Trace, *, as_json: bool, path: str | None) -> int:
-    from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+    from neurontools.profiler.analysis.summary import report, to_json, to_text
 
     text = json.dumps(to_json(report(trace, None)), indent=2) if as_json else to_text(report(trace))
     if path is None:

@@ -37,7 +37,6 @@ class RunOptions:
         profile: directory that gets a profile of the run, None for no profile.
         steps: the training steps to profile, such as `10-20`; None for all.
         stacks: whether the profile has the program's call stacks.
-        max_events: number of events per NeuronCore that the profile keeps; None for the default.
         cache: compile cache root; None for the default root.
         explain: whether each compile is explained when it happens.
         force: whether the device `neuron` is allowed on any instance type.
@@ -50,7 +49,6 @@ class RunOptions:
         "force",
         "instance",
         "machine",
-        "max_events",
         "profile",
         "stacks",
         "steps",
@@ -65,7 +63,6 @@ class RunOptions:
         profile: str | None = None,
         steps: str | None = None,
         stacks: bool = False,
-        max_events: int | None = None,
         cache: str | None = None,
         explain: bool = False,
         force: bool = False,
@@ -76,7 +73,6 @@ class RunOptions:
         self.profile = profile
         self.steps = steps
         self.stacks = stacks
-        self.max_events = max_events
         self.cache = cache
         self.explain = explain
         self.force = force
@@ -111,8 +107,6 @@ def environment(options: RunOptions, base: Mapping[str, str]) -> dict[str, str]:
             values[env.PROFILE_STEPS] = options.steps
         if options.stacks:
             values[env.PROFILE_STACKS] = "1"
-        if options.max_events:
-            values["NEURON_RT_INSPECT_SYS_TRACE_MAX_EVENTS_PER_NC"] = str(options.max_events)
         values[env.PROFILE_SESSION] = f"{time.time_ns()}-{os.getpid()}"
     return values
 

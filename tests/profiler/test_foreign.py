@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from neurontools.commands.profile import main
 from neurontools.profiler.analysis import tree as modules
 from neurontools.profiler.analysis.operators import By, group_totals, top_operators
-from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.analysis.summary import report, to_json, to_text
 from neurontools.profiler.capture.format import ProfileError, Track
 from neurontools.profiler.exchange import chrome_columns, chrome_text
 from neurontools.profiler.exchange.chrome_columns import read_part

@@ -10,8 +10,7 @@ import pytest
 from neurontools.commands.profile import main
 from neurontools.profiler.analysis.annotated_steps import annotated_steps
 from neurontools.profiler.analysis.operators import top_operators
-from neurontools.profiler.analysis.summary import engine_totals
-from neurontools.profiler.analysis.summary_text import device_rows
+from neurontools.profiler.analysis.summary import device_rows, engine_totals
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.exchange.export import export
 from neurontools.profiler.formats import TraceFormat

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from neurontools.profiler.analysis.summary import event_details
+from neurontools.profiler.analysis.dependencies import event_details
 from neurontools.profiler.capture import observer as host_load
 from neurontools.profiler.capture.format import NO_CORE, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile, options_from_environ

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.profiler.analysis.summary import event_details
-from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.analysis.dependencies import event_details
+from neurontools.profiler.analysis.summary import report, to_json, to_text
 from neurontools.profiler.capture import format as capture_format
 from neurontools.profiler.capture.format import ProfileError, read_meta
 from neurontools.profiler.capture.observer import describe_run

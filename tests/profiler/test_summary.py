@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from neurontools.profiler.analysis.dependencies import event_details
 from neurontools.profiler.analysis.metrics import core_metrics
 from neurontools.profiler.analysis.operators import top_operators
-from neurontools.profiler.analysis.summary import engine_totals, event_details, summarise
-from neurontools.profiler.analysis.summary_text import report, to_json, to_text
+from neurontools.profiler.analysis.summary import engine_totals, report, summarise, to_json, to_text
 from neurontools.profiler.capture.format import ENGINES, Peaks, ProfileError, Track
 from neurontools.profiler.capture.settings import CaptureOptions, DeviceProfile
 from neurontools.profiler.exchange.export_timeline import layout, write_chrome

@@ -11,9 +11,8 @@ from textual.worker import Worker, WorkerState
 from neurontools.base import units
 from neurontools.base.text import short_operator
 from neurontools.errors import NeuronToolsError
-from neurontools.profiler.analysis.dependencies import Dependencies, order_details
+from neurontools.profiler.analysis.dependencies import Dependencies, event_details, order_details
 from neurontools.profiler.analysis.operators import range_operators, row_uses
-from neurontools.profiler.analysis.summary import event_details
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_state import as_times

@@ -23,8 +23,7 @@ from neurontools.profiler.analysis.batches import compare_inputs, step_inputs
 from neurontools.profiler.analysis.compare import StepVerdict, compare
 from neurontools.profiler.analysis.metrics import ProfileMetric
 from neurontools.profiler.analysis.steps import column_of, find_steps
-from neurontools.profiler.analysis.summary import summarise
-from neurontools.profiler.analysis.summary_text import metric_text
+from neurontools.profiler.analysis.summary import metric_text, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

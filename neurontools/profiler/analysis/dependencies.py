@@ -1,4 +1,4 @@
-"""Who waits for whom within an execution, and which of its events decide how long it takes. All modelled.
+"""Who waits for whom within an execution, which of its events decide how long it takes, and the details of an event.
 
 As for critical paths, the schedule of a program is made anew from the graph in its NEFF.
 """
@@ -15,7 +15,7 @@ from neurontools.base.text import short_operator
 from neurontools.compiler.engines.estimate import cost_of, row_groups
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.programs import core_of, read_neff, schedule_of
-from neurontools.profiler.capture.format import ProfileError
+from neurontools.profiler.capture.format import CLOCKS, NO_CORE, ProfileError, Track
 from neurontools.profiler.trace.rows import NO_EVENT
 
 if TYPE_CHECKING:
@@ -257,3 +257,61 @@ def _sibling(trace: Trace, event: TraceEvent, base: int, place: int) -> int:
             hits = np.flatnonzero((block.start == start) & (block.action == base + place))
             return row.first + first + int(hits[0]) if len(hits) else NO_EVENT
     return NO_EVENT
+
+
+def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
+    """Return names and values of an event as text, without empty ones."""
+    found = trace.event(event)
+    row, action, start, duration = found.row, found.action, found.start, found.duration
+    model = trace.models[found.model] if row.nc != NO_CORE else None
+    seconds = duration / 1e9
+    moved = action.read_bytes + action.write_bytes
+    fields = (
+        ("name", action.name),
+        ("opcode", action.opcode),
+        ("engine", "" if row.track.measured else row.track.label),
+        ("start", f"{units.format_ns(start)} ({start} ns after the first event)"),
+        ("duration", f"{units.format_ns(duration)} ({duration} ns)"),
+        ("clock", CLOCKS["wall" if row.track.measured else "device"]),
+        ("queue", action.queue_name),
+        ("shape", action.shape),
+        ("source", action.source),
+        *(("called in", frame) for frame in action.stack),
+        ("flops", _rate_text(action.flops, seconds, "flop/s")),
+        ("read", f"{action.read_bytes} B" if action.read_bytes else ""),
+        ("written", f"{action.write_bytes} B" if action.write_bytes else ""),
+        ("throughput", f"{units.format_count(moved / seconds)}B/s" if moved and seconds else ""),
+        ("gap before", _gap_before(trace, found)),
+        ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})" if model else ""),
+        ("execution", str(found.execution) if model else ""),
+        ("CPU" if row.track is Track.CPU else "bytes", _value_text(found)),
+        ("status", str(found.status) if found.status else ""),
+        (
+            "process",
+            row.process_label
+            + ("" if row.nc == NO_CORE else f", NC{row.nc} (core {row.core} of the machine)"),
+        ),
+    )
+    return tuple((name, value) for name, value in fields if value)
+
+
+def _value_text(event: TraceEvent) -> str:
+    if event.row.track is Track.CPU:
+        return f"{event.value} % of all CPUs"
+    return f"{event.value} B" if event.value else ""
+
+
+def _rate_text(amount: int, seconds: float, unit: str) -> str:
+    if not amount:
+        return ""
+    return f"{amount} ({units.format_count(amount / seconds)}{unit})" if seconds else str(amount)
+
+
+def _gap_before(trace: Trace, event: TraceEvent) -> str:
+    if event.number == event.row.first:
+        return ""
+    before = trace.event(event.number - 1)
+    gap = event.start - before.start - before.duration
+    return (
+        f"{units.format_ns(gap)} after {before.action.name}" if gap >= 0 else f"overlaps {before.action.name}"
+    )

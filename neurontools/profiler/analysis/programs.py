@@ -1,7 +1,7 @@
 """The programs of a profile: their NEFFs, schedules, critical paths and memory.
 
-The schedule of a program is made anew from the graph in its NEFF, as the stored one does not keep who waits for whom. It is
-modelled; the use of device memory over time is measured.
+The schedule of a program is made anew from the graph in its NEFF, as the stored one does not keep who waits for whom.
+It is modelled; the use of device memory over time is measured.
 """
 
 from __future__ import annotations

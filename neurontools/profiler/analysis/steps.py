@@ -1,8 +1,8 @@
 """Steps of a run: when they begin and end, where their time goes, which are typical.
 
-A step ends where the program ends it (`mark_step`, `optimizer_step`). Without records of that one step is the sequence of
-executions that repeats. Traces of other programs have the steps that torch.profiler annotates. Times of steps are measured (wall clock); the modelled time of the device is a column of its own
-and never mixed with them.
+A step ends where the program ends it (`mark_step`, `optimizer_step`). Without records of that one step is the sequence
+of executions that repeats. Traces of other programs have the steps that torch.profiler annotates. Times of steps are
+measured (wall clock); the modelled time of the device is a column of its own and never mixed with them.
 """
 
 from __future__ import annotations

@@ -1,22 +1,32 @@
-"""The summary of a profile: metrics per NeuronCore, models, operators and engines, warnings; details of one event."""
+"""The summary of a profile: metrics per NeuronCore, models, operators and engines, warnings; as text and as JSON.
+
+Modelled and measured numbers never share a table.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import shlex
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neurontools.base import units
+from neurontools.base.text import plural, printable, shorten, table
 from neurontools.profiler.analysis.metrics import ProfileMetric, core_metrics, stated_metric
+from neurontools.profiler.analysis.operators import top_operators
 from neurontools.profiler.analysis.ranks import missing_ranks
-from neurontools.profiler.capture.format import CLOCKS, DEVICE_TRACKS, IDLE_TRACKS, NO_CORE, Track
+from neurontools.profiler.capture.format import DEVICE_TRACKS, IDLE_TRACKS, NO_CORE, Track
 from neurontools.profiler.capture.settings import DeviceProfile
 from neurontools.profiler.trace.intervals import busy_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.profiler.analysis.metrics import ProfileMetric
+    from neurontools.profiler.analysis.operators import OperatorTotal
     from neurontools.profiler.capture.format import Meta
-    from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceEvent, TraceRow
+    from neurontools.profiler.trace.trace import CoreRuns, Trace, TraceRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,59 +233,258 @@ def _row_totals(trace: Trace) -> tuple[EngineTotal, ...]:
     return tuple(sorted(totals, key=lambda total: -total.busy_ns))
 
 
-def event_details(trace: Trace, event: int) -> tuple[tuple[str, str], ...]:
-    """Return names and values of an event as text, without empty ones."""
-    found = trace.event(event)
-    row, action, start, duration = found.row, found.action, found.start, found.duration
-    model = trace.models[found.model] if row.nc != NO_CORE else None
-    seconds = duration / 1e9
-    moved = action.read_bytes + action.write_bytes
-    fields = (
-        ("name", action.name),
-        ("opcode", action.opcode),
-        ("engine", "" if row.track.measured else row.track.label),
-        ("start", f"{units.format_ns(start)} ({start} ns after the first event)"),
-        ("duration", f"{units.format_ns(duration)} ({duration} ns)"),
-        ("clock", CLOCKS["wall" if row.track.measured else "device"]),
-        ("queue", action.queue_name),
-        ("shape", action.shape),
-        ("source", action.source),
-        *(("called in", frame) for frame in action.stack),
-        ("flops", _rate(action.flops, seconds, "flop/s")),
-        ("read", f"{action.read_bytes} B" if action.read_bytes else ""),
-        ("written", f"{action.write_bytes} B" if action.write_bytes else ""),
-        ("throughput", f"{units.format_count(moved / seconds)}B/s" if moved and seconds else ""),
-        ("gap before", _gap(trace, found)),
-        ("model", f"{model.name} (id {model.model_id}, NEFF {model.neff_hash})" if model else ""),
-        ("execution", str(found.execution) if model else ""),
-        ("CPU" if row.track is Track.CPU else "bytes", _value(found)),
-        ("status", str(found.status) if found.status else ""),
-        (
-            "process",
-            row.process_label
-            + ("" if row.nc == NO_CORE else f", NC{row.nc} (core {row.core} of the machine)"),
+JSON_SCHEMA = 1
+_NAME_WIDTH = 26
+_ROW_WIDTH = 44
+_MOST_ROWS = 20
+_NAMED_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReport:
+    """Everything that the summary shows."""
+
+    summary: Summary
+    engines: tuple[EngineTotal, ...]
+    operators: tuple[OperatorTotal, ...]
+    operators_title: str
+    measured_by: str = ""
+    device_rows: tuple[str, ...] = ()
+
+
+def report(trace: Trace, operators: int | None = 10) -> ProfileReport:
+    """Return the report of a trace with the `operators` longest operators."""
+    return ProfileReport(
+        summarise(trace),
+        engine_totals(trace),
+        top_operators(trace, operators),
+        operators_title(trace),
+        trace.measured_by,
+        device_rows(trace),
+    )
+
+
+def operators_title(trace: Trace) -> str:
+    """Return the title of a table of operators."""
+    return f"Operators by {time_of_operators(trace)}"
+
+
+def time_of_operators(trace: Trace) -> str:
+    """Return what the times of operators are: modelled, or measured by another program."""
+    if not trace.measured_by:
+        return "modelled time"
+    where = "device" if trace.rows_of(Track.DEVICE) else "host"
+    return f"own time on the {where}, measured by {trace.measured_by}"
+
+
+def device_rows(trace: Trace) -> tuple[str, ...]:
+    """Return the names of the rows of another program's trace that are taken for those of a device."""
+    rows = trace.rows_of(Track.DEVICE) if trace.measured_by else ()
+    return tuple(f"{row.process_label} {row.label}" for row in rows)
+
+
+def device_rows_text(names: tuple[str, ...]) -> str:
+    """Return a line with the rows of the device, "" without."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED_ROWS} more" if len(names) > _NAMED_ROWS else ""
+    return printable(f"rows of the device: {', '.join(names[:_NAMED_ROWS])}{more}")
+
+
+def to_text(what: ProfileReport) -> str:
+    """Return the report for people, 80 columns wide where names allow, no newline at the end."""
+    parts = [
+        _head(what.summary, what.measured_by),
+        "" if what.measured_by else _wall(what.summary.cores),
+        _models_text(what.summary.models),
+        _metrics(what.summary.cores, what.measured_by),
+        _rows(what) if what.measured_by else _engines(what.engines),
+        operators_text(what.operators, what.operators_title),
+        device_rows_text(what.device_rows),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def to_json(what: ProfileReport) -> dict[str, Any]:
+    """Return the report for programs: base units (ns, s, bytes), vendor metric names, stable keys."""
+    summary = what.summary
+    return {
+        "schema": JSON_SCHEMA,
+        "is_simulation": not what.measured_by,
+        **(
+            {"measured_by": what.measured_by, "device_rows": list(what.device_rows)}
+            if what.measured_by
+            else {}
         ),
+        "event_count": summary.event_count,
+        "span_ns": summary.span_ns,
+        "processes": [asdict(meta) for meta in summary.processes],
+        "cores": [_core_json(core, "stated" if what.measured_by else "modelled") for core in summary.cores],
+        "models": [asdict(model) for model in summary.models],
+        "engines": [asdict(engine) for engine in what.engines],
+        "operators": [asdict(operator) for operator in what.operators],
+        "warnings": list(summary.warnings),
+    }
+
+
+def operators_text(operators: tuple[OperatorTotal, ...], title: str = "Operators by modelled time") -> str:
+    """Return the operators as a table."""
+    rows = [
+        (
+            shorten(operator.name, 28),
+            operator.engine,
+            operator.opcode,
+            str(operator.count),
+            units.format_ns(operator.total_ns),
+            f"{operator.share:.1%}",
+            units.format_count(operator.flops),
+        )
+        for operator in operators
+    ]
+    head = ("operator", "engine", "opcode", "count", "total", "share", "flops")
+    return _section(title, head, rows, text_columns=3)
+
+
+def metric_text(metric: ProfileMetric) -> str:
+    """Return a metric's value with its unit."""
+    match metric.unit:
+        case "s":
+            return units.format_ns(metric.value * 1e9)
+        case "%":
+            return f"{metric.value:.2f} %"
+        case "B":
+            return units.format_count(metric.value) + "B" if metric.value >= 1000 else f"{metric.value:.0f} B"
+        case "#":
+            return str(metric.value)
+        case _:
+            return units.format_count(metric.value)
+
+
+def _core_json(core: CoreSummary, source: str) -> dict[str, Any]:
+    return {
+        "process": core.process,
+        "pid": core.pid,
+        "rank": core.rank,
+        "nc_idx": core.nc,
+        "core": core.core,
+        "wall_span_ns": core.wall_span_ns,
+        "wall_busy_ns": core.wall_busy_ns,
+        source: {metric.name: metric.value for metric in core.metrics},
+    }
+
+
+def _head(summary: Summary, measured_by: str) -> str:
+    kinds = sorted({meta.instance_type for meta in summary.processes})
+    counts = (
+        plural(len(summary.processes), "process", "processes"),
+        *(() if measured_by else (plural(len(summary.cores), "NeuronCore"),)),
+        plural(summary.event_count, "event"),
+        units.format_ns(summary.span_ns),
     )
-    return tuple((name, value) for name, value in fields if value)
+    what = f"Trace measured by {measured_by}" if measured_by else f"Profile of a simulated {', '.join(kinds)}"
+    lines = [f"{what}: {', '.join(counts)}"]
+    for meta in () if measured_by else summary.processes:
+        ncs = ",".join(str(core) for core in meta.cores)
+        lines.append(f"  {meta.label}, cores {ncs}: {shorten(shlex.join(meta.command), 56)}")
+    lines += [f"  warning: {warning}" for warning in summary.warnings]
+    return "\n".join(map(printable, lines))
 
 
-def _value(event: TraceEvent) -> str:
-    if event.row.track is Track.CPU:
-        return f"{event.value} % of all CPUs"
-    return f"{event.value} B" if event.value else ""
-
-
-def _rate(amount: int, seconds: float, unit: str) -> str:
-    if not amount:
+def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 1) -> str:
+    """Return a titled table, "" without rows; the first `text_columns` are aligned to the left."""
+    if not rows:
         return ""
-    return f"{amount} ({units.format_count(amount / seconds)}{unit})" if seconds else str(amount)
+    lines = table(head, rows, "<" * text_columns + ">" * (len(head) - text_columns))
+    return "\n".join([title, *(f"  {line}" for line in lines.splitlines())])
 
 
-def _gap(trace: Trace, event: TraceEvent) -> str:
-    if event.number == event.row.first:
-        return ""
-    before = trace.event(event.number - 1)
-    gap = event.start - before.start - before.duration
-    return (
-        f"{units.format_ns(gap)} after {before.action.name}" if gap >= 0 else f"overlaps {before.action.name}"
+def _wall(cores: tuple[CoreSummary, ...]) -> str:
+    rows = [
+        (
+            f"{core.pid if core.rank is None else f'rank {core.rank}'} NC{core.nc}",
+            units.format_ns(core.wall_span_ns),
+            units.format_ns(core.wall_busy_ns),
+            f"{core.wall_busy_ns / core.wall_span_ns if core.wall_span_ns else 0:.1%}",
+        )
+        for core in cores
+    ]
+    return _section(
+        "Wall time, measured on this computer",
+        (
+            "pid, core" if all(core.rank is None for core in cores) else "worker, core",
+            "span",
+            "executing",
+            "share",
+        ),
+        rows,
     )
+
+
+def _models_text(models: tuple[ModelSummary, ...]) -> str:
+    rows = [
+        (
+            shorten(model.name, _NAME_WIDTH),
+            f"NC{model.nc}" if model.rank is None else f"rank {model.rank} NC{model.nc}",
+            str(model.executions),
+            str(model.failures),
+            units.format_ns(model.warmup_wall_ns),
+            units.format_ns(model.wall_median_ns),
+            units.format_ns(model.modelled_ns) if model.modelled_ns else "-",
+        )
+        for model in models
+    ]
+    head = ("model", "core", "runs", "failed", "first", "median", "modelled")
+    title = "Executions: wall time of the first (done while recording) and of the others, modelled time"
+    return _section(title, head, rows)
+
+
+def _metrics(cores: tuple[CoreSummary, ...], measured_by: str) -> str:
+    profiled = [core for core in cores if core.metrics]
+    if not profiled:
+        return ""
+    names = [metric.name for metric in profiled[0].metrics]
+    columns = [{metric.name: metric for metric in core.metrics} for core in profiled]
+    if len(profiled) == 1:
+        title = _metrics_title(f"NC{profiled[0].nc}", measured_by)
+        rows: list[tuple[str, ...]] = [(name, metric_text(columns[0][name])) for name in names]
+        return _section(title, ("metric", "value"), rows)
+    rows = []
+    for name in names:
+        ordered = sorted(
+            (column[name] for column in columns if name in column), key=lambda metric: metric.value
+        )
+        rows.append(
+            (name, *(metric_text(metric) for metric in (ordered[0], ordered[len(ordered) // 2], ordered[-1])))
+        )
+    title = _metrics_title(f"{len(profiled)} NeuronCores", measured_by)
+    return _section(title, ("metric", "least", "median", "most"), rows)
+
+
+def _metrics_title(of_what: str, measured_by: str) -> str:
+    if measured_by:
+        return f"Metrics of {of_what}, stated by {measured_by}"
+    return f"Device time of {of_what}, modelled (not measured)"
+
+
+def _rows(what: ProfileReport) -> str:
+    """Return the busiest rows of another program's trace."""
+    rows = [
+        (
+            shorten(row.engine, _ROW_WIDTH),
+            str(row.count),
+            units.format_ns(row.total_ns),
+            units.format_ns(row.busy_ns),
+        )
+        for row in what.engines[:_MOST_ROWS]
+    ]
+    more = len(what.engines) - len(rows)
+    title = f"Rows, measured by {what.measured_by}" + (f", {more} less busy ones left out" if more else "")
+    return _section(title, ("row", "events", "sum", "busy"), rows)
+
+
+def _engines(engines: tuple[EngineTotal, ...]) -> str:
+    rows = [
+        (engine.engine, str(engine.count), units.format_ns(engine.total_ns), units.format_ns(engine.busy_ns))
+        for engine in engines
+    ]
+    return _section("Engines, modelled", ("engine", "instructions", "sum", "busy"), rows)

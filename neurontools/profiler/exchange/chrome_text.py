@@ -192,16 +192,19 @@ class ChromeText:
                 return events, text
             self._rest, source.limit = data, None  # an event holds the border: read on
             return [], b""
-        for border in reversed(_last_borders(data) if more else []):
+        for number, border in enumerate(reversed(_last_borders(data) if more else [])):
             text = b"".join((b"[", memoryview(data)[: border.start() + 1], b"]"))
             events = _decoded(text)
+            if events is None and number == 0:
+                text = _repaired(_scannable(text))
+                events = _decoded(text)
             if events is not None:
                 self._rest = data[border.end() - 1 :]
                 return events, text
         return self._read_singly(source, data, at_end=not more)
 
     def _read_singly(self, source: _Source, data: bytes, *, at_end: bool) -> tuple[list[ChromeEvent], bytes]:
-        """Read event by event, up to one that is incomplete or to the end of the array."""
+        """Read event by event, to the end of the array or to an event whose end is missing."""
         scanned = _scannable(data)
         letters = scanned.decode("latin-1")  # one a byte, and the structure of JSON is ASCII
         may_wait = not at_end and len(data) < _LONGEST_EVENT

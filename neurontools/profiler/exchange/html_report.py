@@ -15,14 +15,14 @@ from neurontools.profiler.advice.rules import advise_trace
 from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.analysis.roofline import roofline
 from neurontools.profiler.analysis.steps import find_steps
-from neurontools.profiler.analysis.summary_text import metric_text, report
+from neurontools.profiler.analysis.summary import metric_text, report
 from neurontools.profiler.exchange.html_plots import PARTS, roofline_plot, steps_plot, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.profiler.advice.findings import Advice
-    from neurontools.profiler.analysis.summary_text import ProfileReport
+    from neurontools.profiler.analysis.summary import ProfileReport
     from neurontools.profiler.trace.trace import Trace
 
 

@@ -13,7 +13,7 @@ from neurontools.profiler.analysis.host import Gap, find_gaps
 from neurontools.profiler.analysis.operators import By, GroupTotal, group_totals
 from neurontools.profiler.analysis.roofline import RooflinePoint, roofline
 from neurontools.profiler.analysis.steps import TrainingStep, column_of, find_steps, of_steps
-from neurontools.profiler.analysis.summary_text import report, to_json
+from neurontools.profiler.analysis.summary import report, to_json
 from neurontools.profiler.capture.format import Track
 from neurontools.profiler.trace.open import open_trace
 from neurontools.profiler.trace.selection import Selection, select
