@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from neurontools.machine.daemon.rpc import Watching
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.protocol import Request
@@ -98,7 +97,7 @@ class Methods:
 
     Args:
         service: the machine.
-        watching: the clients that watch.
+        watch: pushes snapshots to a client from now on.
         socket_path: where this daemon listens, for `describe`.
         stop: ends the daemon after the answer is sent.
         count_clients: returns the number of connections.
@@ -107,7 +106,7 @@ class Methods:
     def __init__(
         self,
         service: MachineService,
-        watching: Watching,
+        watch: Callable[[Connection, WatchRequest], None],
         socket_path: str,
         stop: Callable[[], None],
         count_clients: Callable[[], int],
@@ -115,7 +114,6 @@ class Methods:
         self._service = service
         self.owners: dict[ProcessKey, Connection] = {}
         """The connections that speak for registered processes."""
-        self._watching = watching
         self._socket_path = socket_path
         self._stop = stop
         self._count_clients = count_clients
@@ -124,7 +122,7 @@ class Methods:
             HelloRequest: self._hello,
             DescribeRequest: self._describe,
             SnapshotRequest: lambda *_: Reply(service.encoded_snapshot()),
-            WatchRequest: self._watch,
+            WatchRequest: watch,
             StopRequest: self._stop_daemon,
             RegisterRequest: self._register,
             UnregisterRequest: self._unregister,
@@ -213,9 +211,6 @@ class Methods:
             protocol=PROTOCOL_VERSION,
             version=__version__,
         )
-
-    def _watch(self, connection: Connection, request: WatchRequest) -> None:
-        self._watching.add(connection, request.period_s, changes=request.changes)
 
     def _stop_daemon(self, _connection: Connection, request: StopRequest) -> dict[str, int]:
         users = tuple(process for process in self._service.machine.processes.values() if process.cores)

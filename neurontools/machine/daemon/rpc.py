@@ -91,7 +91,7 @@ class RpcHandler:
         self._on_clients = on_clients
         self._users: Counter[int] = Counter()
         self._watching = Watching(service.snapshot, service.encoded_snapshot)
-        self._methods = Methods(service, self._watching, socket_path, stop, self._users.total)
+        self._methods = Methods(service, self._watch, socket_path, stop, self._users.total)
 
     def on_open(self, connection: Connection) -> None:
         """Add a new connection."""
@@ -125,6 +125,9 @@ class RpcHandler:
         self._methods.forget(connection)
         self._watching.remove(connection)
         self._on_clients()
+
+    def _watch(self, connection: Connection, request: WatchRequest) -> None:
+        self._watching.add(connection, request.period_s, changes=request.changes)
 
     def _answer(self, connection: Connection, call: RpcCall) -> None:
         try:
