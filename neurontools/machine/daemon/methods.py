@@ -85,7 +85,7 @@ _TEXT_MAX = 256
 _PATH_MAX = 4096
 
 
-class Reply(NamedTuple):
+class MethodResult(NamedTuple):
     """A result as JSON text, and descriptors to send along, which stay the sender's."""
 
     json: str
@@ -121,7 +121,7 @@ class Methods:
         handlers: dict[type[Request], Callable[[Connection, Any], object]] = {
             HelloRequest: self._hello,
             DescribeRequest: self._describe,
-            SnapshotRequest: lambda *_: Reply(service.encoded_snapshot()),
+            SnapshotRequest: lambda *_: MethodResult(service.encoded_snapshot()),
             WatchRequest: watch,
             StopRequest: self._stop_daemon,
             RegisterRequest: self._register,
@@ -160,11 +160,13 @@ class Methods:
             )
         return self._by_name[method]
 
-    def call(self, connection: Connection, request: Request) -> Reply:
+    def call(self, connection: Connection, request: Request) -> MethodResult:
         """Carry out a request; raises `RefusedError` and what the machine raises."""
         result = self._handlers[type(request)](connection, request)
         return (
-            result if isinstance(result, Reply) else Reply("{}" if result is None else codec.encode(result))
+            result
+            if isinstance(result, MethodResult)
+            else MethodResult("{}" if result is None else codec.encode(result))
         )
 
     def forget(self, connection: Connection) -> None:
@@ -222,7 +224,7 @@ class Methods:
         self._stop()
         return {"pid": os.getpid()}
 
-    def _register(self, connection: Connection, request: RegisterRequest) -> Reply:
+    def _register(self, connection: Connection, request: RegisterRequest) -> MethodResult:
         key = own_key(connection)
         if request.pid not in {None, key.pid}:
             raise PeerRefusedError(f"process {key.pid} can't register process {request.pid}")
@@ -247,7 +249,7 @@ class Methods:
         self.owners[key] = connection
         definition = self._service.definition
         place = ProcessPlace(process.cores, definition.instance_type, definition.lnc, definition.machine)
-        return Reply(codec.encode(place), (page_fd,))
+        return MethodResult(codec.encode(place), (page_fd,))
 
     def _unregister(self, connection: Connection, _request: UnregisterRequest) -> FreedCores:
         key = own_key(connection)
@@ -258,7 +260,7 @@ class Methods:
         self._service.reserve(Reserve(own_key(connection), request.core, request.total_bytes))
         return Reserved(request.total_bytes)
 
-    def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> Reply:
+    def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> MethodResult:
         player = own_key(connection)
         if request.known is not None:
             # A player that repeats a request never got the answer, so it does not know what was registered.
@@ -280,7 +282,7 @@ class Methods:
                 process, page_fd = admitted
                 outcomes.append(SyntheticOutcome(process.key.pid, process.key.start_ticks, process.cores))
                 page_fds.append(page_fd)
-        return Reply(codec.encode(SyntheticOutcomes(tuple(outcomes))), tuple(page_fds))
+        return MethodResult(codec.encode(SyntheticOutcomes(tuple(outcomes))), tuple(page_fds))
 
     def _unregister_synthetic(self, connection: Connection, request: UnregisterSyntheticRequest) -> None:
         self._remove_synthetic(own_key(connection), set(request.pids))

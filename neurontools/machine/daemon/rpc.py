@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from neurontools.machine.daemon.methods import Reply
+    from neurontools.machine.daemon.methods import MethodResult
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.processes import Peer
@@ -150,7 +150,7 @@ class RpcHandler:
         error.request_id = call.request_id
         connection.send(error_line(error))
 
-    def _call(self, connection: Connection, call: RpcCall) -> Reply:
+    def _call(self, connection: Connection, call: RpcCall) -> MethodResult:
         request_type = self._methods.request_type(call.method)
         if request_type is not HelloRequest and connection.key is None:
             raise RefusedError("the first method must be hello", code=ErrorCode.HELLO_FIRST)
@@ -162,8 +162,8 @@ class RpcHandler:
 def refusal_reason(peer: Peer, group: int | None) -> str:
     """Return why a process may not call any method, "" if it may.
 
-    Only its owner may use a private machine. Whether a process can connect to one that a group shares is up to the
-    modes of its directory and socket, which admit the group and root.
+    Only its owner may use a private machine. A shared one has a directory and a socket whose modes admit the group and
+    root.
     """
     if group is None and peer.uid != os.getuid():
         return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"
