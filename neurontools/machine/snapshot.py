@@ -256,6 +256,11 @@ class Snapshot(Struct, frozen=True, gc=False):
     ultraserver: UltraServer | None = None
     vcpu_usage: tuple[float, float] | None = None
 
+    def core_owner(self, core: int) -> ProcessState | None:
+        """Return the process that claims a core, by machine-wide logical id."""
+        owners = {use.core: process for process in self.processes for use in process.cores}
+        return owners.get(core)
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, the same in the protocol, in recordings and in `--json` outputs."""
         value: dict[str, Any] = codec.to_builtins(self)

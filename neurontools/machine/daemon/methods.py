@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from neurontools.machine.daemon.rpc import Watching
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.protocol import Request
@@ -86,7 +85,7 @@ _TEXT_MAX = 256
 _PATH_MAX = 4096
 
 
-class Reply(NamedTuple):
+class MethodResult(NamedTuple):
     """A result as JSON text, and descriptors to send along, which stay the sender's."""
 
     json: str
@@ -98,7 +97,7 @@ class Methods:
 
     Args:
         service: the machine.
-        watching: the clients that watch.
+        watch: pushes snapshots to a client from now on.
         socket_path: where this daemon listens, for `describe`.
         stop: ends the daemon after the answer is sent.
         count_clients: returns the number of connections.
@@ -107,7 +106,7 @@ class Methods:
     def __init__(
         self,
         service: MachineService,
-        watching: Watching,
+        watch: Callable[[Connection, WatchRequest], None],
         socket_path: str,
         stop: Callable[[], None],
         count_clients: Callable[[], int],
@@ -115,7 +114,6 @@ class Methods:
         self._service = service
         self.owners: dict[ProcessKey, Connection] = {}
         """The connections that speak for registered processes."""
-        self._watching = watching
         self._socket_path = socket_path
         self._stop = stop
         self._count_clients = count_clients
@@ -123,8 +121,8 @@ class Methods:
         handlers: dict[type[Request], Callable[[Connection, Any], object]] = {
             HelloRequest: self._hello,
             DescribeRequest: self._describe,
-            SnapshotRequest: lambda *_: Reply(service.encoded_snapshot()),
-            WatchRequest: self._watch,
+            SnapshotRequest: lambda *_: MethodResult(service.encoded_snapshot()),
+            WatchRequest: watch,
             StopRequest: self._stop_daemon,
             RegisterRequest: self._register,
             UnregisterRequest: self._unregister,
@@ -162,11 +160,13 @@ class Methods:
             )
         return self._by_name[method]
 
-    def call(self, connection: Connection, request: Request) -> Reply:
+    def call(self, connection: Connection, request: Request) -> MethodResult:
         """Carry out a request; raises `RefusedError` and what the machine raises."""
         result = self._handlers[type(request)](connection, request)
         return (
-            result if isinstance(result, Reply) else Reply("{}" if result is None else codec.encode(result))
+            result
+            if isinstance(result, MethodResult)
+            else MethodResult("{}" if result is None else codec.encode(result))
         )
 
     def forget(self, connection: Connection) -> None:
@@ -214,9 +214,6 @@ class Methods:
             version=__version__,
         )
 
-    def _watch(self, connection: Connection, request: WatchRequest) -> None:
-        self._watching.add(connection, request.period_s, changes=request.changes)
-
     def _stop_daemon(self, _connection: Connection, request: StopRequest) -> dict[str, int]:
         users = tuple(process for process in self._service.machine.processes.values() if process.cores)
         if users and not request.force:
@@ -227,7 +224,7 @@ class Methods:
         self._stop()
         return {"pid": os.getpid()}
 
-    def _register(self, connection: Connection, request: RegisterRequest) -> Reply:
+    def _register(self, connection: Connection, request: RegisterRequest) -> MethodResult:
         key = own_key(connection)
         if request.pid not in {None, key.pid}:
             raise PeerRefusedError(f"process {key.pid} can't register process {request.pid}")
@@ -252,7 +249,7 @@ class Methods:
         self.owners[key] = connection
         definition = self._service.definition
         place = ProcessPlace(process.cores, definition.instance_type, definition.lnc, definition.machine)
-        return Reply(codec.encode(place), (page_fd,))
+        return MethodResult(codec.encode(place), (page_fd,))
 
     def _unregister(self, connection: Connection, _request: UnregisterRequest) -> FreedCores:
         key = own_key(connection)
@@ -263,7 +260,7 @@ class Methods:
         self._service.reserve(Reserve(own_key(connection), request.core, request.total_bytes))
         return Reserved(request.total_bytes)
 
-    def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> Reply:
+    def _register_synthetic(self, connection: Connection, request: RegisterSyntheticRequest) -> MethodResult:
         player = own_key(connection)
         if request.known is not None:
             # A player that repeats a request never got the answer, so it does not know what was registered.
@@ -285,7 +282,7 @@ class Methods:
                 process, page_fd = admitted
                 outcomes.append(SyntheticOutcome(process.key.pid, process.key.start_ticks, process.cores))
                 page_fds.append(page_fd)
-        return Reply(codec.encode(SyntheticOutcomes(tuple(outcomes))), tuple(page_fds))
+        return MethodResult(codec.encode(SyntheticOutcomes(tuple(outcomes))), tuple(page_fds))
 
     def _unregister_synthetic(self, connection: Connection, request: UnregisterSyntheticRequest) -> None:
         self._remove_synthetic(own_key(connection), set(request.pids))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from neurontools.machine.daemon.methods import Reply
+    from neurontools.machine.daemon.methods import MethodResult
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.processes import Peer
@@ -91,7 +91,7 @@ class RpcHandler:
         self._on_clients = on_clients
         self._users: Counter[int] = Counter()
         self._watching = Watching(service.snapshot, service.encoded_snapshot)
-        self._methods = Methods(service, self._watching, socket_path, stop, self._users.total)
+        self._methods = Methods(service, self._watch, socket_path, stop, self._users.total)
 
     def on_open(self, connection: Connection) -> None:
         """Add a new connection."""
@@ -126,6 +126,9 @@ class RpcHandler:
         self._watching.remove(connection)
         self._on_clients()
 
+    def _watch(self, connection: Connection, request: WatchRequest) -> None:
+        self._watching.add(connection, request.period_s, changes=request.changes)
+
     def _answer(self, connection: Connection, call: RpcCall) -> None:
         try:
             result, descriptors = self._call(connection, call)
@@ -147,7 +150,7 @@ class RpcHandler:
         error.request_id = call.request_id
         connection.send(error_line(error))
 
-    def _call(self, connection: Connection, call: RpcCall) -> Reply:
+    def _call(self, connection: Connection, call: RpcCall) -> MethodResult:
         request_type = self._methods.request_type(call.method)
         if request_type is not HelloRequest and connection.key is None:
             raise RefusedError("the first method must be hello", code=ErrorCode.HELLO_FIRST)
@@ -159,8 +162,8 @@ class RpcHandler:
 def refusal_reason(peer: Peer, group: int | None) -> str:
     """Return why a process may not call any method, "" if it may.
 
-    Only its owner may use a private machine. Whether a process can connect to one that a group shares is up to the
-    modes of its directory and socket, which admit the group and root.
+    Only its owner may use a private machine. A shared one has a directory and a socket whose modes admit the group and
+    root.
     """
     if group is None and peer.uid != os.getuid():
         return f"uid {peer.uid} may not use a machine of uid {os.getuid()}"

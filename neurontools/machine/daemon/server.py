@@ -50,7 +50,7 @@ class Connection:
         self.process = PeerProcess(sock)
         self.peer = self.process.peer
         self.key: ProcessKey | None = None
-        """The process at the other end, once it said hello."""
+        """The process at the other end, None before its hello."""
         self.closed = False
         self._server = server
         self._loop = server.loop
