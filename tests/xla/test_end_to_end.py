@@ -30,7 +30,7 @@ pytestmark = pytest.mark.torch
 TRAIN = """
     import sys, torch
     from neurontools.xla import api
-from neurontools.xla.debugging import metrics
+    from neurontools.xla.debugging import metrics
     api.activate()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to("xla")
@@ -171,7 +171,7 @@ def test_visible_cores_and_their_memory_limit_a_process(python: Python) -> None:
         import torch
         from neurontools.errors import NeuronToolsError
         from neurontools.xla import api
-from neurontools.xla.debugging import metrics
+        from neurontools.xla.debugging import metrics
         api.activate()
         print(api.device_count(), api.runtime().cores, torch.ones(2, device="xla").sum().item())
         try:

@@ -175,7 +175,7 @@ def test_collectives_send_the_bytes_of_a_tensor_of_any_layout(monkeypatch: pytes
         messages = Messages()
 
     group: Callable[[], Group] = Group
-    monkeypatch.setattr(collectives.communicator, "current", group)
+    monkeypatch.setattr(collectives.worker_group, "current", group)
     collectives._send(torch.tensor([[1, 2], [3, 4]], dtype=torch.int16).t(), 3, 7)
     output = torch.zeros(2, 2, dtype=torch.int16)
     collectives._receive(output.t(), 2, 8)

@@ -389,7 +389,7 @@ def test_without_a_launcher_a_program_is_the_only_worker(
 
 def test_arguments_at_the_end_that_have_their_default_are_left_out() -> None:
     def parameter(name: str, *, keyword_only: bool = False, default: object = None) -> Parameter:
-        return Parameter(name, Kind.CONSTANT, keyword_only, default is not None, default, written=False)
+        return Parameter(name, Kind.CONSTANT, keyword_only, default is not None, default, written=False, overwritten=False)
 
     operator: Any = SimpleNamespace(
         parameters=(
@@ -461,7 +461,7 @@ def test_all_reduce_takes_each_type_at_once_and_narrow_ones_in_a_wider(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group = Recorded()
-    monkeypatch.setattr(collectives.communicator, "current", lambda: group)
+    monkeypatch.setattr(collectives.worker_group, "current", lambda: group)
     tensors = [torch.ones(2, 3).t(), torch.ones(2, dtype=torch.int16), torch.ones(4)]
     collectives._all_reduce(tensors, "sum", 0.5, "{{0,1}}")
     assert [tensor.flatten().tolist() for tensor in tensors] == [[2.0] * 6, [2.0] * 2, [2.0] * 4]
@@ -476,7 +476,7 @@ def test_all_reduce_takes_each_type_at_once_and_narrow_ones_in_a_wider(
 
 def test_broadcast_sends_the_bytes_of_each_type_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Recorded()
-    monkeypatch.setattr(collectives.communicator, "current", lambda: group)
+    monkeypatch.setattr(collectives.worker_group, "current", lambda: group)
     tensors = [torch.ones(3), torch.ones(2, 2).t(), torch.ones(2, dtype=torch.int16)]
     collectives._broadcast(tensors, 1, "{{0,1}}")
     assert all(not tensor.any() for tensor in tensors)
@@ -500,7 +500,7 @@ def test_point_to_point_names_the_member_by_its_place_in_the_group(monkeypatch: 
         group=lambda ranks: SimpleNamespace(timeout={(2, 5): a_minute}[ranks]),
         messages=SimpleNamespace(request=request),
     )
-    monkeypatch.setattr(process_group.communicator, "current", lambda: run)
+    monkeypatch.setattr(process_group.worker_group, "current", lambda: run)
     member: Any = SimpleNamespace(_ranks=(2, 5), _receives={})
     tensor = torch.ones(1)
     process_group.ProcessGroupXla.send(member, [tensor], 1)
