@@ -187,7 +187,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.commands.cache.removal import remove, show_plan
 
     found = scan(_directory_to_clear("rm --all"), details=False)
-    work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True)
+    work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0))
     if arguments.dry_run or work.is_empty:
         show_plan(work, as_json=arguments.json)
     else:

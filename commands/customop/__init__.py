@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.commands import console
-from neurontools.commands.parsing import add_duration, add_json, add_old_spelling, positive
+from neurontools.commands.parsing import add_duration, add_json, positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -214,10 +214,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="several shapes, e.g. 1x4K,32x4K, or sizes of a letter, e.g. N=256,1K; several --sweep: all combinations",
     )
     add("--cores", type=int, metavar="N", help="run a multicore library on N cores (default: 8)")
-    repeat = add(
-        "--repeat", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)"
-    )
-    add_old_spelling(parser, repeat, "--calls")
+    add("--repeat", type=int, default=50, metavar="N", help="number of timed calls, 0 for none (default: 50)")
     add("--warm-up", type=int, default=3, metavar="N", help="number of warm-up calls (default: 3)")
     add("--compare", metavar="LIB[:OP]", help="run another library on the same inputs, side by side")
     add("--save", metavar="FILE", help="write the modelled times to a baseline file")

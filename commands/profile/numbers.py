@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, table
 from neurontools.base.units import format_count, format_ns
-from neurontools.commands.parsing import add_limit, add_old_spelling
+from neurontools.commands.parsing import add_limit
 from neurontools.commands.profile.options import (
     add_number_output,
     add_reading_verb,
@@ -78,10 +78,9 @@ def add(verbs: Verbs) -> None:
     _add(verbs, "steps", "list the training steps and their typical times", _steps)
     top = _add(verbs, "top", "print the operators that take the most device time", _top)
     top.add_argument("--by", choices=_GROUPS, metavar="WHAT", help=f"group by {', '.join(_GROUPS)}")
-    old = add_limit(
+    add_limit(
         top, f"number of operators (default: {_LIMIT})", short=False
     )  # -n is the NEFF, as in the real tool
-    add_old_spelling(top, old, "-k")
     roofline = _add(
         verbs, "roofline", "print what bounds each operator, and how far it is from that bound", _roofline
     )

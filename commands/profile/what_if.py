@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_old_spelling, add_verb
+from neurontools.commands.parsing import add_json, add_verb
 from neurontools.commands.profile.options import open_profile
 from neurontools.errors import NeuronToolsError
 
@@ -64,14 +64,13 @@ def add(verbs: Verbs) -> None:
     add_argument(
         "--attention", choices=("fused", "written-out"), default="", help="write attention in this form"
     )
-    instances = add_argument(
+    add_argument(
         "--instance",
         type=_names,
         default=(),
         metavar="LIST",
         help="instance types, separated by commas, or all",
     )
-    add_old_spelling(parser, instances, "--instance-type")
     add_argument("--lnc", type=int, metavar="N", help="physical cores of a logical core: 1 or 2")
     add_argument("--prices", metavar="FILE", help="price list: cost per hour of each instance (YAML or JSON)")
     add_json(parser, "print JSON (base units)")

@@ -156,7 +156,7 @@ def test_path_says_which_setting_won(
 
     monkeypatch.setenv(URL, "/env")
     monkeypatch.setenv(FLAGS, "--cache_dir=/flag")
-    assert main(["path"]) == 0
+    assert main(["stats", "--path"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "/flag",
         "  command line                    (not set)",
@@ -164,9 +164,9 @@ def test_path_says_which_setting_won(
         "  NEURON_COMPILE_CACHE_URL        /env",
         "  default                         /var/tmp/neuron-compile-cache",
     ]
-    assert main(["path", "--quiet"]) == 0
+    assert main(["stats", "--path", "--quiet"]) == 0
     assert capsys.readouterr().out == "/flag\n"
-    assert main(["path", "--json", "--cache-dir", "/mine"]) == 0
+    assert main(["stats", "--path", "--json", "--cache-dir", "/mine"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["root"], shown["source"]) == ("/mine", "command line")
 

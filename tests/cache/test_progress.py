@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import stats, walk
+from neurontools.cache.copy.plan import SyncPlan
+from neurontools.cache.copy.runner import CopyOutcome, SyncedEntry, SyncResult, format_stopped
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
-from neurontools.cache.sync.plan import SyncPlan
-from neurontools.cache.sync.runner import SyncedEntry, SyncOutcome, SyncResult, format_stopped
 from neurontools.commands.cache import main
 from neurontools.commands.progress import ProgressLine
 from tests.cache.entries import an_entry
@@ -68,7 +68,7 @@ def test_a_pipe_does_not(
 def test_a_sync_that_stopped_says_how_much_is_left() -> None:
     moved, present, *rest = (an_entry(module=f"MODULE_{number}+0") for number in range(5))
     plan = SyncPlan("/a", "/b", (moved, present, *rest), (), (), ())
-    done = (SyncedEntry(moved, SyncOutcome.MOVED), SyncedEntry(present, SyncOutcome.PRESENT))
+    done = (SyncedEntry(moved, CopyOutcome.COPIED), SyncedEntry(present, CopyOutcome.PRESENT))
     assert format_stopped(plan, SyncResult(done, None)) == (
         "stopped after 1 entry, 3 left; run the command again to continue"
     )

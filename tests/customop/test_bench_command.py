@@ -38,7 +38,7 @@ def project(scratch: Path) -> Path:
 
 
 def test_the_text(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, library("relu_element"), "forward", "--shape", "32x4K", "--calls", "2")
+    code, out, err = run(capsys, library("relu_element"), "forward", "--shape", "32x4K", "--repeat", "2")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[:3] == [
@@ -58,7 +58,7 @@ def test_a_narrow_terminal(
     library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "50")
-    _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--calls", "2")
+    _, out, _ = run(capsys, library("relu_multicore"), "forward", "--shape", "32x4K", "--repeat", "2")
     lines = [line for line in out.splitlines() if not line.startswith(("relu", "  modelled"))]
     assert max(map(len, lines)) <= 50
     assert re.search(r"^      relu\.cpp:39 input 0 +16 +39\.32 us$", out, re.MULTILINE)
@@ -67,7 +67,7 @@ def test_a_narrow_terminal(
 def test_a_sweep_on_a_narrow_terminal(
     library: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = (library("relu_tcm"), "forward", "--calls", "2", "--sweep", "1x4K,32x4K")
+    call = (library("relu_tcm"), "forward", "--repeat", "2", "--sweep", "1x4K,32x4K")
     monkeypatch.setenv("COLUMNS", "60")
     out = run(capsys, *call)[1]
     assert max(map(len, out.splitlines())) <= 60
@@ -82,29 +82,29 @@ def test_a_project_is_built_first_and_all_operators_are_benched(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
-    code, out, _ = run(capsys, "--shape", "64x64", "--calls", "0")
+    code, out, _ = run(capsys, "--shape", "64x64", "--repeat", "0")
     assert code == 0
     assert out.startswith("relu_multicore::forward(Tensor _0) -> Tensor\n")
     assert "\nrelu_multicore::backward(Tensor _0, Tensor _1) -> Tensor\n" in out
-    code, out, _ = run(capsys, "backward", "--shape", "64x64", "--calls", "0")
+    code, out, _ = run(capsys, "backward", "--shape", "64x64", "--repeat", "0")
     assert code == 0
     assert out.startswith("relu_multicore::backward(")
     monkeypatch.chdir(project.parent)
     for place in ("relu", "relu/customop.yaml"):
-        code, out, _ = run(capsys, place, "forward", "--shape", "64x64", "--calls", "0")
+        code, out, _ = run(capsys, place, "forward", "--shape", "64x64", "--repeat", "0")
         assert code == 0
 
 
 def test_the_json(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--calls", "0", "--json")
+    code, out, err = run(capsys, "forward", "--shape", "8x1024", "--cores", "2", "--repeat", "0", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out.replace(str(project), "PROJECT"))
     assert document == json.loads((GOLDEN / "bench.json").read_text())
 
 
 def test_a_sweep(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
-    call = (library("relu_tcm"), "forward", "--calls", "0", "--sweep")
+    call = (library("relu_tcm"), "forward", "--repeat", "0", "--sweep")
     code, out, _ = run(capsys, *call, "1x4K,32x4K")
     assert code == 0
     assert re.search(r"^  1x4096:float32:0 +20\.66 us +2\.52 +TCM copies 95 %", out, re.MULTILINE)
@@ -118,7 +118,7 @@ def test_a_sweep(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = library("relu_element"), library("relu_multicore")
-    call = (first, "forward", "--shape", "32x4K", "--calls", "0", "--compare")
+    call = (first, "forward", "--shape", "32x4K", "--repeat", "0", "--compare")
     code, out, _ = run(capsys, *call, second)
     assert code == 0
     assert f"first    {first}  relu_element::forward" in out
@@ -131,7 +131,7 @@ def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixt
 
 
 def test_a_baseline(library: Library, scratch: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast = (library("relu_tcm"), "forward", "--calls", "0")
+    fast = (library("relu_tcm"), "forward", "--repeat", "0")
     assert run(capsys, *fast, "--sweep", "8x64,8x1K", "--save", "base.json")[0] == 0
     code, out, _ = run(capsys, *fast, "--sweep", "8x64,8x1K,1x1", "--baseline", "base.json")
     assert code == 0
@@ -179,7 +179,7 @@ def test_an_invalid_baseline(
 ) -> None:
     if content is not None:
         (scratch / "base.json").write_text(content)
-    call = (library("relu_tcm"), "forward", "--calls", "0", "--shape", "8", "--baseline", "base.json")
+    call = (library("relu_tcm"), "forward", "--repeat", "0", "--shape", "8", "--baseline", "base.json")
     code, out, err = run(capsys, *call)
     assert (code, out) == (1, "")
     assert message in err
@@ -206,7 +206,7 @@ def test_an_invalid_baseline(
         (("LIB", "forward", "--input", "N:float32"), 2, "N of an input has no size"),
         (("LIB", "forward", "--cores", "9"), 2, "invalid --cores 9: must be 1 to 8"),
         (("LIB", "forward", "--cores", "2", "--shape", "8"), 2, "was built for one core"),
-        (("LIB", "forward", "--calls", "-1"), 2, "--repeat, --warm-up and --threshold must be at least 0"),
+        (("LIB", "forward", "--repeat", "-1"), 2, "--repeat, --warm-up and --threshold must be at least 0"),
         (("LIB", "--input", "8:float32"), 2, "--input and --compare need one operator"),
         (("LIB", "forward", "more"), 2, "too many arguments: expected a library and an operator"),
         (("forward",), 2, "no customop.yaml in "),
@@ -238,7 +238,7 @@ def test_a_library_without_checks_gets_a_note(
     shutil.copytree(SAMPLES / "relu_element", project.parent / "element")
     release = project.parent / "element" / "customop.yaml"
     release.write_text(release.read_text() + "release: true\n")
-    code, out, _ = run(capsys, "element", "backward", "--shape", "32x64", "--calls", "0")
+    code, out, _ = run(capsys, "element", "backward", "--shape", "32x64", "--repeat", "0")
     assert code == 0
     assert re.search(r"element accesses +6,144 ", out)
     assert "does not count single element accesses" in " ".join(out.split())

@@ -352,7 +352,7 @@ def test_what_if_of_another_directory_uses_its_largest_neff(tool: Tool, neff: Pa
         (("--shape", "8"), 2, "'8' is not OLD=NEW, two sizes such as 260=256"),
         (("--attention", "fused"), 1, "no attention that is written out"),
         (("--dtype", "int3"), 1, "unknown data type 'int3'"),
-        (("--instance-type", "trn9"), 2, "unknown instance type 'trn9'"),
+        (("--instance", "trn9"), 2, "unknown instance type 'trn9'"),
         (("--prices", "/nowhere"), 1, "cannot read /nowhere"),
     ],
 )

@@ -16,8 +16,6 @@ from neurontools.cache.locks import is_in_use
 from neurontools.cache.orphans import (
     Orphan,
     find_orphans,
-    quarantine_orphans,
-    remove_empty_quarantine,
     remove_orphan,
 )
 from neurontools.cache.pruning.removal import (
@@ -42,10 +40,7 @@ MOST_ASKED = 20
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """A planned removal from a root.
-
-    `orphans` are leftovers of killed removals and imports, and the content of the quarantine if that is emptied too.
-    """
+    """A planned removal from a root; `orphans` are leftovers of killed removals and copies."""
 
     plan: PrunePlan
     rules: PruneRules
@@ -76,8 +71,6 @@ class Pruning:
         """
         for item in self.orphans:
             remove_orphan(self.plan.root, item.path)
-        if self.orphans:
-            remove_empty_quarantine(self.plan.root)
         # Locks come last: without its dead lock, an entry would be in another state than when it was selected.
         removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
         return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
@@ -110,16 +103,13 @@ def scan_only(root: str, places: Sequence[EntryRef]) -> Scan:
     return Scan(root, exists=True, entries=tuple(entry for entry in read if entry is not None), skipped=0)
 
 
-def prepare_pruning(
-    found: Scan, rules: PruneRules, break_stale_s: float | None = None, *, quarantine: bool = False
-) -> Pruning:
+def prepare_pruning(found: Scan, rules: PruneRules, break_stale_s: float | None = None) -> Pruning:
     """Return the removal that rules select, and of orphans unless the rules name entries; nothing is changed.
 
     Args:
         found: the root's content.
         rules: which entries to remove.
         break_stale_s: also remove locks of dead owners, and unnamed ones older than this; None for no locks.
-        quarantine: also empty the quarantine.
 
     Raises:
         UsageError: no rule is given.
@@ -131,7 +121,6 @@ def prepare_pruning(
             "--locks or --policy",
         )
     network = is_network_root(found.root)
-    kept = quarantine_orphans(found.root) if quarantine else ()
     plan = make_plan(found, rules, time.time(), is_in_use, network=network)
     return Pruning(
         plan=plan,
@@ -139,7 +128,7 @@ def prepare_pruning(
         locks=() if break_stale_s is None else breakable_locks(_remaining(found, plan), break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
-        orphans=() if rules.named else (*find_orphans(found.root), *kept),
+        orphans=() if rules.named else find_orphans(found.root),
     )
 
 

@@ -195,6 +195,27 @@ def _remove(
     return ""
 
 
+def remove_damaged(root: str, damaged: Entry) -> str:
+    """Remove an entry that was found damaged; return "" or why it was kept."""
+    if damaged.pinned:
+        return "pinned"
+    try:
+        above, name = open_parent(root, damaged.path)
+        with above, above.opened_item(name) as descriptor:
+            if not flock(descriptor, wait=False):
+                return "in use"
+            status = os.fstat(descriptor)
+            if (status.st_ino, status.st_mtime_ns) != (damaged.inode, damaged.changed_ns):
+                return "changed meanwhile"
+            if status.st_uid != os.geteuid():
+                return f"it belongs to uid {status.st_uid}"
+            with _trash(root) as trash:
+                above.rename(name, trash, f"{os.getpid()}-{os.urandom(6).hex()}")
+    except OSError as error:
+        return error.strerror or "cannot be removed"
+    return ""
+
+
 def remove_leftover(root: str, path: str) -> None:
     """Remove a file below a root; errors are ignored."""
     with suppress(OSError):

@@ -406,7 +406,7 @@ def test_what_neuron_cache_removed_is_reported(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     look_up("a", mlp())
-    assert main(["clean", "-y", "--grace", "0s"]) == 0
+    assert main(["rm", "--all", "-y", "--grace", "0s"]) == 0
     capsys.readouterr()
     look_up("b", mlp())
     assert causes_of_run(capsys, "--last") == [["entry was removed"]]

@@ -72,8 +72,8 @@ _COMMANDS = (
     "neuron-profile summary out --nc 0,2,4-7 --from 1.5ms --to 20ms",
     "nccom-test allr -r 2 -b 8 -e 1KB -f 2 -n 1 -w 0 -d fp32",
     "nccom-test allg alltoall -r 4 --minbytes 1MB --stepbytes 512K --maxbytes 2MB --data-parallel-dimension 2",
-    "neurond status --name x",
-    "neurond logs --name x",
+    "neurond status --machine x",
+    "neurond logs --machine x",
 )
 
 
