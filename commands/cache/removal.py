@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
@@ -51,6 +51,8 @@ Locks of the real wrapper are unnamed: 'prune --locks' removes them once older t
 
 def add_prune(verbs: Verbs) -> None:
     """Add the verbs."""
+    from neurontools.cache.pruning.rules import RULES
+
     parser = add_verb(
         verbs,
         "prune",
@@ -59,17 +61,9 @@ def add_prune(verbs: Verbs) -> None:
         description="Remove the entries that any rule selects.",
         examples=_PRUNE_EXAMPLES,
     )
-    parser.add_argument(
-        "--max-size", metavar="SIZE", help="remove the least recently used entries until the rest fits"
-    )
-    parser.add_argument("--older-than", metavar="AGE", help="remove entries not used for AGE (30d, 12h)")
-    parser.add_argument("--keep-last", metavar="N", help="keep the N most recently used finished entries")
-    parser.add_argument("--failed", action="store_true", help="remove cached failures")
-    parser.add_argument("--interrupted", action="store_true", help="remove leftovers of killed compiles")
-    parser.add_argument("--incomplete", action="store_true", help="remove graphs that were never compiled")
-    parser.add_argument(
-        "--old-compilers", action="store_true", help="remove entries of other compiler versions"
-    )
+    for rule in RULES:
+        takes: dict[str, Any] = {"metavar": rule.metavar} if rule.metavar else {"action": "store_true"}
+        parser.add_argument(rule.flag, help=rule.help, **takes)
     parser.add_argument(
         "--locks",
         nargs="?",
@@ -173,21 +167,15 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
 
 
 def _rules(arguments: argparse.Namespace) -> PruneRules:
-    from neurontools.base.units import parse_size
-    from neurontools.cache.fields import parse_age
-    from neurontools.cache.pruning.policy import parse_count
-    from neurontools.cache.pruning.rules import PruneRules
+    from neurontools.cache.pruning.rules import RULES, PruneRules
 
-    return PruneRules(
-        max_bytes=option(arguments, "max_size", parse_size),
-        older_than_s=option(arguments, "older_than", parse_age),
-        failed=arguments.failed,
-        interrupted=arguments.interrupted,
-        incomplete=arguments.incomplete,
-        old_compilers=arguments.old_compilers,
-        keep_last=option(arguments, "keep_last", parse_count),
-        grace_s=_grace_s(arguments),
-    )
+    values = {
+        rule.field: option(arguments, rule.name.replace("-", "_"), rule.parse)
+        if rule.metavar
+        else getattr(arguments, rule.field)
+        for rule in RULES
+    }
+    return PruneRules(**values, grace_s=_grace_s(arguments))  # type: ignore[arg-type]
 
 
 def _grace_s(arguments: argparse.Namespace) -> float | None:

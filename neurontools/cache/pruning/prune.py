@@ -12,7 +12,7 @@ from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan
 from neurontools.cache.layouts import display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_remote
-from neurontools.cache.locks import is_in_use
+from neurontools.cache.locks import in_use_checker
 from neurontools.cache.orphans import (
     Orphan,
     find_orphans,
@@ -25,7 +25,7 @@ from neurontools.cache.pruning.removal import (
     is_network_root,
     remove_entries,
 )
-from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
+from neurontools.cache.pruning.rules import RULES, PrunePlan, PruneRules, make_plan
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,11 +117,10 @@ def prepare_pruning(found: Scan, rules: PruneRules, break_stale_s: float | None 
     if rules.is_empty and break_stale_s is None:
         raise UsageError(
             "no rule given",
-            "add --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
-            "--locks or --policy",
+            f"add {', '.join(rule.flag for rule in RULES)}, --locks or --policy",
         )
     network = is_network_root(found.root)
-    plan = make_plan(found, rules, time.time(), is_in_use, network=network)
+    plan = make_plan(found, rules, time.time(), in_use_checker(found.root), network=network)
     return Pruning(
         plan=plan,
         rules=rules,
