@@ -151,9 +151,9 @@ def test_the_table_shows_foreign_locks_of_either_name(tree: Tree, capsys: pytest
     assert "1 of them stale" in shown[3]
     assert main(["locks", "-q"]) == 0
     assert capsys.readouterr().out.splitlines() == [str(old / "model.hlo.pb.lock"), str(new / layouts.LOCK)]
-    assert main(["locks", "--break-stale", "4h", "--dry-run"]) == 0
+    assert main(["prune", "--locks", "4h", "--dry-run"]) == 0
     assert (old / "model.hlo.pb.lock").exists()
-    assert main(["locks", "--break-stale", "4h"]) == 2
+    assert main(["prune", "--locks", "4h"]) == 2
     assert main(["prune", "--locks", "4h", "-y"]) == 0
     assert [(old / "model.hlo.pb.lock").exists(), (new / layouts.LOCK).exists()] == [False, True]
 

@@ -142,7 +142,7 @@ def test_verify_finds_damage_in_a_bucket(bucket: str, home: Path, run: Run) -> N
 
 
 def test_what_needs_a_directory_says_how_to_get_one(bucket: str, run: Run) -> None:
-    for words in (["pin", "x"], ["verify", "--fix"], ["tag", "t", "x"], ["copy", "--from", "x.tar"]):
+    for words in (["pin", "x"], ["verify", "--fix"], ["tag", "t", "x"]):
         refused = run(*words, "--cache-dir", bucket)
         assert refused.code == 2
         assert f"neuron-cache copy --from {bucket} --to DIR" in refused.err
