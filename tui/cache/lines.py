@@ -25,21 +25,8 @@ _NUMBER_WIDTH = 6
 _NARROW = 100
 _LEAST_FOR_LONG_BAR = 150
 _BAR_WIDTHS = (10, 20)
-_HINTS = (
-    ("?", "help"),
-    ("q", "quit"),
-    ("^p", "cmds"),
-    ("space", "mark"),
-    ("d", "delete"),
-    ("⏎", "show"),
-    ("w", "why"),
-    ("/", "filter"),
-    ("s", "sort"),
-    ("g", "group"),
-    ("p", "pin"),
-    ("t", "tag"),
-    ("L", "locks"),
-)
+_KEYS = "? help,q quit,^p cmds,space mark,d delete,⏎ show,w why,/ filter,s sort,g group,p pin,t tag,L locks"
+_HINTS = [(key, text) for key, _, text in (hint.partition(" ") for hint in _KEYS.split(","))]
 _PROGRAM = " neuron-cache  "
 _STATE_ROLES = {
     State.DONE: Role.PLAIN,

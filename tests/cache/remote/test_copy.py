@@ -340,7 +340,7 @@ def test_what_is_compiled_there_is_left(home: Path, run: Run) -> None:
 )
 def test_invalid_input_is_refused(words: list[str], code: int, says: str, home: Path, run: Run) -> None:
     fill(home / "here", 1)
-    refused = run("sync", *words)
+    refused = run("copy", "--from", words[0], "--to", *words[1:])
     assert refused.code == code
     assert says in refused.err
     assert not (home / "there").exists()

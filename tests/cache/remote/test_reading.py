@@ -114,6 +114,8 @@ def test_reading_commands_work_in_a_bucket(bucket: str, home: Path, run: Run) ->
     exported = run("copy", *where, "--to", archive, "--json").json
     assert len(exported["copied"]) == 3
     assert run("copy", "--from", archive, "--cache-dir", home / "imported").code == 0
+    assert run("copy", "--from", archive, "--to", f"{bucket}-2").code == 0
+    assert len(run("ls", "--cache-dir", f"{bucket}-2", "--json").json["entries"]) == 3
     assert modules(run("ls", "--cache-dir", home / "imported", "--json")) == modules(
         run("ls", "--cache-dir", home / "here", "--json")
     )

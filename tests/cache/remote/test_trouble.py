@@ -145,4 +145,4 @@ def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.code == 1
         assert_one_error(refused.err, "need the package s3fs")
         assert "pip install 'neurontools[s3]'" in refused.err
-    assert run("path", "--cache-dir", "s3://some/x").code == 0
+    assert run("stats", "--path", "--cache-dir", "s3://some/x").code == 0
