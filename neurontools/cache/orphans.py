@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.directories import Directory, check_ours
 from neurontools.base.locks import flock
 from neurontools.cache import layouts
-from neurontools.cache.location import is_remote
-from neurontools.cache.pruning.removal import is_network_root
+from neurontools.cache.location import is_network_root, is_remote
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import look_up
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pins_and_tags import remove_pin, set_pin, set_tag
-from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.removal import break_locks, breakable_locks
+from neurontools.cache.pruning.prune import breakable_locks, prepare_pruning
+from neurontools.cache.pruning.removal import break_locks
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.store import CompileCache
 from neurontools.cache.verify import repair, verify_entries, verify_orphans

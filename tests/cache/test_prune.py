@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import layouts, locks
+from neurontools.cache import layouts, location, locks
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
@@ -458,8 +458,8 @@ def test_a_root_is_local_where_the_mounts_cannot_be_read(
         "builtins.open",
         lambda path, *a, **k: real(tmp_path / "none" if "mountinfo" in str(path) else path, *a, **k),
     )
-    assert removal.is_network_root("/shared/cache") is False
-    assert removal.is_network_root("s3://bucket/cache")
+    assert location.is_network_root("/shared/cache") is False
+    assert location.is_network_root("s3://bucket/cache")
 
 
 def test_network_file_systems_are_recognized_by_their_type(
@@ -475,9 +475,9 @@ def test_network_file_systems_are_recognized_by_their_type(
     monkeypatch.setattr(
         "builtins.open", lambda path, *a, **k: real(mounts if "mountinfo" in str(path) else path, *a, **k)
     )
-    assert removal.is_network_root("/shared/cache")
-    assert not removal.is_network_root("/shared/local/cache")
-    assert not removal.is_network_root("/sharedcache")
+    assert location.is_network_root("/shared/cache")
+    assert not location.is_network_root("/shared/local/cache")
+    assert not location.is_network_root("/sharedcache")
 
 
 _LOOKUPS = """

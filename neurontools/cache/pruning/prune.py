@@ -11,7 +11,7 @@ from neurontools.base.text import plural, printable, table
 from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan
 from neurontools.cache.layouts import display_path
-from neurontools.cache.location import LAST_USE_NOTE, is_remote
+from neurontools.cache.location import LAST_USE_NOTE, is_network_root, is_remote
 from neurontools.cache.locks import in_use_checker
 from neurontools.cache.orphans import (
     Orphan,
@@ -21,8 +21,6 @@ from neurontools.cache.orphans import (
 from neurontools.cache.pruning.removal import (
     Removal,
     break_locks,
-    breakable_locks,
-    is_network_root,
     remove_entries,
 )
 from neurontools.cache.pruning.rules import RULES, PrunePlan, PruneRules, make_plan
@@ -129,6 +127,12 @@ def prepare_pruning(found: Scan, rules: PruneRules, break_stale_s: float | None 
         network=network,
         orphans=() if rules.named else find_orphans(found.root),
     )
+
+
+def breakable_locks(content: Scan, age_s: float) -> tuple[LockState, ...]:
+    """Return the locks of dead owners, and unnamed locks older than an age."""
+    locks = (entry.lock for entry in content.entries)
+    return tuple(lock for lock in locks if lock is not None and lock.is_stale(age_s))
 
 
 def _remaining(found: Scan, plan: PrunePlan) -> Scan:
