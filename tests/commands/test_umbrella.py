@@ -241,7 +241,7 @@ def test_debug_of_the_started_program_is_not_ours(tool):
     "line",
     [
         "neurontools --help",
-        "neuron-cache stats --path",
+        "neuron-cache stats",
         "neurontools doctor",
         "neuron-ls --help",
         "neurond --version",

@@ -60,7 +60,7 @@ def _check_lists(text: str) -> None:
 _COMMANDS = (
     "neuron-cache ls --filter 'size>10MB and state=done' --sort size --limit 3",
     "neuron-cache ls --filter used<30d --filter tag~v1 --json",
-    "neuron-cache du --json",
+    "neuron-cache stats --json",
     "neuron-top --once --interval 0.5 --filter 'owner=me tag~train' --page processes",
     "neuron-top --once --machine a,b",
     "neuron-ls --source sim --filter pid=3 --sort mem",
