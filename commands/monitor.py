@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.commands import console
-from neurontools.commands.parsing import add_limit, add_machine, add_old_spelling
+from neurontools.commands.parsing import add_limit, add_machine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="sim",
         help="data source: the simulated machine (default), this host, an exporter or a recording",
     )
-    add_old_spelling(parser, add_limit(parser, "exit after N reports"), "--count")
+    add_limit(parser, "exit after N reports")
     add(
         "--prometheus",
         metavar="[HOST]:PORT",

@@ -11,7 +11,7 @@ from neurontools import env, paths
 from neurontools.base.text import plural, printable, shorten, table
 from neurontools.base.units import format_age, format_binary_size, format_duration
 from neurontools.commands import console
-from neurontools.commands.parsing import EXIT_CODES, add_json, add_machine, add_old_spelling, add_verb
+from neurontools.commands.parsing import EXIT_CODES, add_json, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _verb(
 ) -> argparse.ArgumentParser:
     parser = add_verb(verbs, name, purpose, run)
     if name != "list":
-        add_old_spelling(parser, add_machine(parser), "--name")
+        add_machine(parser)
     if name != "logs":
         add_json(parser)
     return parser

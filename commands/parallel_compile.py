@@ -187,7 +187,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     from neurontools.commands.cache.removal import remove, show_plan
 
     found = scan(_directory_to_clear("rm --all"), details=False)
-    work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True)
+    work = prepare_pruning(found, PruneRules(everything=True, grace_s=0.0))
     if arguments.dry_run or work.is_empty:
         show_plan(work, as_json=arguments.json)
     else:
@@ -196,13 +196,21 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _clear_locks(arguments: argparse.Namespace) -> int:
-    from neurontools.cache.lock_list import list_locks
+    from neurontools.cache import lock_list
+    from neurontools.cache.pruning import prune
     from neurontools.cache.walk import walk
-    from neurontools.commands.cache.removal import break_stale
 
     root = _directory_to_clear("prune --locks 0")
-    found = list_locks(walk(root).places)
-    break_stale(root, found, 0.0, dry_run=arguments.dry_run, as_json=arguments.json)
+    locks = lock_list.list_locks(walk(root).places)
+    stale = lock_list.stale_locks(locks, 0.0)
+    if stale and not arguments.dry_run:
+        stale = prune.break_any_locks(root, stale, 0.0)
+    if arguments.json:
+        console.print_json(prune.locks_removed_json(root, stale, dry_run=arguments.dry_run))
+    else:
+        lines = prune.format_stale_locks(stale)
+        summary = lock_list.format_broken_locks(locks, stale, dry_run=arguments.dry_run)
+        console.out(f"{lines}\n{summary}".lstrip())
     return 0
 
 

@@ -30,15 +30,6 @@ def add_verb(
     return parser
 
 
-def add_hidden_verb(
-    verbs: Verbs, name: str, now: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
-    """Return the parser of an old verb, which only its own help shows; `now` is the command line that replaces it."""
-    parser = verbs.add_parser(name, description=f"Old name of '{now}'.")  # no `help`: lists omit it
-    parser.set_defaults(run=run)
-    return parser
-
-
 def add_old_spelling(parser: argparse._ActionsContainer, option: argparse.Action, *spellings: str) -> None:
     """Accept old spellings of an option; neither help nor completion shows them."""
     parser._option_string_actions.update(dict.fromkeys(spellings, option))  # noqa: SLF001  argparse has no hidden names

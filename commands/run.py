@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from neurontools.commands import console
-from neurontools.commands.parsing import add_machine, add_old_spelling
+from neurontools.commands.parsing import add_machine
 from neurontools.errors import UsageError
 
 EXAMPLES = """examples:
@@ -39,10 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="profile only these training steps, such as 10-20; the first is 1",
     )
     parser.add_argument("--stacks", action="store_true", help="with --profile: also record call stacks")
-    option = parser.add_argument(
-        "--cache-dir", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)"
-    )
-    add_old_spelling(parser, option, "--cache")
+    parser.add_argument("--cache-dir", metavar="DIR", help="compile cache (sets NEURON_COMPILE_CACHE_URL)")
     parser.add_argument(
         "--explain", action="store_true", help="print the reason for each compile as it happens"
     )

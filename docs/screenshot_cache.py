@@ -54,7 +54,7 @@ def main(directory: Path) -> None:
         for width in (64, 128, 256, 320):
             command = [
                 run,
-                "--cache",
+                "--cache-dir",
                 f"{home}/cache",
                 "--instance",
                 "trn1.2xlarge",

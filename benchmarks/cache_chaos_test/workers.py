@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.cache import layouts
-from neurontools.cache.archives.exporter import export_entries
-from neurontools.cache.archives.importer import import_archive
+from neurontools.cache.copy.plan import CopyFilter
+from neurontools.cache.copy.runner import plan_copy, run_copy
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_io import look_up
 from neurontools.cache.pins_and_tags import remove_pin, set_pin
@@ -156,8 +156,9 @@ def _copier(root: str, rng: random.Random) -> Callable[[], None]:
 
     def step() -> None:
         try:
-            export_entries(root, walk(root).places, archive, replace=True)
-            import_archive(archive, root)
+            for source, target in ((root, archive), (archive, root)):
+                with plan_copy(source, target, CopyFilter(lambda _: True), force=True) as plan:
+                    run_copy(plan)
         finally:
             with suppress(OSError):
                 os.unlink(archive)

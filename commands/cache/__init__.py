@@ -13,7 +13,6 @@ _EPILOG = """examples:
   neuron-cache show 92195234
   neuron-cache stats
   neuron-cache tui
-  neuron-cache watch
   neuron-cache why
   neuron-cache prune --max-size 20GB --older-than 30d --dry-run
   neuron-cache prune --failed --interrupted -y
@@ -28,7 +27,7 @@ exit codes: 0 success, 1 failed or a problem was found, 2 usage error, 130 inter
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    from neurontools.commands.cache import checks, copy, entries, neff, removal, stats, transfer
+    from neurontools.commands.cache import checks, copy, entries, removal, stats
 
     parser = argparse.ArgumentParser(
         prog="neuron-cache",
@@ -40,7 +39,6 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         entries.add_list,
         entries.add_browser,
-        stats.add_watch,
         stats.add_stats,
         checks.add_why,
         removal.add_prune,
@@ -48,8 +46,6 @@ def build_parser() -> argparse.ArgumentParser:
         checks.add_verify,
         entries.add_pins_and_tags,
         copy.add_copy,
-        transfer.add_old_verbs,
-        neff.add_neff,
     ):
         add(verbs)
     return parser

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import add_verb, exclude_each_other, location, width
-from neurontools.commands.parsing import add_limit, add_old_spelling
+from neurontools.commands.parsing import add_limit
 from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
@@ -54,14 +54,13 @@ def add_verify(verbs: Verbs) -> None:
     parser.add_argument(
         "--fix",
         action="store_true",
-        help="move damaged and half-written entries to .quarantine, remove leftovers",
+        help="remove damaged and half-written entries and leftovers, unless they are pinned or in use",
     )
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     from neurontools.cache import verify
     from neurontools.cache.entries import check_root_exists
-    from neurontools.cache.orphans import list_quarantine
     from neurontools.cache.selection import find_entries
     from neurontools.cache.verify import repair, verify_root
     from neurontools.cache.walk import walk
@@ -80,11 +79,10 @@ def _verify(arguments: argparse.Namespace) -> int:
     if not arguments.entries:
         findings += (*verify.unreadable_problems(unread), *verify.verify_orphans(root))
     repairs = repair(root, findings) if arguments.fix else ()
-    kept = len(list_quarantine(root))
     if arguments.json:
-        console.print_json(verify.verify_json(root, checked, findings, repairs, kept))
+        console.print_json(verify.verify_json(root, checked, findings, repairs))
     else:
-        console.out(verify.format_problems(root, checked, findings, kept, width()))
+        console.out(verify.format_problems(root, checked, findings, width()))
         if repairs:
             console.out(verify.format_repairs(repairs))
     left = not all(repair.done for repair in repairs) if arguments.fix else bool(findings)
@@ -117,8 +115,7 @@ def add_why(verbs: Verbs) -> None:
         "--last", action="store_true", help="explain every compile of the last run (default without ENTRY)"
     )
     parser.add_argument("--full", action="store_true", help="print the whole difference of the graphs")
-    limit = add_limit(parser, "print at most N lines of the difference (default: 40)")
-    add_old_spelling(parser, limit, "--max-lines")
+    add_limit(parser, "print at most N lines of the difference (default: 40)")
 
 
 def _why(arguments: argparse.Namespace) -> int:

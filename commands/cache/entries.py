@@ -8,7 +8,6 @@ from neurontools.base.text import did_you_mean
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_filter,
-    add_old_verb,
     add_verb,
     exclude_each_other,
     location,
@@ -180,8 +179,6 @@ def add_pins_and_tags(verbs: Verbs) -> None:
         examples=_PIN_EXAMPLES,
     )
     pin.add_argument("-d", "--delete", action="store_true", help="unpin, so that they can be removed again")
-    unpin = add_old_verb(verbs, "unpin", "neuron-cache pin --delete", _pin)
-    unpin.set_defaults(delete=True)
     tag = add_verb(
         verbs,
         "tag",
@@ -192,7 +189,7 @@ def add_pins_and_tags(verbs: Verbs) -> None:
     )
     tag.add_argument("tag", metavar="TAG", help="1 to 64 letters, digits and . _ @ + -")
     tag.add_argument("-d", "--delete", action="store_true", help="remove the tag")
-    for parser in (pin, unpin, tag):
+    for parser in (pin, tag):
         parser.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
         add_filter(parser)
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from neurontools.commands import console
-from neurontools.commands.parsing import add_hidden_verb, add_old_spelling
+from neurontools.commands.parsing import add_old_spelling
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,15 +24,7 @@ _LEFT_OUT_SHOWN = 10
 
 
 def add_verb(
-    verbs: Verbs,
-    name: str,
-    run: Run,
-    *,
-    words: str,
-    description: str,
-    examples: str = "",
-    json: bool = True,
-    cache_dir: bool = True,
+    verbs: Verbs, name: str, run: Run, *, words: str, description: str, examples: str, json: bool = True
 ) -> argparse.ArgumentParser:
     """Return the parser of a new verb with the options that all verbs have."""
     parser = verbs.add_parser(
@@ -43,32 +35,18 @@ def add_verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
-    _add_common(parser, json=json, cache_dir=cache_dir)
-    return parser
-
-
-def add_old_verb(
-    verbs: Verbs, name: str, now: str, run: Run, *, cache_dir: bool = True
-) -> argparse.ArgumentParser:
-    """Return the parser of an old verb with the options that all verbs have; `now` replaces it."""
-    parser = add_hidden_verb(verbs, name, now, run)
-    _add_common(parser, json=True, cache_dir=cache_dir)
-    return parser
-
-
-def _add_common(parser: argparse.ArgumentParser, *, json: bool, cache_dir: bool) -> None:
-    if cache_dir:
-        option = parser.add_argument(
-            "--cache-dir",
-            metavar="DIR",
-            help="cache directory or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
-            "/var/tmp/neuron-compile-cache)",
-        )
-        add_old_spelling(parser, option, "--cache_dir")
+    option = parser.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help="cache directory or s3://BUCKET/PREFIX (default: NEURON_CC_FLAGS --cache_dir, NEURON_COMPILE_CACHE_URL, "
+        "/var/tmp/neuron-compile-cache)",
+    )
+    add_old_spelling(parser, option, "--cache_dir")
     if json:
         parser.add_argument(
             "--json", action="store_true", help="print JSON (sizes in bytes, times in Unix seconds)"
         )
+    return parser
 
 
 def add_filter(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import (
     add_confirmation,
-    add_old_verb,
     add_verb,
     confirmed,
     exclude_each_other,
@@ -21,10 +19,8 @@ from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
 
-    from neurontools.cache.lock_list import HeldLock
-    from neurontools.cache.locks import LockState
     from neurontools.cache.pruning.prune import Pruning
     from neurontools.cache.pruning.rules import PruneRules
     from neurontools.commands.parsing import Verbs
@@ -55,6 +51,8 @@ Locks of the real wrapper are unnamed: 'prune --locks' removes them once older t
 
 def add_prune(verbs: Verbs) -> None:
     """Add the verbs."""
+    from neurontools.cache.pruning.rules import RULES
+
     parser = add_verb(
         verbs,
         "prune",
@@ -63,17 +61,9 @@ def add_prune(verbs: Verbs) -> None:
         description="Remove the entries that any rule selects.",
         examples=_PRUNE_EXAMPLES,
     )
-    parser.add_argument(
-        "--max-size", metavar="SIZE", help="remove the least recently used entries until the rest fits"
-    )
-    parser.add_argument("--older-than", metavar="AGE", help="remove entries not used for AGE (30d, 12h)")
-    parser.add_argument("--keep-last", metavar="N", help="keep the N most recently used finished entries")
-    parser.add_argument("--failed", action="store_true", help="remove cached failures")
-    parser.add_argument("--interrupted", action="store_true", help="remove leftovers of killed compiles")
-    parser.add_argument("--incomplete", action="store_true", help="remove graphs that were never compiled")
-    parser.add_argument(
-        "--old-compilers", action="store_true", help="remove entries of other compiler versions"
-    )
+    for rule in RULES:
+        takes: dict[str, Any] = {"metavar": rule.metavar} if rule.metavar else {"action": "store_true"}
+        parser.add_argument(rule.flag, help=rule.help, **takes)
     parser.add_argument(
         "--locks",
         nargs="?",
@@ -81,7 +71,6 @@ def add_prune(verbs: Verbs) -> None:
         metavar="AGE",
         help="remove locks of dead processes, and unnamed locks older than AGE (default: 4h)",
     )
-    parser.add_argument("--break-stale", metavar="AGE", help=argparse.SUPPRESS)  # old: --locks AGE
     parser.add_argument("--policy", action="store_true", help="apply the cache_* settings of config.yaml")
     _add_common(parser)
     named = add_verb(
@@ -89,14 +78,12 @@ def add_prune(verbs: Verbs) -> None:
         "rm",
         _rm,
         words="remove entries by name, or all",
-        description="Remove the named entries, or all and the quarantine, unless they are pinned, locked or loaded.",
+        description="Remove the named entries, or all, unless they are pinned, locked or loaded.",
         examples=_RM_EXAMPLES,
     )
     named.add_argument("entries", nargs="*", metavar="ENTRY", help="path, module name or unique prefix")
-    named.add_argument("--all", action="store_true", help="every entry, and the quarantine")
+    named.add_argument("--all", action="store_true", help="every entry")
     _add_common(named)
-    clean = add_old_verb(verbs, "clean", "neuron-cache rm --all", _clean)
-    _add_common(clean)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +127,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
     found = scan_location(location(arguments, remote=True), details=False)
     rules = PruneRules(everything=True, grace_s=_grace_s(arguments))
-    return _finish(arguments, prune.prepare_pruning(found, rules, quarantine=True))
+    return _finish(arguments, prune.prepare_pruning(found, rules))
 
 
 def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
@@ -166,8 +153,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
     from neurontools.cache.fields import parse_age
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
 
-    rules, stale_s = _rules(arguments), option(arguments, "break_stale", parse_age)
-    if arguments.locks is not None and stale_s is None:
+    rules, stale_s = _rules(arguments), None
+    if arguments.locks is not None:
         stale_s = option(arguments, "locks", parse_age) if arguments.locks else STALE_LOCK_S
     if not arguments.policy:
         return rules, stale_s
@@ -180,21 +167,15 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
 
 
 def _rules(arguments: argparse.Namespace) -> PruneRules:
-    from neurontools.base.units import parse_size
-    from neurontools.cache.fields import parse_age
-    from neurontools.cache.pruning.policy import parse_count
-    from neurontools.cache.pruning.rules import PruneRules
+    from neurontools.cache.pruning.rules import RULES, PruneRules
 
-    return PruneRules(
-        max_bytes=option(arguments, "max_size", parse_size),
-        older_than_s=option(arguments, "older_than", parse_age),
-        failed=arguments.failed,
-        interrupted=arguments.interrupted,
-        incomplete=arguments.incomplete,
-        old_compilers=arguments.old_compilers,
-        keep_last=option(arguments, "keep_last", parse_count),
-        grace_s=_grace_s(arguments),
-    )
+    values = {
+        rule.field: option(arguments, rule.name.replace("-", "_"), rule.parse)
+        if rule.metavar
+        else getattr(arguments, rule.field)
+        for rule in RULES
+    }
+    return PruneRules(**values, grace_s=_grace_s(arguments))  # type: ignore[arg-type]
 
 
 def _grace_s(arguments: argparse.Namespace) -> float | None:
@@ -230,48 +211,6 @@ def remove(work: Pruning, *, as_json: bool) -> None:
         console.out(prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()))
 
 
-def break_stale(
-    root: str,
-    found: Sequence[HeldLock],
-    age_s: float,
-    *,
-    dry_run: bool,
-    as_json: bool,
-    agreed: Callable[[tuple[LockState, ...]], bool] = lambda _: True,
-) -> bool:
-    """Remove stale locks, or list them, and print the result.
-
-    Args:
-        root: the cache.
-        found: its locks.
-        age_s: age from which unnamed locks are stale.
-        dry_run: remove nothing.
-        as_json: print JSON.
-        agreed: confirms the removal.
-
-    Returns:
-        False when the answer was no.
-
-    Raises:
-        NeuronToolsError: the root cannot be written to.
-    """
-    from neurontools.cache import lock_list
-    from neurontools.cache.pruning import prune
-    from neurontools.cache.pruning.prune import break_any_locks
-
-    stale = lock_list.stale_locks(found, age_s)
-    if stale and not dry_run:
-        if not agreed(stale):
-            return False
-        stale = break_any_locks(root, stale, age_s)
-    if as_json:
-        console.print_json(prune.locks_removed_json(root, stale, dry_run=dry_run))
-    else:
-        lines = prune.format_stale_locks(stale)
-        console.out(f"{lines}\n{lock_list.format_broken_locks(found, stale, dry_run=dry_run)}".lstrip())
-    return True
-
-
 def add_locks(verbs: Verbs) -> None:
     """Add the verb."""
     parser = add_verb(
@@ -283,33 +222,20 @@ def add_locks(verbs: Verbs) -> None:
         examples=_LOCKS_EXAMPLES,
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print paths only")
-    # Old: `prune --locks` does it.
-    parser.add_argument("--break-stale", metavar="AGE", help=argparse.SUPPRESS)
-    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("-y", "--yes", action="store_true", help=argparse.SUPPRESS)
 
 
 def _locks(arguments: argparse.Namespace) -> int:
-
     from neurontools.cache import lock_list
     from neurontools.cache.entries import check_root_exists
-    from neurontools.cache.fields import parse_age
     from neurontools.cache.walk import walk
 
     exclude_each_other(arguments, "json", "quiet")
-    exclude_each_other(arguments, "break_stale", "quiet")
-    exclude_each_other(arguments, "dry_run", "yes")
-    if arguments.break_stale is None and (arguments.dry_run or arguments.yes):
-        raise UsageError("-y and --dry-run need --break-stale", "add --break-stale AGE, for example 4h")
-    age_s = option(arguments, "break_stale", parse_age)
     where = location(arguments, remote=True)
     root = where.root
     with ProgressCounter("listing", "objects") as progress:
         walked = walk(root, progress)
     check_root_exists(where, walked)
     found = lock_list.list_locks(walked.places, walked.tree)
-    if age_s is not None:
-        return _break(arguments, root, found, age_s)
     if arguments.json:
         console.print_json(lock_list.locks_json(root, found))
     elif arguments.quiet:
@@ -318,16 +244,3 @@ def _locks(arguments: argparse.Namespace) -> int:
     else:
         console.out(lock_list.format_locks(root, found, width()))
     return 0
-
-
-def _break(arguments: argparse.Namespace, root: str, found: tuple[HeldLock, ...], age_s: float) -> int:
-    from neurontools.cache.pruning import prune
-
-    def agreed(stale: tuple[LockState, ...]) -> bool:
-        question = f"Remove {len(stale)} of {len(found)} locks?"
-        return arguments.yes or confirmed("locks", prune.format_stale_locks(stale), question)
-
-    if break_stale(root, found, age_s, dry_run=arguments.dry_run, as_json=arguments.json, agreed=agreed):
-        return 0
-    console.warn("nothing removed")
-    return 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.units import parse_duration
 from neurontools.commands import console
-from neurontools.commands.parsing import add_json, add_limit, add_machine, add_old_spelling, add_verb
+from neurontools.commands.parsing import add_json, add_limit, add_machine, add_verb
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _add_record(verbs: Verbs) -> None:
         nargs="?",
         help="- for stdin, or a scenario with --offline (default: record the machine)",
     )
-    out = add("-o", "--output", metavar="FILE", required=True, help="file to write, - for stdout")
+    add("-o", "--output", metavar="FILE", required=True, help="file to write, - for stdout")
     add("--force", action="store_true", help="replace an existing file")
     add("--offline", action="store_true", help="compute the scenario's recording, without a machine")
     add_machine(record)
@@ -119,11 +119,9 @@ def _add_record(verbs: Verbs) -> None:
         help="data source: the simulated machine (default) or this host",
     )
     add("--duration", metavar="DURATION", help="length of the recording, e.g. 90s or 5m")
-    limit = add_limit(record, "number of lines to record")
-    interval = add("--interval", metavar="DURATION", help="time between two reports (default: 5s)")
+    add_limit(record, "number of lines to record")
+    add("--interval", metavar="DURATION", help="time between two reports (default: 5s)")
     add("--seed", metavar="N", type=int, help="override the seed of the scenario")
-    for option, spelling in ((out, "--out"), (limit, "--count"), (interval, "--period")):
-        add_old_spelling(record, option, spelling)
 
 
 def _add_replay(verbs: Verbs) -> None:

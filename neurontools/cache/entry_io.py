@@ -100,6 +100,13 @@ def publish(entry: str, data: bytes) -> None:
         directory.write(layouts.DONE, b"")
 
 
+def discard_neff(entry: str) -> None:
+    """Remove the damaged NEFF of an entry locked by this process; errors are ignored."""
+    with suppress(OSError), open_entry(entry) as directory:
+        directory.remove_quietly(layouts.DONE)
+        directory.remove_quietly(layouts.NEFF)
+
+
 def store_failure(entry: str, error: CompileError) -> None:
     """Store a compile error, so that the next lookup does not compile again.
 

@@ -50,7 +50,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
         fill: complete an existing unfinished entry; otherwise an existing entry stays as it is.
 
     Returns:
-        "imported", "present", or "locked" by a process that compiles it.
+        "copied", "present", or "locked" by a process that compiles it.
 
     Raises:
         OSError: the root cannot be written to.
@@ -67,7 +67,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
         else:
-            return "imported"
+            return "copied"
         try:
             return _complete(root, staged, target, names) if fill else "present"
         except FileNotFoundError:
@@ -76,7 +76,7 @@ def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *
 
 
 def install_file(root: str, staged: str, target: str) -> str:
-    """Move a single-file entry to its path in a root; return "imported" or "present".
+    """Move a single-file entry to its path in a root; return "copied" or "present".
 
     Raises:
         OSError: the root cannot be written to.
@@ -92,7 +92,7 @@ def install_file(root: str, staged: str, target: str) -> str:
         except FileNotFoundError:
             continue  # a removal deleted the empty directory
         os.unlink(staged)
-        return "imported"
+        return "copied"
     raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), target)
 
 
@@ -114,7 +114,7 @@ def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
             directory.sync()
         finally:
             lock.release()
-    return "imported"
+    return "copied"
 
 
 def _is_finished(directory: Directory) -> bool:

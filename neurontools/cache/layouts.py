@@ -27,7 +27,6 @@ PIN = ".pinned"
 TAG_PREFIX = ".tag-"
 ORIGIN = ".compiled_by.json"
 WAITER_PREFIX = ".waiting-"
-QUARANTINE = ".quarantine"
 IMPORTING = ".importing"
 TEMPORARY_PREFIX = files.TEMPORARY_PREFIX
 TRASH = ".trash"
@@ -36,7 +35,7 @@ TAG_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _TAG_TEXT = f"{TAG_SIGNATURE}\n# A compile cache: backups may leave it out.\n"
 _MODULE = re.compile(r"MODULE_([0-9a-f]+)\+([0-9a-f]{8})")
 _COMPILER = re.compile(COMPILER_PREFIX + r"[!-~]+")
-_OWN_NAME = re.compile(r"lock|CACHEDIR\.TAG|\.(?:trash|quarantine|importing)(?:-[0-9]+)?")
+_OWN_NAME = re.compile(r"lock|CACHEDIR\.TAG|\.(?:trash|importing)(?:-[0-9]+)?")
 OLDEST_PREFIX = "USER_neuroncc-"
 OLDEST_FOLDER = "neuron-compile-cache"
 SENTINEL = ".compilation_complete"
@@ -85,7 +84,7 @@ def work_name(root: Directory, name: str) -> str:
 
     Args:
         root: the cache.
-        name: `TRASH`, `IMPORTING` or `QUARANTINE`.
+        name: `TRASH` or `IMPORTING`.
     """
     found = root.status(name)
     common, own = work_names(name)

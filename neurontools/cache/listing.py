@@ -1,55 +1,29 @@
-"""Selecting, sorting and formatting entries for `neuron-cache ls`, and an index of big roots for `ls --limit`.
-
-The index, in this user's cache directory, holds the paths of the first finished entries in each order and of all
-unfinished ones; the shown entries are always read again. It is valid only while every directory that was listed has the
-same inode and mtime, and if that mtime was already old when the index was made. Otherwise it is ignored and rebuilt.
-Lookups never use it.
-"""
+"""Selecting, sorting and formatting entries for `neuron-cache ls`."""
 
 from __future__ import annotations
 
-import heapq
-import json
-import os
-import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from neurontools import paths
-from neurontools.base.files import remove_quietly, write_atomic
-from neurontools.base.json_reader import load_json, to_float
 from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
-from neurontools.cache.entries import EntryReader, Scan, check_root_exists, read_entry, scan_walk
+from neurontools.cache.entries import Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
-from neurontools.cache.events import Events
 from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.layouts import display_path
-from neurontools.cache.location import LAST_USE_NOTE, is_remote, root_key
-from neurontools.cache.walk import parse_entry_path, walk
+from neurontools.cache.location import LAST_USE_NOTE, is_remote
+from neurontools.cache.walk import walk
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.location import Location
 
-DirectoryStamps = list[list[str | int]]
-"""Path, inode and mtime in nanoseconds of each directory that a scan has listed."""
-
 DEFAULT_COLUMNS = ("state", "size", "age", "used", "hits", "compiler", "flags", "name", "module")
 _SPARE_COLUMNS = ("flags", "compiler", "hits", "age", "name")
-
-MIN_ENTRIES = 2000
-MAX_LIMIT = 200
-ORDERS = tuple((key, descending) for key in ("used", "made", "size", "hits") for descending in (True, False))
-_MAX_UNFINISHED = 2000
-_FORMAT = 2
-# A directory that changed this recently may change again within the same tick of its mtime.
-_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +32,6 @@ class SortOrder:
 
     key: str
     descending: bool
-
-    @property
-    def needs_details(self) -> bool:
-        """Whether the field is read from the content of files."""
-        return FIELDS[self.key].details
 
 
 def parse_order(text: str) -> SortOrder:
@@ -96,16 +65,6 @@ def parse_columns(text: str) -> tuple[str, ...]:
     return names
 
 
-def check_limit(limit: int | None) -> None:
-    """Reject a negative limit.
-
-    Raises:
-        UsageError: it is negative.
-    """
-    if limit is not None and limit < 0:
-        raise UsageError(f"invalid limit {limit}", "use 0 or more")
-
-
 def select(
     entries: Sequence[Entry],
     order: SortOrder,
@@ -115,12 +74,7 @@ def select(
     failed: bool = False,
     limit: int | None = None,
 ) -> tuple[Entry, ...]:
-    """Return sorted entries that match a filter, at most `limit`.
-
-    Raises:
-        UsageError: the limit is negative.
-    """
-    check_limit(limit)
+    """Return sorted entries that match a filter, at most `limit`."""
     wanted = {State.FAILED, State.INTERRUPTED}
     rows = [
         entry for entry in entries if (not failed or entry.state in wanted) and chosen.matches(entry, now)
@@ -229,153 +183,12 @@ def list_entries(
 
     Raises:
         NotACacheError: the root is not a cache.
-        UsageError: the limit is negative.
     """
-    check_limit(limit)
-    if limit is not None and not location.is_remote and not chosen.conditions and not failed:
-        found = _read_indexed(location.root, order, limit)
-        if found is not None:
-            return found, select(found.entries, order, limit=limit)
-    by_details = chosen.needs_details or order.needs_details
-    all_details = by_details or (details and limit is None)
-    found = _scan(location, details=all_details, on_listed=on_listed, on_read=on_read)
-    rows = select(found.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
+    all_details = chosen.needs_details or FIELDS[order.key].details or (details and limit is None)
+    content = scan_walk(walk(location.root, on_listed), details=all_details, on_read=on_read)
+    check_root_exists(location, content)
+    rows = select(content.entries, order, chosen=chosen, now=now, failed=failed, limit=limit)
     if all_details or not details:
-        return found, rows
+        return content, rows
     fresh = (read_entry(location.root, entry.path) for entry in rows)
-    return found, tuple(entry for entry in fresh if entry is not None)
-
-
-def _scan(
-    location: Location,
-    *,
-    details: bool,
-    on_listed: Callable[[int], None] | None,
-    on_read: Callable[[int, int], None] | None,
-) -> Scan:
-    started_ns = time.time_ns()
-    walked = walk(location.root, on_listed)
-    stamps = None if location.is_remote else stamp_directories(walked.listed)
-    found = scan_walk(walked, details=details, on_read=on_read)
-    check_root_exists(location, found)
-    # An index would hide what cannot be read.
-    if stamps is not None and not found.unread and len(found.entries) >= MIN_ENTRIES:
-        write_index(location.root, found.entries, found.skipped, stamps, started_ns)
-    return found
-
-
-def _read_indexed(root: str, order: SortOrder, limit: int) -> Scan | None:
-    """Return a scan that includes the first entries of an order, None without a valid index."""
-    candidates = read_candidates(root, order.key, limit, descending=order.descending)
-    if candidates is None:
-        return None
-    # An entry that was used since the index was made may come first now.
-    used = {event.module for event in Events(root).read(candidates.made_unix_s)}
-    if not used <= {os.path.basename(path) for path in candidates.paths}:
-        return None
-    reader = EntryReader(root)
-    places = [parse_entry_path(root, path) for path in candidates.paths]
-    entries = [reader.read(place) for place in places if place is not None]
-    found = tuple(entry for entry in entries if entry is not None)
-    return (
-        Scan(root, exists=True, entries=found, skipped=candidates.skipped)
-        if len(found) == len(places)
-        else None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Paths that include the first entries of a listing, and when the index was made (Unix seconds)."""
-
-    paths: tuple[str, ...]
-    skipped: int
-    made_unix_s: float
-
-
-def index_path(root: str) -> str:
-    """Return the path of a root's index."""
-    return f"{paths.cache_home()}/compile-cache/{root_key(root)}.json"
-
-
-def stamp_directories(directories: Iterable[str]) -> DirectoryStamps | None:
-    """Return directories as they are now, None where one is gone."""
-    try:
-        found = [(path, os.lstat(path)) for path in directories]
-    except OSError:
-        return None
-    return [[path, stat.st_ino, stat.st_mtime_ns] for path, stat in found]
-
-
-def write_index(
-    root: str, entries: Sequence[Entry], skipped: int, stamps: DirectoryStamps, started_ns: int
-) -> None:
-    """Replace a root's index; errors are ignored.
-
-    Args:
-        root: the cache.
-        entries: all entries, sorted by path.
-        skipped: number of names that no layout knows.
-        stamps: the directories that were listed, as they were before.
-        started_ns: when the listing began (Unix nanoseconds).
-    """
-    unfinished = [entry.path for entry in entries if entry.state is not State.DONE]
-    is_settled = all(int(changed_ns) + _SETTLED_NS <= started_ns for _, _, changed_ns in stamps)
-    if not is_settled or len(unfinished) > _MAX_UNFINISHED:
-        return
-    finished = [entry for entry in entries if entry.state is State.DONE]
-    first = {}
-    for key, descending in ORDERS:
-        pick = heapq.nlargest if descending else heapq.nsmallest
-        first[_order_name(key, descending)] = [
-            entry.path for entry in pick(MAX_LIMIT, finished, key=FIELDS[key].stored)
-        ]
-    content = {
-        "format": _FORMAT,
-        "root": root,
-        "skipped": skipped,
-        "made_unix_s": started_ns / 1e9,
-        "directories": stamps,
-        "unfinished": unfinished,
-        "first": first,
-    }
-    path = index_path(root)
-    with suppress(OSError, ValueError):
-        paths.make_private(os.path.dirname(path))
-        write_atomic(path, json.dumps(content).encode(), mode=0o600, sync=False)
-
-
-def read_candidates(root: str, key: str, limit: int, *, descending: bool) -> Candidates | None:
-    """Return paths that include the first entries of an order, None without a valid index for it.
-
-    Args:
-        root: the cache.
-        key: name of the field.
-        limit: number of entries wanted.
-        descending: the largest first.
-    """
-    if (key, descending) not in ORDERS or limit > MAX_LIMIT:
-        return None
-    path = index_path(root)
-    try:
-        with open(path, "rb") as file:
-            stored = load_json(file.read())
-        stamps = stored["directories"]
-        is_valid = (stored["format"], stored["root"]) == (_FORMAT, root)
-        if not is_valid or stamp_directories(str(stamp[0]) for stamp in stamps) != stamps:
-            return None
-        first = stored["first"][_order_name(key, descending)]
-        return Candidates(
-            tuple(str(item) for item in (*first[:limit], *stored["unfinished"])),
-            int(stored["skipped"]),
-            to_float(stored["made_unix_s"]),
-        )
-    except OSError:
-        return None
-    except (ValueError, KeyError, TypeError, IndexError):
-        remove_quietly(path)
-        return None
-
-
-def _order_name(key: str, descending: bool) -> str:
-    return f"{key}:{'desc' if descending else 'asc'}"
+    return content, tuple(entry for entry in fresh if entry is not None)

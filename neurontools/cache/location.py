@@ -35,6 +35,7 @@ FLAG_SOURCE = "--cache_dir in NEURON_CC_FLAGS"
 FOREIGN_REMEDY = f"--cache-dir or {URL_VARIABLE}"
 ARGUMENT_SOURCE = "command line"
 DEFAULT_SOURCE = "default"
+_NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,24 @@ def _url_path(place: str) -> str:
 def is_remote(path: str) -> bool:
     """Return whether a root, or a path in one, is in a bucket."""
     return path[: len(SCHEME)].lower() == SCHEME
+
+
+def is_network_root(root: str) -> bool:
+    """Return whether flock may not work for a root: in a bucket, on NFS, Lustre, FUSE, ..."""
+    if is_remote(root):
+        return True
+    best, kind = "", ""
+    path = os.path.realpath(root)
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                left, _, right = line.partition(" - ")
+                point = left.split()[4]
+                if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+                    best, kind = point, right.split()[0]
+    except (OSError, IndexError):
+        return False
+    return kind.startswith(_NETWORK_TYPES)
 
 
 def normal_root(url: str) -> str:

@@ -14,6 +14,7 @@ from neurontools.base.text import plural
 from neurontools.cache import layouts, logs
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import (
+    discard_neff,
     look_up,
     new_provenance,
     prepare_entry,
@@ -26,7 +27,6 @@ from neurontools.cache.entry_io import (
 from neurontools.cache.events import Events, LookupEventKind, Usage
 from neurontools.cache.lock_owner import Waiter
 from neurontools.cache.locks import examine_lock, hold, release, try_lock
-from neurontools.cache.orphans import quarantine_neff
 from neurontools.compiler import compile as compiler
 from neurontools.compiler.neff import NativePart, Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
@@ -277,7 +277,7 @@ class Lookup:
         request = self._request
         writable = True
         if self._damage:
-            quarantine_neff(self._root.path, self._entry, self._damage)
+            discard_neff(self._entry)
         try:
             prepare_entry(self._root.path, self._entry, request.graph, request.flags)
         except FileNotFoundError:

@@ -23,8 +23,8 @@ from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout, display_path
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, dead_waiter_files
 from neurontools.cache.locks import root_lock
-from neurontools.cache.orphans import find_orphans, is_orphan, quarantine_entry, remove_orphan
-from neurontools.cache.pruning.removal import remove_leftover
+from neurontools.cache.orphans import find_orphans, is_orphan, remove_orphan
+from neurontools.cache.pruning.removal import remove_damaged, remove_leftover
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class Repair:
 
 
 def repair(root: str, findings: Sequence[VerifyProblem]) -> tuple[Repair, ...]:
-    """Move damaged and unfinished entries to the quarantine and remove leftovers; entries in use are kept."""
+    """Remove damaged and half-written entries and leftovers; pinned entries and those in use are kept."""
     with ExitStack() as stack:
         if any(finding.entry is not None and not finding.entry.ours for finding in findings):
             with suppress(OSError):
@@ -338,8 +338,8 @@ def _repairs(root: str, findings: Sequence[VerifyProblem]) -> Iterator[Repair]:
             yield Repair(finding.path, False, f"unchanged, {finding.words}")
         elif finding.entry is not None and finding.entry.path not in seen:
             seen.add(finding.entry.path)
-            reason = quarantine_entry(root, finding.entry, f"{finding.problem}: {finding.words}")
-            yield Repair(finding.entry.path, not reason, reason or "moved to the quarantine")
+            reason = remove_damaged(root, finding.entry)
+            yield Repair(finding.entry.path, not reason, reason or "removed")
 
 
 def _remove(root: str, path: str) -> bool:
@@ -353,7 +353,7 @@ def _remove(root: str, path: str) -> bool:
 
 
 def format_problems(
-    root: str, checked: int, findings: Sequence[VerifyProblem], in_quarantine: int, width: int | None = None
+    root: str, checked: int, findings: Sequence[VerifyProblem], width: int | None = None
 ) -> str:
     """Return the table of problems, and the number of checked entries."""
     rows = [
@@ -363,8 +363,6 @@ def format_problems(
     lines = [table(("PROBLEM", "WHAT", "PATH"), rows, "<<<", width=width, optional=(0,))] if rows else []
     number = plural(len(rows), "problem", "problems")
     lines.append(f"{plural(checked, 'entry', 'entries')} checked in {root}, {number}")
-    if in_quarantine:
-        lines.append(f"{in_quarantine} in quarantine; 'neuron-cache rm --all' empties it")
     return "\n".join(lines)
 
 
@@ -374,7 +372,7 @@ def format_repairs(repairs: Sequence[Repair]) -> str:
 
 
 def verify_json(
-    root: str, checked: int, findings: Sequence[VerifyProblem], repairs: Sequence[Repair], in_quarantine: int
+    root: str, checked: int, findings: Sequence[VerifyProblem], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
     """Return the JSON form of findings and repairs."""
     return {
@@ -385,5 +383,4 @@ def verify_json(
             for finding in findings
         ],
         "repairs": [{"path": repair.path, "done": repair.done, "what": repair.words} for repair in repairs],
-        "quarantine": in_quarantine,
     }

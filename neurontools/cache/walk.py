@@ -76,7 +76,7 @@ class RegistryRecord:
 
 @dataclass(slots=True)
 class Walk:
-    """The entries of a root; `listed` are the directories read, whose mtimes change with added or removed entries.
+    """The entries of a root.
 
     `skipped` counts names that no layout knows, `unread` are directories that cannot be read.
     """
@@ -87,7 +87,6 @@ class Walk:
     registry: list[RegistryRecord] = field(default_factory=list)
     skipped: int = 0
     unread: list[str] = field(default_factory=list)
-    listed: list[str] = field(default_factory=list)
     tree: CacheTree = LOCAL
 
 
@@ -107,7 +106,6 @@ def walk(root: str, on_listed: Callable[[int], None] | None = None) -> Walk:
     if items is None:
         found.exists = False
         return found
-    found.listed.append(root)
     for item in items:
         _walk_item(found, item)
     _walk_vllm(found, [item for item in items if is_vllm_key(item.name) and _is_directory(item)])
@@ -171,7 +169,7 @@ def _root_items(found: Walk) -> list[DirectoryItem] | None:
 
 def _is_marked(found: Walk, items: list[DirectoryItem]) -> bool:
     names = {item.name for item in items}
-    marks = {layouts.TRASH, layouts.CACHE_TAG, layouts.QUARANTINE, layouts.IMPORTING}
+    marks = {layouts.TRASH, layouts.CACHE_TAG, layouts.IMPORTING}
     if names <= {layouts.ROOT_LOCK} or names & marks:
         return True
     return any(
@@ -278,7 +276,6 @@ def _is_oldest_folder(found: Walk, item: DirectoryItem) -> bool:
 
 
 def _items(found: Walk, path: str) -> Iterator[DirectoryItem]:
-    found.listed.append(path)
     try:
         with found.tree.scandir(path) as listing:
             yield from listing

@@ -217,7 +217,7 @@ def load_sources(line: bytes) -> tuple[str, list[Origin]]:
         return "", []
     stored = json.loads(line)
     sources = _column(stored["sources"], stored["calls"])
-    # Graphs of earlier versions have no layers.
+    # Only graphs of modules have layers.
     layers = _column(stored["layers"], stored["places"]) if "layers" in stored else [""] * len(sources)
     return _text(stored["cut"]), list(zip(sources, layers, strict=True))
 

@@ -17,8 +17,8 @@ from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.layouts import CacheLayout
+from neurontools.cache.location import is_network_root
 from neurontools.cache.locks import is_in_use, try_lock
-from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
 from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError, UsageError

@@ -27,7 +27,7 @@ DAY = 86400.0
 OLD = "2.10.1.0+4a9b2326"
 RULES = (
     ["--interrupted", "--locks"],
-    ["--failed", "--incomplete", "--break-stale", "1m"],
+    ["--failed", "--incomplete", "--locks", "1m"],
     ["--older-than", "1d", "--keep-last", "1", "--grace", "0"],
     ["--max-size", "30kB", "--grace", "0"],
     ["--max-size", "0", "--keep-last", "2", "--locks"],
@@ -44,7 +44,7 @@ def set_age(path: Path, age_s: float) -> None:
 
 @pytest.fixture
 def mixed(tree: Tree) -> Iterator[Tree]:
-    """Every state at several ages, pinned, in use, under locks of every kind; leftovers and a quarantine."""
+    """Every state at several ages, pinned, in use, under locks of every kind; leftovers."""
     me, numbers = new_lock_owner(), itertools.count(10)
     dead = replace(me, pid=2**22 - 3, start_ticks=1)
     locks = {
@@ -77,7 +77,7 @@ def mixed(tree: Tree) -> Iterator[Tree]:
     (one(tree.failed, 40 * DAY) / layouts.PIN).touch()
     used = os.open(one(tree.done, 40 * DAY), os.O_RDONLY)
     fcntl.flock(used, fcntl.LOCK_SH)
-    for left in (layouts.TRASH, layouts.IMPORTING, layouts.QUARANTINE):
+    for left in (layouts.TRASH, layouts.IMPORTING):
         (tree.root / left / "1-x").mkdir(parents=True)
         (tree.root / left / "1-x" / "file").write_text("x")
     yield tree
@@ -120,8 +120,8 @@ def test_prune_does_what_it_announced(
 
 
 def test_locks_do_what_they_announced(mixed: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(check(mixed, main, ["locks", "--break-stale", "4h"], capsys)) == 9
-    assert len(check(mixed, main, ["locks", "--break-stale", "0"], capsys)) == 3
+    assert len(check(mixed, main, ["prune", "--locks", "4h"], capsys)) == 13  # with the leftovers
+    assert len(check(mixed, main, ["prune", "--locks", "0"], capsys)) == 3
 
 
 @pytest.mark.parametrize("command", ["clear-locks", "clear-neffs", "clean"])
@@ -129,15 +129,6 @@ def test_the_parallel_compile_does_what_it_announced(
     mixed: Tree, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert check(mixed, parallel_compile, ["--command", command], capsys, yes=())
-
-
-def test_clean_names_what_is_in_quarantine(mixed: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = str(mixed.root / layouts.QUARANTINE / "1-x")
-    assert main(["clean", "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert kept in shown
-    assert "in quarantine" in shown
-    assert {kept, f"{kept}/file", os.path.dirname(kept)} <= check(mixed, main, ["clean"], capsys)
 
 
 def test_what_dead_compiles_left_goes_at_once_with_its_lock(

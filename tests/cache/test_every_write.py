@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import layouts
-from neurontools.cache.archives.exporter import export_entries
-from neurontools.cache.archives.importer import import_archive
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.entry_io import look_up
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.pins_and_tags import remove_pin, set_pin, set_tag
-from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.removal import break_locks, breakable_locks
+from neurontools.cache.pruning.prune import breakable_locks, prepare_pruning
+from neurontools.cache.pruning.removal import break_locks
 from neurontools.cache.pruning.rules import PruneRules
 from neurontools.cache.store import CompileCache
 from neurontools.cache.verify import repair, verify_entries, verify_orphans
@@ -32,6 +30,7 @@ from neurontools.compiler.graph import Graph, graph_from_bytes
 from neurontools.compiler.options import CompileError
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.copies import copy_all
 from tests.cache.failing_writes import How, spoiled
 from tests.compiler.graphs import mlp
 from tests.loaded_python import LoadedPython
@@ -105,9 +104,7 @@ def rots(root: str) -> None:
 
 
 def prune(root: str) -> None:
-    prepare_pruning(
-        scan(root, details=False), PruneRules(everything=True, grace_s=0.0), quarantine=True
-    ).carry_out()
+    prepare_pruning(scan(root, details=False), PruneRules(everything=True, grace_s=0.0)).carry_out()
 
 
 def fix(root: str) -> None:
@@ -119,17 +116,17 @@ def break_stale(root: str) -> None:
 
 
 def export(root: str) -> None:
-    export_entries(root, walk(root).places, f"{root}.tar.gz", replace=True)
+    copy_all(root, f"{root}.tar.gz")
 
 
 def packed(root: str) -> None:
     other = root + "-other"
     needed(other, WANTED)
-    export_entries(other, walk(other).places, f"{root}.tar.gz")
+    copy_all(other, f"{root}.tar.gz")
 
 
 def unpack(root: str) -> None:
-    import_archive(f"{root}.tar.gz", root)
+    copy_all(f"{root}.tar.gz", root)
 
 
 CASES = (

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.base.directories import Directory
-from neurontools.cache import layouts, location, orphans, pins_and_tags, verify
-from neurontools.cache.archives import importer
+from neurontools.cache import layouts, location, pins_and_tags, verify
+from neurontools.cache.copy import endpoints
+from neurontools.cache.copy.endpoints import BucketTarget, DirectorySource
 from neurontools.cache.entries import scan
 from neurontools.cache.events import STAMP_PERIOD_S, Usage
 from neurontools.cache.install import staging_directory
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
-from neurontools.cache.sync import endpoints
-from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, TRN1, Tree
 from tests.compiler.graphs import mlp
@@ -62,33 +61,6 @@ def look_up(open_cache: Opener) -> CacheResult:
 
 def damage(path: Path) -> None:
     (path / layouts.NEFF).write_bytes(b"x")
-
-
-@pytest.mark.usefixtures("precious")
-def test_a_quarantine_that_is_a_link_is_not_used(
-    entry: Path, precious: Path, open_cache: Opener, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (entry.parents[1] / layouts.QUARANTINE).symlink_to(precious)
-    damage(entry)
-    assert not look_up(open_cache).hit
-    assert look_up(open_cache).hit
-    damage(entry)
-    assert main(["verify", "--fix"]) == 1
-    assert ".quarantine is a link" in capsys.readouterr().out
-    assert entry.exists()
-    assert main(["clean", "-y"]) == 0
-
-
-def test_the_quarantine_drops_only_what_it_made(tree: Tree) -> None:
-    quarantine = tree.root / layouts.QUARANTINE
-    for number in range(orphans.MOST_KEPT + 8):
-        (quarantine / f"{number:019}-MODULE_1").mkdir(parents=True)
-        (quarantine / f"mine-{number}").touch()
-    damage(tree.done())
-    assert main(["verify", "--fix"]) == 0
-    names = os.listdir(quarantine)
-    assert sum(name.startswith("mine-") for name in names) == orphans.MOST_KEPT + 8
-    assert len(names) == 2 * orphans.MOST_KEPT + 8
 
 
 def test_a_trash_that_is_swapped_during_a_prune_deletes_nothing_else(
@@ -236,26 +208,15 @@ def test_a_root_lock_that_is_a_pipe_hangs_nothing(entry: Path, open_cache: Opene
     assert main(["prune", "--locks", "--failed", "-y"]) in {0, 1}
 
 
-def test_a_quarantine_needs_a_root_that_nobody_else_can_move(tree: Tree) -> None:
-    path = tree.done()
-    damage(path)
-    os.chmod(tree.root.parent, 0o777)
-    assert main(["verify", "--fix"]) == 1
-    assert path.exists()
-    os.chmod(tree.root.parent, 0o1777)
-    assert main(["verify", "--fix"]) == 0
-    assert not path.exists()
-
-
 def test_an_archive_that_would_fill_the_disk_is_refused(
     entry: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", str(home / "x.tar")]) == 0
+    assert main(["copy", "--to", str(home / "x.tar")]) == 0
     disk = list(os.statvfs(home))
     disk[4] = 1
-    monkeypatch.setattr(importer.os, "statvfs", lambda _: os.statvfs_result(disk))
-    assert main(["import", str(home / "x.tar"), "--cache-dir", str(home / "other")]) == 1
-    assert " are free\nhint: nothing was imported" in capsys.readouterr().err
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(disk))
+    assert main(["copy", "--from", str(home / "x.tar"), "--cache-dir", str(home / "other")]) == 1
+    assert " are free\nhint: nothing was copied" in capsys.readouterr().err
     monkeypatch.undo()
     assert scan(str(home / "other")).entries == ()
 
@@ -275,7 +236,7 @@ def test_the_default_root_of_another_user_is_only_read(
     for command in (
         ["prune", "--older-than", "0s", "-y"],
         ["rm", entry.name, "-y"],
-        ["clean", "-y"],
+        ["rm", "--all", "-y"],
         ["pin", entry.name],
         ["tag", "mine", entry.name],
     ):
@@ -296,23 +257,22 @@ def test_work_directories_of_another_user_block_nobody(
     """Another user's killed prune, import and verify left their directories in a shared root."""
     root = entry.parents[1]
     left = {}
-    for name in (layouts.TRASH, layouts.IMPORTING, layouts.QUARANTINE):
+    for name in (layouts.TRASH, layouts.IMPORTING):
         (root / name / "1-left").mkdir(parents=True)
         for path in (root / name, root / name / "1-left"):
             os.chown(path, 1002, 1002)
         left[name] = state_of(root / name)
-    assert main(["export", str(home / "x.tar")]) == 0
+    assert main(["copy", "--to", str(home / "x.tar")]) == 0
     failed = tree.failed(unused_s=DAY)
     assert main(["prune", "--failed", "-y"]) == 0
     assert not failed.exists()
     damage(entry)
     assert main(["verify", "--fix"]) == 0
-    own = root / f"{layouts.QUARANTINE}-0"
-    assert [path.name.partition("-")[2] for path in own.iterdir()] == [entry.name]
-    assert main(["import", str(home / "x.tar")]) == 0
+    assert not entry.exists()
+    assert main(["copy", "--from", str(home / "x.tar")]) == 0
     assert entry.exists()
     (root / f"{layouts.TRASH}-0" / "1-killed").mkdir(parents=True)
-    assert main(["clean", "-y"]) == 0
+    assert main(["rm", "--all", "-y"]) == 0
     assert [path.name for path in root.iterdir() if path.name.endswith("-0")] == []
     assert {name: state_of(root / name) for name in left} == left
     capsys.readouterr()
@@ -354,14 +314,14 @@ def test_an_entry_that_is_swapped_for_a_link_after_the_check_is_not_copied(
 
     monkeypatch.setattr(verify, "damage_reason", swap)
     if command == "export":
-        assert main(["export", str(home / "x.tar")]) == 1
-        assert "cannot export" in capsys.readouterr().err
+        assert main(["copy", "--to", str(home / "x.tar")]) == 1
+        assert f"cannot be read: {entry.parent} is a link" in capsys.readouterr().err
         assert not (home / "x.tar").exists()
     elif command == "sync":
         monkeypatch.setattr(
-            endpoints, "files_to_move", lambda path, _: swap(()) or [f"{path}/{layouts.NEFF}"]
+            endpoints, "files_to_copy", lambda path, _: swap(()) or [f"{path}/{layouts.NEFF}"]
         )
-        assert main(["sync", str(entry.parents[1]), str(home / "other")]) == 1
+        assert main(["copy", "--from", str(entry.parents[1]), "--to", str(home / "other")]) == 1
         assert f"cannot be read: {entry.parent} is a link" in capsys.readouterr().err
         assert list((home / "other").rglob(layouts.NEFF)) == []
     else:
@@ -377,12 +337,12 @@ import os, sys, tempfile
 sys.path.append(sys.argv[1])
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
-from neurontools.cache.sync import endpoints
-from neurontools.cache.sync.endpoints import BucketTarget, DirectorySource, NotMovedError
+from neurontools.cache.copy import endpoints
+from neurontools.cache.copy.endpoints import BucketTarget, DirectorySource, NotCopiedError
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
-import neurontools.cache.archives.importer, neurontools.cache.orphans, neurontools.cache.verify
+import neurontools.cache.copy.archive, neurontools.cache.orphans, neurontools.cache.verify
 device = instance_type("trn1.2xlarge").device
 # The interpreter may be in a directory that only root can enter, so everything is imported before the change of user.
 with tempfile.TemporaryDirectory() as warm:
@@ -399,7 +359,7 @@ os._exit(main(sys.argv[2:]) if sys.argv[2:] else 0)
 
 @needs_root
 def test_a_strangers_root_cannot_make_the_user_delete_files(home: Path, open_cache: Opener) -> None:
-    """The attacker makes the root with a damaged entry, and a quarantine that leads to the victim's files."""
+    """The attacker makes the root with a damaged entry, and a trash that leads to the victim's files."""
     victim = home / "victim"
     (victim / "precious").mkdir(parents=True)
     for number in range(46):
@@ -413,7 +373,7 @@ def test_a_strangers_root_cannot_make_the_user_delete_files(home: Path, open_cac
     entry.mkdir(parents=True)
     (entry / layouts.NEFF).write_bytes(b"junk")
     (entry / layouts.DONE).touch()
-    (root / layouts.QUARANTINE).symlink_to(victim / "precious")
+    (root / layouts.TRASH).symlink_to(victim / "precious")
     for path in (root, *root.rglob("*")):
         os.lchown(path, 1002, 1002)
         if not path.is_symlink():

@@ -89,7 +89,7 @@ def _settle(root: Path) -> None:
         ("ls_by_size", ["ls", "--sort", "size", "--limit", "2"]),
         ("prune_dry_run", ["prune", "--older-than", "30d", "--failed", "--interrupted", "--dry-run"]),
         ("prune_max_size", ["prune", "--max-size", "60kB", "--dry-run"]),
-        ("prune_break_stale", ["prune", "--break-stale", "4h", "--dry-run"]),
+        ("prune_locks", ["prune", "--locks", "4h", "--dry-run"]),
     ],
 )
 def test_golden_texts(name: str, arguments: list[str], full: Tree, shown: Callable[..., str]) -> None:

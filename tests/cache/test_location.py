@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import location
-from neurontools.cache.location import open_root, resolve
+from neurontools.cache.location import is_remote, local_path, open_root, resolve
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_the_strongest_setting_wins(environ: dict[str, str], url: str | None, ro
 def test_every_spelling_of_a_place_is_understood_everywhere(
     monkeypatch: pytest.MonkeyPatch, home: Path, url: str, root: str
 ) -> None:
-    from neurontools.commands.cache.copy import _is_archive
+    from neurontools.cache.copy.archive import is_archive
     from neurontools.compat.launch import RunOptions, environment
 
     monkeypatch.chdir(home)
@@ -79,7 +79,7 @@ def test_every_spelling_of_a_place_is_understood_everywhere(
     assert resolve({FLAGS: f"--cache_dir={quoted}"}).root == expected
     assert resolve({}, url).root == expected
     assert environment(RunOptions(("true",), cache=url), {})[URL] == expected
-    assert _is_archive(f"{url}x.tar") == (not url.startswith("S3"))
+    assert is_archive(f"{url}x.tar" if is_remote(url) else local_path(f"{url}x.tar")) == (not is_remote(url))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_path_says_which_setting_won(
 
     monkeypatch.setenv(URL, "/env")
     monkeypatch.setenv(FLAGS, "--cache_dir=/flag")
-    assert main(["path"]) == 0
+    assert main(["stats", "--path"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "/flag",
         "  command line                    (not set)",
@@ -164,9 +164,9 @@ def test_path_says_which_setting_won(
         "  NEURON_COMPILE_CACHE_URL        /env",
         "  default                         /var/tmp/neuron-compile-cache",
     ]
-    assert main(["path", "--quiet"]) == 0
+    assert main(["stats", "--path", "--quiet"]) == 0
     assert capsys.readouterr().out == "/flag\n"
-    assert main(["path", "--json", "--cache-dir", "/mine"]) == 0
+    assert main(["stats", "--path", "--json", "--cache-dir", "/mine"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["root"], shown["source"]) == ("/mine", "command line")
 

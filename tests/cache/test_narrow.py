@@ -24,7 +24,6 @@ VERBS = (
     "ls",
     "ls --columns state,size,path,flags,compiler",
     "ls --registry",
-    "du",
     "locks",
     "verify",
     "prune --failed --older-than 30d --dry-run",

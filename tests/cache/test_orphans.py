@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
     from tests.cache.conftest import Tree
 
-# Stops in the middle of an import, when the first file of an entry is written.
+# Stops in the middle of an import, after the first file of an entry is written.
 HALTED_IMPORT = """
 import sys, time
-from neurontools.cache.archives import importer
-real = importer._unpack_file
+from neurontools.cache.copy import archive
+real = archive._entry_of
 def halted(*arguments):
-    real(*arguments)
-    print("half", flush=True)
-    time.sleep(600)
-importer._unpack_file = halted
+    halted.calls = getattr(halted, "calls", 0) + 1
+    if halted.calls == 2:
+        print("half", flush=True)
+        time.sleep(600)
+    return real(*arguments)
+archive._entry_of = halted
 from neurontools.commands.cache import main
-main(["import", *sys.argv[1:]])
+main(["copy", "--from", *sys.argv[1:]])
 """
 
 
@@ -44,7 +46,7 @@ main(["import", *sys.argv[1:]])
 def halted(tree: Tree, home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """An import that is half done, and its root."""
     tree.done(compiler="2.16.372.0+4a9b2326")
-    assert main(["export", str(home / "x.tar"), "--cache-dir", str(tree.root)]) == 0
+    assert main(["copy", "--to", str(home / "x.tar"), "--cache-dir", str(tree.root)]) == 0
     root = str(home / "other")
     command = [sys.executable, "-c", HALTED_IMPORT, str(home / "x.tar"), "--cache-dir", root]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -73,7 +75,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("remove", [["prune", "--failed"], ["clean"], ["verify", "--fix"]])
+@pytest.mark.parametrize("remove", [["prune", "--failed"], ["rm", "--all"], ["verify", "--fix"]])
 def test_what_a_killed_import_left_goes_once_it_is_dead(
     halted: tuple[subprocess.Popen[str], str], remove: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,7 +102,7 @@ def test_prune_says_what_it_would_remove_of_it(tree: Tree, capsys: pytest.Captur
     (left / "neuronxcc-1").mkdir(parents=True)
     (left / "neuronxcc-1" / "half").write_bytes(b"x" * 5000)
     assert run(capsys, "prune", "--failed", "--dry-run")[1].splitlines()[0] == (
-        f"left by a killed import or sync: {left}, 16.4 kB"
+        f"left by a killed copy: {left}, 16.4 kB"
     )
     shown = json.loads(run(capsys, "prune", "--failed", "--dry-run", "--json")[1])
     assert [(row["path"], row["size_bytes"]) for row in shown["leftovers"]] == [(str(left), 16384)]
@@ -123,7 +125,6 @@ def test_rm_removes_what_is_named_and_no_leftovers(tree: Tree) -> None:
 def test_nothing_is_taken_from_a_removal_that_may_put_it_back(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree.done()
     aside = tree.root / layouts.TRASH / "1-ab"
     aside.mkdir(parents=True)
     descriptor = os.open(aside.parent, os.O_RDONLY)

@@ -37,10 +37,10 @@ def test_a_pinned_entry_outlives_prune_rm_and_clean(tree: Tree, capsys: pytest.C
     assert main(["pin", kept.name]) == 0
     assert capsys.readouterr().out == "1 entry needs no change\n"
     assert shown(capsys, "pinned=yes") == [kept.name]
-    for command in (["prune", "--older-than", "30d", "-y"], ["rm", kept.name, "-y"], ["clean", "-y"]):
+    for command in (["prune", "--older-than", "30d", "-y"], ["rm", kept.name, "-y"], ["rm", "--all", "-y"]):
         main(command)
     assert (kept.exists(), other.exists()) == (True, False)
-    assert main(["unpin", kept.name]) == 0
+    assert main(["pin", "--delete", kept.name]) == 0
     assert main(["rm", kept.name, "-y"]) == 0
     assert not kept.exists()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.cache import stats, walk
+from neurontools.cache.copy.plan import CopyPlan
+from neurontools.cache.copy.runner import CopiedEntry, CopyOutcome, CopyResult, format_stopped
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
-from neurontools.cache.sync.plan import SyncPlan
-from neurontools.cache.sync.runner import SyncedEntry, SyncOutcome, SyncResult, format_stopped
 from neurontools.commands.cache import main
 from neurontools.commands.progress import ProgressLine
 from tests.cache.entries import an_entry
@@ -65,10 +65,10 @@ def test_a_pipe_does_not(
     assert capsys.readouterr().err == ""
 
 
-def test_a_sync_that_stopped_says_how_much_is_left() -> None:
-    moved, present, *rest = (an_entry(module=f"MODULE_{number}+0") for number in range(5))
-    plan = SyncPlan("/a", "/b", (moved, present, *rest), (), (), ())
-    done = (SyncedEntry(moved, SyncOutcome.MOVED), SyncedEntry(present, SyncOutcome.PRESENT))
-    assert format_stopped(plan, SyncResult(done, None)) == (
+def test_a_copy_that_stopped_says_how_much_is_left() -> None:
+    copied, present, *rest = (an_entry(module=f"MODULE_{number}+0") for number in range(5))
+    plan = CopyPlan("/a", "/a", "/b", (copied, present, *rest), (), (), ())
+    done = (CopiedEntry(copied, CopyOutcome.COPIED), CopiedEntry(present, CopyOutcome.PRESENT))
+    assert format_stopped(plan, CopyResult(done, None)) == (
         "stopped after 1 entry, 3 left; run the command again to continue"
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.cache import layouts
+from neurontools.cache import layouts, location, locks
 from neurontools.cache.entries import Entry, Scan, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
@@ -22,7 +23,7 @@ from neurontools.cache.lock_owner import Liveness, new_lock_owner
 from neurontools.cache.locks import LockState, hold, is_in_use
 from neurontools.cache.pruning import removal
 from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, PruneRules, make_plan
+from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, RULES, PruneRules, make_plan
 from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.instances.catalogue import instance_type
@@ -353,9 +354,9 @@ def test_stale_locks_are_broken_and_fresh_ones_are_not(
     os.utime(stale / layouts.LOCK, (1, 1))
     (living / layouts.LOCK).write_bytes(new_lock_owner().to_bytes())
     os.utime(living / layouts.LOCK, (1, 1))
-    assert main(["prune", "--break-stale", "4h", "--dry-run"]) == 0
+    assert main(["prune", "--locks", "4h", "--dry-run"]) == 0
     assert (stale / layouts.LOCK).exists()
-    assert main(["prune", "--break-stale", "4h", "-y"]) == 0
+    assert main(["prune", "--locks", "4h", "-y"]) == 0
     assert f"lock {stale / layouts.LOCK} of an unnamed process" in capsys.readouterr().out
     assert [(path / layouts.LOCK).exists() for path in (fresh, stale, living)] == [True, False, True]
 
@@ -457,8 +458,8 @@ def test_a_root_is_local_where_the_mounts_cannot_be_read(
         "builtins.open",
         lambda path, *a, **k: real(tmp_path / "none" if "mountinfo" in str(path) else path, *a, **k),
     )
-    assert removal.is_network_root("/shared/cache") is False
-    assert removal.is_network_root("s3://bucket/cache")
+    assert location.is_network_root("/shared/cache") is False
+    assert location.is_network_root("s3://bucket/cache")
 
 
 def test_network_file_systems_are_recognized_by_their_type(
@@ -474,9 +475,9 @@ def test_network_file_systems_are_recognized_by_their_type(
     monkeypatch.setattr(
         "builtins.open", lambda path, *a, **k: real(mounts if "mountinfo" in str(path) else path, *a, **k)
     )
-    assert removal.is_network_root("/shared/cache")
-    assert not removal.is_network_root("/shared/local/cache")
-    assert not removal.is_network_root("/sharedcache")
+    assert location.is_network_root("/shared/cache")
+    assert not location.is_network_root("/shared/local/cache")
+    assert not location.is_network_root("/sharedcache")
 
 
 _LOOKUPS = """
@@ -513,3 +514,22 @@ def test_pruning_under_running_jobs_harms_none(home: Path) -> None:
     assert ([job.returncode for job in jobs], "".join(errors)) == ([0, 0], "")
     assert removed > 0
     assert not [found for found in scan(str(root)).entries if found.state is not State.DONE]
+
+
+def test_planning_locks_no_entry_where_the_kernel_lists_locks(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exclusive lock, however short, would make a run that loads the entry wait."""
+    free, used = tree.done(graph="11", unused_s=DAY), tree.done(graph="22", unused_s=DAY)
+    monkeypatch.setattr(locks, "_held_inodes", lambda _: frozenset({used.stat().st_ino}))
+    monkeypatch.setattr(locks, "is_in_use", lambda path: pytest.fail(f"{path} was locked"))
+    plan = prepare_pruning(scan(str(tree.root)), PruneRules(everything=True)).plan
+    assert [choice.entry.path for choice in plan.remove] == [str(free)]
+    assert [(choice.entry.path, choice.reason) for choice in plan.spare] == [(str(used), "in use")]
+
+
+def test_the_error_without_a_rule_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prune"]) == 2
+    hint = capsys.readouterr().err.splitlines()[1]
+    assert [rule.flag for rule in RULES if rule.flag not in hint] == []
+    assert {rule.field for rule in RULES} <= {field.name for field in dataclasses.fields(PruneRules)}

@@ -78,7 +78,7 @@ def test_what_is_pinned_always_stays(tree: Tree, capsys: pytest.CaptureFixture[s
     (path / layouts.PIN).touch()
     for arguments in (
         ["prune", "--older-than", "1d", "-y"],
-        ["clean", "-y"],
+        ["rm", "--all", "-y"],
         ["prune", "--max-size", "0", "-y"],
     ):
         assert main(arguments) == 0
@@ -104,7 +104,7 @@ def test_old_compilers_are_all_but_ours_and_the_newest_real_one() -> None:
 
 def test_entries_of_every_generation_can_be_removed(home: Path) -> None:
     root = lay_out("generations", home / "compile-cache")
-    assert main(["clean", "-y"]) == 0
+    assert main(["rm", "--all", "-y"]) == 0
     left = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink()}
     assert left == {
         "lock",
@@ -153,12 +153,6 @@ def test_rm_never_leaves_the_root(name: str, tree: Tree, capsys: pytest.CaptureF
     assert main(["rm", name, "-y"]) in {1, 2}
     assert "error: " in capsys.readouterr().err
     assert len(scan(str(tree.root)).entries) == 2
-
-
-def test_clean_empties_the_quarantine_too(tree: Tree) -> None:
-    (tree.root / layouts.QUARANTINE / "1-x").mkdir(parents=True)
-    assert main(["clean", "-y"]) == 0
-    assert sorted(path.name for path in tree.root.iterdir()) == [layouts.ROOT_LOCK]
 
 
 def test_locks_alone_can_be_pruned(tree: Tree) -> None:
@@ -288,10 +282,9 @@ def test_a_long_plan_is_cut_before_the_question(tree: Tree, capsys: pytest.Captu
         (["prune", "--max-size", "1XB"], "--max-size: invalid size '1XB'"),
         (["prune", "--older-than", "30"], "--older-than: duration '30' needs a unit"),
         (["prune", "--keep-last", "few"], "--keep-last: invalid number of entries 'few'"),
-        (["prune", "--break-stale", "old"], "--break-stale: invalid duration"),
-        (["clean", "--grace", "x"], "--grace: invalid duration"),
-        (["locks", "--break-stale", "x"], "--break-stale: invalid duration"),
-        (["import", "--max-size", "x", "a.tar"], "--max-size: invalid size"),
+        (["prune", "--locks", "old"], "--locks: invalid duration"),
+        (["rm", "--all", "--grace", "x"], "--grace: invalid duration"),
+        (["copy", "--max-size", "x", "--from", "a.tar"], "--max-size: invalid size"),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_option(

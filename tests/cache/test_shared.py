@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from neurontools.cache import layouts, verify
-from neurontools.cache.archives import exporter
+from neurontools.cache.copy import runner
 from neurontools.cache.install import staging_directory
 from neurontools.cache.locks import directory_lock
 from neurontools.commands.cache import main
@@ -47,16 +47,6 @@ def refuse(monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EACC
         return open_unseen(name)
 
     monkeypatch.setattr(verify, "open_unseen", refusing)
-
-
-@pytest.mark.usefixtures("for_the_group")
-def test_the_quarantine_is_open_to_the_group(tree: Tree) -> None:
-    path = tree.done()
-    (path / layouts.NEFF).write_bytes(b"x")
-    assert main(["verify", "--fix"]) == 0
-    quarantine = tree.root / layouts.QUARANTINE
-    assert group_may_write(quarantine)
-    assert all(group_may_write(place) for place in quarantine.iterdir())
 
 
 @pytest.mark.usefixtures("for_the_group")
@@ -126,7 +116,7 @@ def test_what_cannot_be_read_is_not_carried_elsewhere(
     path = min(fill(home / "compile-cache", 2).rglob(layouts.NEFF)).parent
     refuse(monkeypatch, path / layouts.NEFF)
     words = f"left out {path}: cannot be read: Permission denied"
-    assert main(["export", str(home / "x.tar")]) == 0
+    assert main(["copy", "--to", str(home / "x.tar")]) == 0
     assert words in capsys.readouterr().err
 
 
@@ -137,21 +127,21 @@ def test_a_full_disk_is_reported_with_the_archive(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     fill(home / "compile-cache", 1)
-    monkeypatch.setattr(exporter.os, "fsync", full)
+    monkeypatch.setattr(runner.os, "fsync", full)
     target = home / "x.tar"
-    assert main(["export", str(target)]) == 1
+    assert main(["copy", "--to", str(target)]) == 1
     assert capsys.readouterr().err.startswith(
-        f"error: cannot write {target}: No space left on device\nhint: "
+        f"error: cannot write to {target}: No space left on device\nhint: "
     )
     assert list(home.glob("x.tar*")) == []
 
 
 _DYING = """
 import os, signal, sys
-from neurontools.cache.archives import exporter
-exporter.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+from neurontools.cache.copy import runner
+runner.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 from neurontools.commands.cache import main
-main(["export", sys.argv[1]])
+main(["copy", "--to", sys.argv[1]])
 """
 
 
@@ -162,6 +152,6 @@ def test_an_export_removes_what_a_killed_one_left_and_no_running_ones(home: Path
     (left,) = home.glob("x.tar.writing-*")
     running = home / "x.tar.writing-1"
     with running.open("wb") as file:
-        assert exporter.flock(file.fileno())
-        assert main(["export", str(target)]) == 0
+        assert runner.flock(file.fileno())
+        assert main(["copy", "--to", str(target)]) == 0
     assert (left.exists(), running.exists(), target.exists()) == (False, True, True)

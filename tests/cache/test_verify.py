@@ -17,7 +17,7 @@ from neurontools.cache.entries import scan
 from neurontools.cache.events import Usage
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.locks import hold
-from neurontools.cache.orphans import MOST_KEPT, REASON, list_quarantine, quarantine_entry
+from neurontools.cache.pruning.removal import remove_damaged
 from neurontools.cache.verify import ProblemKind, VerifyProblem, format_problems
 from neurontools.commands.cache import main
 from neurontools.compiler.neff_header import HEADER_BYTES, write_header
@@ -54,11 +54,10 @@ def test_a_sound_cache_has_no_problems(entry: Path, capsys: pytest.CaptureFixtur
 def test_a_cache_of_every_generation_is_judged_by_its_own_rules(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = lay_out("generations", home / "compile-cache")
+    lay_out("generations", home / "compile-cache")
     assert problems(capsys) == ["header", "no done marker", "no done marker", "header"]
     assert problems(capsys, "--fix") != []
     assert problems(capsys) == []
-    assert len(list_quarantine(str(root))) == 3
 
 
 DAMAGE = {
@@ -84,7 +83,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(DAMAGE))
-def test_each_kind_of_damage_is_found_and_put_aside(
+def test_each_kind_of_damage_is_found_and_removed(
     kind: str, entry: Path, capsys: pytest.CaptureFixture[str], open_cache: Callable[..., CompileCache]
 ) -> None:
     DAMAGE[kind](entry)
@@ -92,9 +91,6 @@ def test_each_kind_of_damage_is_found_and_put_aside(
     assert entry.exists()
     assert problems(capsys, "--fix") == [kind.partition(" unreadable")[0]]
     assert not entry.exists()
-    (kept,) = list_quarantine(str(entry.parents[1]))
-    with open(f"{kept}/{REASON}") as reason:
-        assert reason.readline() == f"{entry}\n"
     assert problems(capsys) == []
     assert scan(str(entry.parents[1])).entries == ()
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
@@ -117,16 +113,10 @@ def test_another_graph_under_the_name_is_found(
     assert problems(capsys) == ["content"]
 
 
-def test_a_lookup_puts_damage_aside_and_compiles(
-    entry: Path, open_cache: Callable[..., CompileCache]
-) -> None:
-    damaged = (entry / layouts.NEFF).read_bytes()[:-9]
-    (entry / layouts.NEFF).write_bytes(damaged)
+def test_a_lookup_replaces_damage(entry: Path, open_cache: Callable[..., CompileCache]) -> None:
+    (entry / layouts.NEFF).write_bytes((entry / layouts.NEFF).read_bytes()[:-9])
     assert not open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
     assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
-    (kept,) = list_quarantine(str(entry.parents[1]))
-    with open(f"{kept}/{layouts.NEFF}", "rb") as stored:
-        assert stored.read() == damaged
 
 
 def test_a_digest_is_checked_at_load_when_asked(entry: Path, open_cache: Callable[..., CompileCache]) -> None:
@@ -137,7 +127,6 @@ def test_a_digest_is_checked_at_load_when_asked(entry: Path, open_cache: Callabl
     assert open_cache().get_or_compile(mlp(), TRN1, "mlp").hit
     assert not open_cache(NEURON_RT_VALIDATE_HASH="true").get_or_compile(mlp(), TRN1, "mlp").hit
     assert open_cache(NEURON_RT_VALIDATE_HASH="true").get_or_compile(mlp(), TRN1, "mlp").hit
-    assert len(list_quarantine(str(entry.parents[1]))) == 1
 
 
 def test_leftovers_are_found_and_removed(tree: Tree, capsys: pytest.CaptureFixture[str], entry: Path) -> None:
@@ -179,16 +168,16 @@ def test_what_changed_since_it_was_judged_stays(entry: Path) -> None:
     (judged,) = scan(root).entries
     (entry / "new").touch()
     os.utime(entry, (1, 1))
-    assert quarantine_entry(root, judged, "x") == "changed meanwhile"
+    assert remove_damaged(root, judged) == "changed meanwhile"
     assert entry.exists()
 
 
-def test_the_quarantine_stays_small(tree: Tree) -> None:
-    for number in range(MOST_KEPT + 3):
-        tree.entry(graph=str(number))
-    for judged in scan(str(tree.root)).entries:
-        assert quarantine_entry(str(tree.root), judged, "x") == ""
-    assert len(list_quarantine(str(tree.root))) == MOST_KEPT
+def test_a_damaged_entry_that_is_pinned_stays(entry: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (entry / layouts.NEFF).write_bytes(b"x")
+    (entry / layouts.PIN).touch()
+    assert main(["verify", "--fix"]) == 1
+    assert f"pinned: {entry}" in capsys.readouterr().out
+    assert entry.exists()
 
 
 def test_one_entry_can_be_checked(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,8 +206,8 @@ def test_no_flipped_bit_is_ever_run(entry: Path, offset: int, bit: int) -> None:
 def test_on_a_narrow_terminal_the_kind_of_a_problem_goes_first() -> None:
     words = "its digest does not match its content"
     found = [VerifyProblem("/c/MODULE_1", ProblemKind.UNMARKED, words, None)]
-    wide = format_problems("/c", 3, found, 0, 120).splitlines()
-    narrow = format_problems("/c", 3, found, 0, 40).splitlines()
+    wide = format_problems("/c", 3, found, 120).splitlines()
+    narrow = format_problems("/c", 3, found, 40).splitlines()
     assert wide[0].split() == ["PROBLEM", "WHAT", "PATH"]
     assert words in wide[1]
     assert narrow[0].split() == ["WHAT", "PATH"]

@@ -11,7 +11,7 @@ from neurontools.commands.help_text import complete_help
 from neurontools.commands.neurontools import COMMANDS
 from tests.commands.shown import commands_in, parser_of, wrong_words
 
-WITHOUT_EXAMPLE = {"neuron-cache unpin"}
+WITHOUT_EXAMPLE: set[str] = set()
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

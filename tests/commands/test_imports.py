@@ -64,7 +64,7 @@ def test_without_torch_the_machine_and_its_tools_work(tool):
     assert tool("neurond", "start").returncode == 0
     assert tool("neuron-ls").stdout.startswith("instance-type: trn1.2xlarge\n")
     assert tool("neuron-top", "--once").returncode == 0
-    assert tool("neuron-cache", "path").returncode == 0
+    assert tool("neuron-cache", "stats", "--path").returncode == 0
     assert tool("neurond", "stop").returncode == 0
 
 

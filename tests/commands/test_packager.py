@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from neurontools.commands import cache, packager
+from neurontools.commands import packager
 from neurontools.compiler.compile import compile_graph
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
@@ -57,8 +57,6 @@ def test_info_has_the_recorded_titles(neff, capsys):
         uuid=header.uuid.hex(),
     )
     assert capsys.readouterr().out == wanted
-    assert cache.main(["neff", "info", "m.neff"]) == 0
-    assert capsys.readouterr().out == wanted
 
 
 @pytest.mark.usefixtures("neff")
@@ -79,7 +77,7 @@ def test_unpack_makes_a_directory_named_like_the_file_and_refuses_a_second_time(
     assert {"neff.json", "neff.tgz", "sg00"} <= set(os.listdir("m"))
     assert packager.main(["unpack", "m.neff"]) == 1
     assert "not empty" in capsys.readouterr().err
-    assert cache.main(["neff", "unpack", "m.neff", "-o", "n", "--max-size", "1kB"]) == 1
+    assert packager.main(["unpack", "m.neff", "-o", "n", "--max-size", "1kB"]) == 1
     assert "more than 1000 bytes" in capsys.readouterr().err
     assert not os.path.exists("n")
 
@@ -98,4 +96,4 @@ def test_damage_is_shown_with_the_header_and_an_exit_code(neff, tmp_path, capsys
 @pytest.mark.usefixtures("neff")
 def test_the_script_is_installed(tool):
     assert "Network Name:           mlp" in tool("neuron-packager", "info", os.path.abspath("m.neff")).stdout
-    assert tool("neuron-cache", "neff", "info", "nowhere", "--debug").returncode == 1
+    assert tool("neuron-packager", "info", "nowhere").returncode == 1

@@ -107,7 +107,7 @@ def test_a_profile(home, capsys):
 
 def test_a_monitor_configuration(home, tool):
     (home / "monitor.conf").write_text(json.dumps({HOSTILE: 1, "system_metrics": [{"type": HOSTILE}]}))
-    run = tool("neuron-monitor", "-c", str(home / "monitor.conf"), "--count", "1", "--verbose", "4")
+    run = tool("neuron-monitor", "-c", str(home / "monitor.conf"), "--limit", "1", "--verbose", "4")
     assert_harmless(run.stdout + run.stderr)
     assert SHOWN.replace("\\n", "") in run.stderr.replace("\\n", "")
 

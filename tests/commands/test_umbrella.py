@@ -118,7 +118,7 @@ def test_bash_completes_what_there_is_now(tool, home, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     (home / "compile-cache" / "neuronxcc-2.16.372.0+5eed0002" / "MODULE_123456+e30acd3a").mkdir(parents=True)
     (home / "relu.cpp").write_text("")
-    tool("neurond", "start", "--name", "laboratory")
+    tool("neurond", "start", "--machine", "laboratory")
     for words, offered in (
         ("neuron_ls --machine lab", ["laboratory"]),
         ("neurond stop --machine lab", ["laboratory"]),
@@ -241,7 +241,7 @@ def test_debug_of_the_started_program_is_not_ours(tool):
     "line",
     [
         "neurontools --help",
-        "neuron-cache path",
+        "neuron-cache stats",
         "neurontools doctor",
         "neuron-ls --help",
         "neurond --version",

@@ -31,7 +31,7 @@ def test_a_misspelt_option_names_the_right_one(command):
         ("neuron-cache lst", "unknown command 'lst'", "did you mean 'ls'?"),
         ("neuron-cache ls --jsn", "unrecognized arguments: --jsn", "did you mean '--json'?"),
         (
-            "neuron-cache neff info --wights x",
+            "neuron-packager info --wights x",
             "unrecognized arguments: --wights",
             "did you mean '--weights'?",
         ),

@@ -84,7 +84,7 @@ def test_the_tools_obey_the_file_and_flags_beat_it(config, tool, monkeypatch, ho
     assert tool("neuron-ls", "--machine", "other").stdout.startswith("instance-type: inf2.xlarge\n")
     assert (home / "run" / "ci" / "neurond.json").exists()
     for name in ("ci", "other"):
-        assert tool("neurond", "stop", "--name", name).returncode == 0
+        assert tool("neurond", "stop", "--machine", name).returncode == 0
 
 
 def test_autostart_may_be_forbidden_in_the_file(config, tool, monkeypatch):

@@ -203,7 +203,7 @@ def test_gpsimd_time_is_in_monitor_top_and_profile(
     assert program.stdout is not None
     try:
         assert program.stdout.readline() == "busy\n"
-        lines = tool("neuron-monitor", "-c", "monitor.json", "--count", "3").stdout.splitlines()
+        lines = tool("neuron-monitor", "-c", "monitor.json", "--limit", "3").stdout.splitlines()
         page = json.loads(tool("neuron-top", "--once", "--page", "processes", "--json").stdout)
     finally:
         (scratch / "stop").touch()

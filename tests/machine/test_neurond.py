@@ -36,12 +36,12 @@ def words(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
 
 def test_a_machine_s_whole_life(tool: Tool) -> None:
     size = "trn1.32xlarge (16 devices, 32 NeuronCores), pid PID\n"
-    start = ("neurond", "start", "--instance", "trn1.32xlarge", "--name", "ci")
+    start = ("neurond", "start", "--instance", "trn1.32xlarge", "--machine", "ci")
     assert words(tool(*start)) == (0, f"machine 'ci' started: {size}", "")
     assert words(tool(*start)) == (0, f"machine 'ci' is already running: {size}", "")
     assert tool("neurond", "list").stdout.splitlines()[1].split()[:4] == ["ci", "trn1.32xlarge", "16", "32"]
-    assert words(tool("neurond", "restart", "--name", "ci")) == (0, f"machine 'ci' restarted: {size}", "")
-    assert words(tool("neurond", "stop", "--name", "ci")) == (0, f"machine 'ci' stopped: {size}", "")
+    assert words(tool("neurond", "restart", "--machine", "ci")) == (0, f"machine 'ci' restarted: {size}", "")
+    assert words(tool("neurond", "stop", "--machine", "ci")) == (0, f"machine 'ci' stopped: {size}", "")
     assert tool("neurond", "list").stdout == "NAME  INSTANCE  DEVICES  CORES  PID  UP\n"
 
 
@@ -50,12 +50,12 @@ def test_a_machine_s_whole_life(tool: Tool) -> None:
     [
         (["status"], 3, "error: no machine 'default' is running\nhint: start it: neurond start\n"),
         (
-            ["stop", "--name", "x"],
+            ["stop", "--machine", "x"],
             3,
             "error: no machine 'x' is running\nhint: start it: neurond start --machine x\n",
         ),
-        (["start", "--name", "a/b"], 2, "error: invalid machine name 'a/b': "),
-        (["start", "--name", ""], 2, "error: invalid machine name '': "),
+        (["start", "--machine", "a/b"], 2, "error: invalid machine name 'a/b': "),
+        (["start", "--machine", ""], 2, "error: invalid machine name '': "),
         (
             ["start", "--instance", "trn1"],
             2,

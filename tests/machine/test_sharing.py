@@ -342,8 +342,8 @@ def test_a_member_sees_what_the_owner_sees(shared: DaemonInfo, people: Any, tool
         (("stop",), 4, "may not stop machine 'default': only its owner, uid 0, and root may"),
         (("stop", "--force"), 4, "only the owner of machine 'default', uid 0, and root may stop it"),
         (("restart",), 4, "belong to uid 0, who alone can start them"),
-        (("start", "--name", "mine"), 4, "belong to uid 0, who alone can start them"),
-        (("status", "--name", "other"), 3, "no machine 'other' is running in /tmp/"),
+        (("start", "--machine", "mine"), 4, "belong to uid 0, who alone can start them"),
+        (("status", "--machine", "other"), 3, "no machine 'other' is running in /tmp/"),
         (("logs",), 1, "Permission denied"),
     ],
 )

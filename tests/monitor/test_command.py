@@ -159,7 +159,7 @@ def test_it_shows_among_those_that_only_look(program, tool):
 @pytest.mark.parametrize(("lnc", "cores"), [(1, 128), (2, 64)])
 def test_trn2_at_both_lncs(tool, lnc, cores):
     launch.start(StartOptions("default", "trn2.48xlarge", lnc=lnc))
-    report = json.loads(tool("neuron-monitor", "--count", "1").stdout)
+    report = json.loads(tool("neuron-monitor", "--limit", "1").stdout)
     hardware = report["neuron_hardware_info"]
     assert hardware["neuron_device_count"] * hardware["neuroncore_per_device_count"] == cores
     assert hardware["logical_neuroncore_config"] == lnc
@@ -250,7 +250,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
     (home / "m.conf").write_text(
         '{"period": "100ms",\n "system_metrics": [{"type": "memory_info"},\n {"type": "gpus"}]}'
     )
-    run = tool("neuron-monitor", "-c", "m.conf", "--count", "2")
+    run = tool("neuron-monitor", "-c", "m.conf", "--limit", "2")
     assert run.returncode == 0
     assert run.stderr == (
         "warning: m.conf:3: system_metrics[1].type: unknown metric group 'gpus' "
@@ -267,7 +267,7 @@ def test_a_bad_entry_is_named_and_the_rest_is_collected(tool, home):
         (["-c", "broken.conf"], 1, "error: broken.conf:1:2: not JSON"),
         (["-c", "nowhere.conf"], 1, "error: cannot read nowhere.conf: No such file"),
         (["--verbose", "5"], 2, "argument --verbose: invalid choice: 5"),
-        (["--count", "0"], 2, "error: argument -n/--limit: '0' is not a number above 0"),
+        (["--limit", "0"], 2, "error: argument -n/--limit: '0' is not a number above 0"),
         (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
         (["--machine", "no/name"], 2, "error: invalid machine name"),
         (["--machine", "other"], 3, "error: "),
@@ -287,8 +287,8 @@ def test_invalid_input_on_the_command_line(tool, home, arguments, code, message)
 
 @pytest.mark.usefixtures("machine")
 def test_verbose_says_the_source(tool):
-    assert "source: sim" in tool("neuron-monitor", "--verbose", "1", "--count", "1").stderr
-    assert tool("neuron-monitor", "--count", "1").stderr == ""
+    assert "source: sim" in tool("neuron-monitor", "--verbose", "1", "--limit", "1").stderr
+    assert tool("neuron-monitor", "--limit", "1").stderr == ""
 
 
 @pytest.mark.usefixtures("machine")
@@ -324,7 +324,7 @@ def test_a_host_with_the_neuron_driver_is_recognized_by_its_sysfs_tree(tool, hom
     assert tool("neurontools", "fault", "inject", "ecc", "--device", "3").returncode == 0
     assert tool("neurontools", "sysfs", "export", str(home / "host")).returncode == 0
     monkeypatch.setenv("NEURONTOOLS_SYSFS_ROOT", str(home / "host"))
-    run = tool("neuron-monitor", "-c", config(**FAST), "--source", "real", "--count", "2", "--verbose", "1")
+    run = tool("neuron-monitor", "-c", config(**FAST), "--source", "real", "--limit", "2", "--verbose", "1")
     assert run.returncode == 0
     assert run.stderr.splitlines()[0] == "neuron-monitor: source: real"
     first, second = map(json.loads, run.stdout.splitlines())
@@ -365,7 +365,7 @@ def test_nothing_heavy_is_loaded(home, monkeypatch):
     launch.start(StartOptions("default"))
     code = (
         "import sys, json\nfrom neurontools.commands import monitor\n"
-        "assert monitor.main(['--count', '1']) == 0\nsys.stderr.write(json.dumps([*sys.modules]))"
+        "assert monitor.main(['--limit', '1']) == 0\nsys.stderr.write(json.dumps([*sys.modules]))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(run.stderr)}
@@ -381,7 +381,7 @@ def test_nothing_heavy_is_loaded(home, monkeypatch):
 
 def test_nothing_is_left_open(home):
     launch.start(StartOptions("default", "trn1.2xlarge"))
-    code = "from neurontools.commands.monitor import main; raise SystemExit(main(['--count', '1']))"
+    code = "from neurontools.commands.monitor import main; raise SystemExit(main(['--limit', '1']))"
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )

@@ -76,7 +76,7 @@ def test_tables_and_logs_join_those_of_before(home: Path, trace: Trace) -> None:
 
 @pytest.mark.parametrize(("blocks", "whole"), [(0, False), (40, True)])
 def test_a_recording_has_whole_lines_or_is_not_there(home: Path, blocks: int, whole: bool) -> None:
-    words = ("scenario", "record", "memory-leak", "--offline", "-o", "r.jsonl", "--count", "500")
+    words = ("scenario", "record", "memory-leak", "--offline", "-o", "r.jsonl", "--limit", "500")
     run = run_limited(blocks, "neurontools", *words, cwd=home)
     assert run.returncode == 1
     assert run.stderr.startswith("error: cannot write r.jsonl: File too large\nhint: free space"), run.stderr
@@ -86,7 +86,7 @@ def test_a_recording_has_whole_lines_or_is_not_there(home: Path, blocks: int, wh
 
 
 def test_a_recording_into_a_device_that_is_full_leaves_the_device(home: Path) -> None:
-    words = ("scenario", "record", "memory-leak", "--offline", "-o", "/dev/full", "--force", "--count", "1")
+    words = ("scenario", "record", "memory-leak", "--offline", "-o", "/dev/full", "--force", "--limit", "1")
     run = run_limited(9999, "neurontools", *words, cwd=home)
     assert run.stderr.startswith("error: cannot write /dev/full: No space left on device"), run.stderr
     assert os.path.exists("/dev/full")

@@ -25,7 +25,9 @@ def run(tool):
 @pytest.fixture
 def recorded(run, home):
     """A recording of five lines."""
-    assert run("record", "single-training", "--offline", "--out", "r.jsonl", "--count", "5").returncode == 0
+    assert (
+        run("record", "single-training", "--offline", "--output", "r.jsonl", "--limit", "5").returncode == 0
+    )
     return (home / "r.jsonl").read_bytes()
 
 
@@ -98,11 +100,11 @@ def test_a_file_that_cannot_be_read_has_a_hint(run, verb):
         (["play", "idle", "--duration", "soon"], "--duration: invalid duration 'soon'"),
         (["play", "nothing"], "unknown scenario 'nothing'"),
         (["play", "idle", "--machine", "a/b"], "invalid machine name"),
-        (["record", "--out", "x", "--count", "0"], "argument -n/--limit: '0' is not a number above 0"),
-        (["record", "--offline", "--out", "x"], "--offline needs a scenario"),
-        (["record", "idle", "--out", "x"], "'idle' needs --offline"),
-        (["record", "--out", "x", "--source", "moon"], "unknown source 'moon'"),
-        (["record", "-", "--out", "x", "--period", "1s"], "--interval cannot change the lines on stdin"),
+        (["record", "--output", "x", "--limit", "0"], "argument -n/--limit: '0' is not a number above 0"),
+        (["record", "--offline", "--output", "x"], "--offline needs a scenario"),
+        (["record", "idle", "--output", "x"], "'idle' needs --offline"),
+        (["record", "--output", "x", "--source", "moon"], "unknown source 'moon'"),
+        (["record", "-", "--output", "x", "--interval", "1s"], "--interval cannot change the lines on stdin"),
         (["replay", "x", "--speed", "-1"], "speed -1 is out of range"),
         (["replay", "-", "--loop"], "--loop cannot replay stdin"),
     ],
@@ -139,7 +141,7 @@ def test_a_replayed_tag_cannot_control_the_terminal(run, recorded, home):
 def test_a_recording_from_stdin_is_what_came(run, recorded, home):
     with open("r.jsonl", "rb") as source:
         done = subprocess.run(
-            [PROGRAM, "scenario", "record", "-", "--out", "copy.jsonl"],
+            [PROGRAM, "scenario", "record", "-", "--output", "copy.jsonl"],
             stdin=source,
             capture_output=True,
             check=False,
@@ -150,7 +152,7 @@ def test_a_recording_from_stdin_is_what_came(run, recorded, home):
 
 def test_record_asks_the_machine(run, home):
     launch.start(StartOptions("default", "trn1.2xlarge"))
-    done = run("record", "--out", "m.jsonl", "--count", "3", "--period", "200ms")
+    done = run("record", "--output", "m.jsonl", "--limit", "3", "--interval", "200ms")
     assert (done.returncode, done.stderr) == (0, "")
     lines = [json.loads(line) for line in (home / "m.jsonl").read_text().splitlines()]
     assert len(lines) == 3
@@ -161,16 +163,16 @@ def test_record_collects_every_group_at_its_period(home, monkeypatch):
     launch.start(StartOptions("default", "trn1.2xlarge"))
     configs = []
     monkeypatch.setattr(collector, "reports", lambda config, _: configs.append(config) or iter(()))
-    assert main(["record", "--out", "m.jsonl", "--period", "200ms"]) == 1
+    assert main(["record", "--output", "m.jsonl", "--interval", "200ms"]) == 1
     assert {*configs[0].periods().values()} == {0.2}
 
 
 def test_a_file_that_is_there_is_kept(run, recorded, home):
-    again = run("record", "idle", "--offline", "--out", "r.jsonl")
+    again = run("record", "idle", "--offline", "--output", "r.jsonl")
     assert again.returncode == 1
     assert again.stderr.startswith("error: r.jsonl exists\nhint: ")
     assert (home / "r.jsonl").read_bytes() == recorded
-    assert run("record", "idle", "--offline", "--out", "r.jsonl", "--force").returncode == 0
+    assert run("record", "idle", "--offline", "--output", "r.jsonl", "--force").returncode == 0
     assert (home / "r.jsonl").read_bytes() != recorded
 
 

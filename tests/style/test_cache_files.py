@@ -28,19 +28,18 @@ _PRIVATE = "this user's private directory of state or rebuildable files"
 _CHOSEN = "a file that the user names"
 
 ALLOWED = {
-    "cache/archives/exporter.py": _CHOSEN,
-    "cache/archives/importer.py": f"{_CHOSEN}; {_STAGED}",
+    "cache/copy/archive.py": _STAGED,
+    "cache/copy/endpoints.py": f"{_STAGED}; regular files that are copied to it",
+    "cache/copy/runner.py": _CHOSEN,
     "cache/events.py": _PRIVATE,
     "cache/extraction.py": "the log of a trial run, in its work directory",
     "cache/install.py": _STAGED,
     "cache/layouts.py": "creates the root itself",
-    "cache/listing.py": _PRIVATE,
     "cache/locks.py": "opens directories for flock, without following a link",
     "cache/pruning/policy.py": _PRIVATE,
     "cache/remote/bucket.py": _PRIVATE,
     "cache/remote/store.py": _PRIVATE,
     "cache/remote/transfer.py": f"{_PRIVATE}; {_STAGED}",
-    "cache/sync/endpoints.py": f"{_STAGED}; regular files that are copied to it",
     "cache/verify.py": _PRIVATE,
     "cache/why/journal.py": _PRIVATE,
     "precompile/analysis.py": _CHOSEN,

@@ -52,7 +52,7 @@ HOMES = {
 
 ALLOWED = {
     ("/proc/<pid>/stat", "neurontools/machine/processes.py"): "asks whether it may be read",
-    ("os.replace", "neurontools/cache/archives/exporter.py"): "the file is locked while it is written",
+    ("os.replace", "neurontools/cache/copy/runner.py"): "the file is locked while it is written",
     ("os.replace", "neurontools/cache/remote/store.py"): "s3fs writes the file",
     (
         "table of units",

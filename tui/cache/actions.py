@@ -9,8 +9,8 @@ from neurontools.base.text import plural
 from neurontools.base.units import format_size
 from neurontools.cache import lock_list, pins_and_tags
 from neurontools.cache.browser import Browser
+from neurontools.cache.location import is_network_root
 from neurontools.cache.pruning import prune
-from neurontools.cache.pruning.removal import is_network_root
 from neurontools.cache.show import format_details, read_details
 from neurontools.cache.walk import walk
 from neurontools.cache.why import explain, report

@@ -1,27 +1,35 @@
-"""The app of neuron-cache tui: keys and actions."""
+"""The app of neuron-cache tui: keys, actions, and reads in background threads."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.worker import Worker, WorkerState
 
+from neurontools.cache.browser import change_stamp
+from neurontools.cache.entries import scan
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions
-from neurontools.tui.cache.frame import CacheFrame, ReadScreen
-from neurontools.tui.cache.lines import HEAD_LINES, rows_shown
-from neurontools.tui.names import shown_key
+from neurontools.tui.cache.lines import HEAD_LINES, first_row, rows_shown, screen_lines
+from neurontools.tui.names import AUTO, shown_key
+from neurontools.tui.widgets.key_queue import KeyQueue
+from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Prompt
-from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen, TextScreen
+from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from textual import events
+    from textual.app import ComposeResult
 
-    from neurontools.cache.browser import Refusal
+    from neurontools.cache.browser import Browser, Refusal
     from neurontools.cache.entries import Entry
 
+REFRESH_S = 2.0
 INTERRUPTED = 130
 _WHEEL_ROWS = 3
 _ENTRIES_ASKED = 6
@@ -30,8 +38,40 @@ _TWO = 2
 _FRAME_OF_TEXT = 6
 
 
-class CacheApp(CacheFrame):
-    """The browser."""
+class ReadScreen(TextScreen):
+    """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll(-1)", "up"),
+        Binding("down,j", "scroll(1)", "down"),
+        Binding("pageup,b", "scroll(-20)", "page up"),
+        Binding("pagedown,space", "scroll(20)", "page down"),
+        Binding("home", "scroll(-1000000)", "first line"),
+        Binding("end", "scroll(1000000)", "last line"),
+    ]
+    DEFAULT_CSS = """
+    ReadScreen > VerticalScroll { width: 100%; height: 100%; max-height: 100%; background: $background; }
+    """
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
+class CacheApp(ThemedApp, KeyQueue):
+    """Shows a `Browser`.
+
+    Args:
+        browser: the state to show; nothing is read yet.
+        colour: False draws without any colour.
+        theme: name of a theme, or "auto".
+    """
+
+    TITLE = "neuron-cache"
+    CSS = "Screen { overflow: hidden; } Screen:ansi { background: ansi_default; }"
+    ENABLE_COMMAND_PALETTE = True
+    ALLOW_SELECT = False
+    AUTO_FOCUS = None
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave(0)", "quit", id="quit"),
@@ -64,6 +104,92 @@ class CacheApp(CacheFrame):
         Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
     ]
 
+    def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
+        super().__init__(theme=theme, colour=colour, ansi_color=None if colour else True)
+        self.browser = browser
+        self.first = 0
+        self._message = ""
+        self._reading = False
+        self._stamp: int | None = None
+
+    def compose(self) -> ComposeResult:
+        """Make the one pane."""
+        yield LinePane(self.look.styles, id="cache")
+
+    def on_mount(self) -> None:
+        """Start reading, and watch for changes."""
+        self.apply_theme(self.look)
+        self.show()
+        self.action_read()
+        self.set_interval(REFRESH_S, self._look_for_changes)
+
+    def on_resize(self) -> None:
+        """Repaint once the app knows its new size."""
+        self.call_later(self.show)
+
+    def action_read(self) -> None:
+        """Read the cache again."""
+        if not self._reading:
+            self._reading = True
+            self.show()
+            self.in_thread(self._read, "read")
+
+    def _read(self) -> tuple[int, tuple[Entry, ...]]:
+        stamp = change_stamp(self.browser.root)
+        return stamp, scan(self.browser.root).entries
+
+    def _look_for_changes(self) -> None:
+        if not self._reading and change_stamp(self.browser.root) != self._stamp:
+            self.action_read()
+
+    def in_thread(self, body: Callable[[], Any], name: str) -> None:
+        """Run a slow function in a thread; its result arrives under a name."""
+        self.run_worker(body, name=name, group=name, thread=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Handle the result of a thread."""
+        if event.state is WorkerState.ERROR:
+            self._reading = False
+            self._notify_error(event.worker.error)
+        elif event.state is WorkerState.SUCCESS:
+            self._take(event.worker.name, event.worker.result)
+
+    def _take(self, name: str, result: Any) -> None:
+        if name == "read":
+            self._reading = False
+            self._stamp, entries = result
+            self.browser.load(entries)
+            self.show()
+        elif name == "delete":
+            self.browser.marks.clear()
+            self.show_message(result)
+            self.action_read()
+        else:
+            self.show_message("")
+            self.push_screen(ReadScreen(name, result))
+
+    def _notify_error(self, error: BaseException | None) -> None:
+        if isinstance(error, NeuronToolsError):
+            self._stamp = change_stamp(self.browser.root)
+            self.show_message(actions.format_error(error))
+        elif error is not None:
+            raise error
+
+    def show_message(self, message: str) -> None:
+        """Show a message in the bottom line."""
+        self._message = message
+        self.show()
+
+    def show(self) -> None:
+        """Paint all changed lines."""
+        panes = self.query(LinePane)
+        if not panes:
+            return
+        self.first = first_row(self.browser, self.first, self.size)
+        panes.first().show(
+            screen_lines(self.browser, self.first, self.size, reading=self._reading, message=self._message)
+        )
+
     # Moving
 
     def action_move(self, steps: int) -> None:
@@ -73,7 +199,7 @@ class CacheApp(CacheFrame):
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by screens."""
-        self.browser.move(pages * max(1, rows_shown(self.browser, self.size) - 1))
+        self.browser.move(pages * max(1, rows_shown(self.size) - 1))
         self.show()
 
     def action_open(self) -> None:
@@ -90,7 +216,7 @@ class CacheApp(CacheFrame):
         """Move the cursor to a row; a second click opens it."""
         at = event.screen_y - HEAD_LINES
         position = self.first + at
-        if not 0 <= at < rows_shown(self.browser, self.size) or position >= len(self.browser.rows):
+        if not 0 <= at < rows_shown(self.size) or position >= len(self.browser.rows):
             return
         if self.browser.go_to(position):
             self.action_show()

@@ -7,20 +7,15 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable
 from neurontools.base.units import format_size
-from neurontools.cache.entry_facts import EntrySummary
 from neurontools.cache.entry_files import State
 from neurontools.cache.fields import format_elapsed
-from neurontools.tui.cache.details import row_panes
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.chrome import keys_line, small_screen
 from neurontools.tui.widgets.frames import framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from neurontools.cache.browser import Browser, BrowserRow
-    from neurontools.tui.cache.details import RowReport
 
 HEAD_LINES = 3
 SMALLEST = (40, 8)
@@ -29,34 +24,10 @@ _SIZE_WIDTH = 9
 _NUMBER_WIDTH = 6
 _NARROW = 100
 _LEAST_FOR_LONG_BAR = 150
-_LEAST_FOR_PANES = 36
 _BAR_WIDTHS = (10, 20)
-_HINTS = tuple(
-    (key, text)
-    for key, _, text in (
-        hint.partition(" ")
-        for hint in (
-            "? help",
-            "q quit",
-            "^p cmds",
-            "space mark",
-            "d delete",
-            "⏎ show",
-            "w why",
-            "/ filter",
-            "s sort",
-            "g group",
-            "p pin",
-            "t tag",
-            "L locks",
-        )
-    )
-)
+_KEYS = "? help,q quit,^p cmds,space mark,d delete,⏎ show,w why,/ filter,s sort,g group,p pin,t tag,L locks"
+_HINTS = [(key, text) for key, _, text in (hint.partition(" ") for hint in _KEYS.split(","))]
 _PROGRAM = " neuron-cache  "
-_LEAST_ENTRY = 31
-_LEAST_FACTS, _MOST_FACTS = 30, 84
-_LEAST_FOR_OPERATORS = 52
-_SCRIPT, _OPERATORS = 12, 18
 _STATE_ROLES = {
     State.DONE: Role.PLAIN,
     State.FAILED: Role.ALERT,
@@ -66,24 +37,15 @@ _STATE_ROLES = {
 }
 
 
-def pane_lines(browser: Browser, size: tuple[int, int]) -> int:
-    """Return the lines of the panes below the tree, 0 if there is no room for them."""
-    width, height = size
-    if not browser.rows or not is_boxed(width, height) or height < _LEAST_FOR_PANES:
-        return 0
-    body = height - 2
-    return body - max(body // 3, min(body // 2, len(browser.rows) + HEAD_LINES))
-
-
-def rows_shown(browser: Browser, size: tuple[int, int]) -> int:
+def rows_shown(size: tuple[int, int]) -> int:
     """Return how many rows of the tree fit on a screen of a size."""
     width, height = size
-    return max(1, height - pane_lines(browser, size) - HEAD_LINES - 1 - is_boxed(width, height))
+    return max(1, height - HEAD_LINES - 1 - is_boxed(width, height))
 
 
 def first_row(browser: Browser, first: int, size: tuple[int, int]) -> int:
     """Return the first visible row that keeps the cursor on the screen, `first` if possible."""
-    rows = rows_shown(browser, size)
+    rows = rows_shown(size)
     highest = max(0, min(first, browser.cursor, len(browser.rows) - rows))
     return max(highest, browser.cursor - rows + 1)
 
@@ -95,8 +57,6 @@ def screen_lines(
     *,
     reading: bool,
     message: str,
-    facts: Mapping[str, EntrySummary],
-    report: RowReport | None,
 ) -> tuple[Line, ...]:
     """Return the whole screen.
 
@@ -106,32 +66,26 @@ def screen_lines(
         size: cells across and down.
         reading: whether the cache is being read.
         message: shown in the bottom line, "" for none.
-        facts: what is known of entries, by path.
-        report: on the row at the cursor, None until it is read.
     """
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         return small_screen("neuron-cache", SMALLEST, (width, height))
     boxed = is_boxed(width, height)
     inner = inner_width(width, boxed=boxed)
-    rows, below = rows_shown(browser, size), pane_lines(browser, size)
+    rows = rows_shown(size)
     now, marked = time.time(), browser.marks.paths
     body = [head_line(inner)]
-    for number, one in enumerate(browser.rows[first : first + rows], first):
-        known = facts.get(one.entry.path) if one.entry is not None else None
-        body.append(
-            row_line(one, inner, now=now, marked=marked, current=number == browser.cursor, facts=known)
-        )
+    for position, item in enumerate(browser.rows[first : first + rows], first):
+        body.append(row_line(item, inner, now=now, marked=marked, current=position == browser.cursor))
     frame = framed(
         _view_text(browser),
         body,
-        (width, height - 2 - below),
+        (width, height - 2),
         note=f"sort: {browser.order.key}",
         foot="space mark  d delete",
         boxed=boxed,
     )
-    panes = row_panes(report, (width, below), now) if below else []
-    return (title_line(browser, width, reading), *frame, *panes, marks_line(browser, width, message))
+    return (title_line(browser, width, reading), *frame, marks_line(browser, width, message))
 
 
 def title_line(browser: Browser, width: int, reading: bool) -> Line:
@@ -152,52 +106,40 @@ def _view_text(browser: Browser) -> str:
 
 def head_line(width: int) -> Line:
     """Return the column heads."""
-    left, _ = _widths(width)
-    head = fixed("   ENTRY", left) + _facts_text(EntrySummary("SCRIPT", "GRAPH", "INPUTS"), width)
+    head = fixed("   ENTRY", _entry_width(width))
     return fit(((head + _figures("STATE", "SIZE", "SHARE", "USED", "HITS", width), Role.DIM),), width)
 
 
-def row_line(
-    one: BrowserRow,
-    width: int,
-    *,
-    now: float,
-    marked: frozenset[str],
-    current: bool,
-    facts: EntrySummary | None = None,
-) -> Line:
+def row_line(item: BrowserRow, width: int, *, now: float, marked: frozenset[str], current: bool) -> Line:
     """Return one row of the tree.
 
     Args:
-        one: the row.
+        item: the row.
         width: cells of the line.
         now: Unix seconds.
         marked: paths of marked entries.
         current: whether the cursor is on it.
-        facts: what is known of its entry.
     """
-    left, _ = _widths(width)
-    entry, group = one.entry, one.group
+    entry, group = item.entry, item.group
     if entry is not None:
         mark = "x" if entry.path in marked else " "
         pinned = "* " if entry.pinned else ""
-        title = f"{mark} {'  ' * one.depth}{pinned}{printable(one.title)}"
+        title = f"{mark} {'  ' * item.depth}{pinned}{printable(item.title)}"
         used = format_elapsed(now - entry.used_unix_s)
         state, hits, role = entry.state.value, str(entry.hits), _STATE_ROLES[entry.state]
     else:
         entries = group.entries if group is not None else ()
-        inside = sum(item.path in marked for item in entries)
+        inside = sum(member.path in marked for member in entries)
         mark = "x" if inside and inside == len(entries) else "-" if inside else " "
-        title = f"{mark} {'  ' * one.depth}{'▾' if one.is_open else '▸'} {printable(one.title)}"
+        title = f"{mark} {'  ' * item.depth}{'▾' if item.is_open else '▸'} {printable(item.title)}"
         used, state, hits, role = "", plural(len(entries), "entry", "entries"), "", Role.STRONG
-    figures = _figures(state, format_size(one.size_bytes), f"{one.share:.1%}", used, hits, width)
+    figures = _figures(state, format_size(item.size_bytes), f"{item.share:.1%}", used, hits, width)
     spans = (
         (title[:2], Role.ALERT),
-        (fixed(title[2:], left - 3), role),
-        (_facts_text(facts or EntrySummary(), width), Role.DIM),
+        (fixed(title[2:], _entry_width(width) - 3), role),
         (figures, role),
         (" ", role),
-        *bar(one.share, _bar_width(width)),
+        *bar(item.share, _bar_width(width)),
     )
     return row(spans, width, selected=current)
 
@@ -212,22 +154,6 @@ def marks_line(browser: Browser, width: int, message: str) -> Line:
     return (*spans, *keys_line(_HINTS, max(0, width - width_of(left))))
 
 
-def _facts_text(facts: EntrySummary, width: int) -> str:
-    room = _facts_width(width)
-    if not room:
-        return ""
-    text = f" {fixed(printable(facts.script), _SCRIPT)}"
-    if room >= _LEAST_FOR_OPERATORS:
-        text += f" {fixed(printable(facts.operators), _OPERATORS)}"
-    return f"{text} {fixed(printable(facts.shapes), max(0, room - len(text) - 1))}"
-
-
-def _facts_width(width: int) -> int:
-    figures = len(_figures("", "", "", "", "", width))
-    room = width - figures - _bar_width(width) - _LEAST_ENTRY
-    return 0 if room < _LEAST_FACTS else min(_MOST_FACTS, room)
-
-
 def _figures(state: str, size: str, share: str, used: str, hits: str, width: int) -> str:
     text = f" {state:<{_STATE_WIDTH}} {size:>{_SIZE_WIDTH}} {share:>{_NUMBER_WIDTH}}"
     if width >= _NARROW:
@@ -235,9 +161,9 @@ def _figures(state: str, size: str, share: str, used: str, hits: str, width: int
     return text
 
 
-def _widths(width: int) -> tuple[int, int]:
+def _entry_width(width: int) -> int:
     figures = len(_figures("", "", "", "", "", width))
-    return max(8, width - figures - _bar_width(width) - _facts_width(width) - 1), figures
+    return max(8, width - figures - _bar_width(width) - 1)
 
 
 def _bar_width(width: int) -> int:

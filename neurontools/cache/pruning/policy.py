@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from neurontools import env, paths
 from neurontools.base.locks import flock
-from neurontools.base.units import format_size, parse_size
+from neurontools.base.units import format_size
 from neurontools.cache import logs
 from neurontools.cache.entries import scan
-from neurontools.cache.fields import parse_age
 from neurontools.cache.location import counters_dir
 from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.rules import PruneRules
+from neurontools.cache.pruning.rules import RULES, PruneRules
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 STALE_LOCK_S = 4 * 3600.0
 AUTO_PERIOD_S = 3600.0
-_PARTS = ("failed", "interrupted", "incomplete", "old-compilers", "locks")
+_PARTS = (*(rule.name for rule in RULES if not rule.setting), "locks")
 _T = TypeVar("_T")
 
 
@@ -55,15 +54,11 @@ def read_policy(environ: Mapping[str, str] | None = None) -> Policy:
     """
     check_settings_file()
     remove = read_setting(env.CACHE_REMOVE, _parts, environ) or frozenset()
-    rules = PruneRules(
-        max_bytes=read_setting(env.CACHE_MAX_SIZE, parse_size, environ),
-        older_than_s=read_setting(env.CACHE_OLDER_THAN, parse_age, environ),
-        keep_last=read_setting(env.CACHE_KEEP_LAST, parse_count, environ),
-        failed="failed" in remove,
-        interrupted="interrupted" in remove,
-        incomplete="incomplete" in remove,
-        old_compilers="old-compilers" in remove,
-    )
+    values = {
+        rule.field: read_setting(rule.setting, rule.parse, environ) if rule.setting else rule.name in remove
+        for rule in RULES
+    }
+    rules = PruneRules(**values)  # type: ignore[arg-type]
     return Policy(rules, STALE_LOCK_S if "locks" in remove else None)
 
 
@@ -122,17 +117,6 @@ def _is_due(root: str) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def parse_count(text: str) -> int:
-    """Return a number of entries.
-
-    Raises:
-        UsageError: not a number.
-    """
-    if not text.strip().isascii() or not text.strip().isdigit():
-        raise UsageError(f"invalid number of entries {text!r}", "use for example 10")
-    return int(text)
 
 
 def _parts(text: str) -> frozenset[str]:

@@ -11,23 +11,19 @@ from neurontools.base.text import plural, printable, table
 from neurontools.base.units import format_age, format_size, format_size_both
 from neurontools.cache.entries import EntryReader, Scan
 from neurontools.cache.layouts import display_path
-from neurontools.cache.location import LAST_USE_NOTE, is_remote
-from neurontools.cache.locks import is_in_use
+from neurontools.cache.location import LAST_USE_NOTE, is_network_root, is_remote
+from neurontools.cache.locks import in_use_checker
 from neurontools.cache.orphans import (
     Orphan,
     find_orphans,
-    quarantine_orphans,
-    remove_empty_quarantine,
     remove_orphan,
 )
 from neurontools.cache.pruning.removal import (
     Removal,
     break_locks,
-    breakable_locks,
-    is_network_root,
     remove_entries,
 )
-from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
+from neurontools.cache.pruning.rules import RULES, PrunePlan, PruneRules, make_plan
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +38,7 @@ MOST_ASKED = 20
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """A planned removal from a root.
-
-    `orphans` are leftovers of killed removals and imports, and the content of the quarantine if that is emptied too.
-    """
+    """A planned removal from a root; `orphans` are leftovers of killed removals and copies."""
 
     plan: PrunePlan
     rules: PruneRules
@@ -76,8 +69,6 @@ class Pruning:
         """
         for item in self.orphans:
             remove_orphan(self.plan.root, item.path)
-        if self.orphans:
-            remove_empty_quarantine(self.plan.root)
         # Locks come last: without its dead lock, an entry would be in another state than when it was selected.
         removal = self._remove_entries(progress) if self.plan.remove else Removal((), ())
         return removal, break_any_locks(self.plan.root, self.locks, self.stale_s) if self.locks else ()
@@ -110,16 +101,13 @@ def scan_only(root: str, places: Sequence[EntryRef]) -> Scan:
     return Scan(root, exists=True, entries=tuple(entry for entry in read if entry is not None), skipped=0)
 
 
-def prepare_pruning(
-    found: Scan, rules: PruneRules, break_stale_s: float | None = None, *, quarantine: bool = False
-) -> Pruning:
+def prepare_pruning(found: Scan, rules: PruneRules, break_stale_s: float | None = None) -> Pruning:
     """Return the removal that rules select, and of orphans unless the rules name entries; nothing is changed.
 
     Args:
         found: the root's content.
         rules: which entries to remove.
         break_stale_s: also remove locks of dead owners, and unnamed ones older than this; None for no locks.
-        quarantine: also empty the quarantine.
 
     Raises:
         UsageError: no rule is given.
@@ -127,20 +115,24 @@ def prepare_pruning(
     if rules.is_empty and break_stale_s is None:
         raise UsageError(
             "no rule given",
-            "add --max-size, --older-than, --keep-last, --failed, --interrupted, --incomplete, --old-compilers, "
-            "--locks or --policy",
+            f"add {', '.join(rule.flag for rule in RULES)}, --locks or --policy",
         )
     network = is_network_root(found.root)
-    kept = quarantine_orphans(found.root) if quarantine else ()
-    plan = make_plan(found, rules, time.time(), is_in_use, network=network)
+    plan = make_plan(found, rules, time.time(), in_use_checker(found.root), network=network)
     return Pruning(
         plan=plan,
         rules=rules,
         locks=() if break_stale_s is None else breakable_locks(_remaining(found, plan), break_stale_s),
         stale_s=break_stale_s or 0.0,
         network=network,
-        orphans=() if rules.named else (*find_orphans(found.root), *kept),
+        orphans=() if rules.named else find_orphans(found.root),
     )
+
+
+def breakable_locks(content: Scan, age_s: float) -> tuple[LockState, ...]:
+    """Return the locks of dead owners, and unnamed locks older than an age."""
+    locks = (entry.lock for entry in content.entries)
+    return tuple(lock for lock in locks if lock is not None and lock.is_stale(age_s))
 
 
 def _remaining(found: Scan, plan: PrunePlan) -> Scan:

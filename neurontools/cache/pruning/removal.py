@@ -15,7 +15,7 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.events import Usage, record_removals
 from neurontools.cache.layouts import CacheLayout
-from neurontools.cache.location import is_remote, open_root
+from neurontools.cache.location import open_root
 from neurontools.cache.lock_owner import Liveness
 from neurontools.cache.locks import directory_lock, examine_lock_in, root_lock
 from neurontools.cache.pruning.rules import PruneDecision, PrunePlan, PruneRules, reason_to_spare
@@ -24,11 +24,10 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.cache.entries import Entry, Scan
+    from neurontools.cache.entries import Entry
     from neurontools.cache.locks import LockState
 
 _PROGRESS_STEP = 64
-_NETWORK_TYPES = ("nfs", "cifs", "smb", "lustre", "ceph", "gluster", "afs", "9p", "fuse.", "gpfs", "beegfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +41,6 @@ class Removal:
     def freed_bytes(self) -> int:
         """Total size of the removed entries."""
         return sum(choice.entry.size_bytes for choice in self.removed)
-
-
-def is_network_root(root: str) -> bool:
-    """Return whether flock may not work for a root: in a bucket, on NFS, Lustre, FUSE, ..."""
-    if is_remote(root):
-        return True
-    best, kind = "", ""
-    path = os.path.realpath(root)
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                left, _, right = line.partition(" - ")
-                point = left.split()[4]
-                if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
-                    best, kind = point, right.split()[0]
-    except (OSError, IndexError):
-        return False
-    return kind.startswith(_NETWORK_TYPES)
 
 
 def remove_entries(
@@ -127,12 +108,6 @@ def _is_real_wrappers(entry: Entry) -> bool:
     return entry.layout is CacheLayout.CURRENT and not entry.ours
 
 
-def breakable_locks(scan: Scan, age_s: float) -> tuple[LockState, ...]:
-    """Return the locks of dead owners, and unnamed locks older than an age."""
-    locks = (entry.lock for entry in scan.entries)
-    return tuple(lock for lock in locks if lock is not None and lock.is_stale(age_s))
-
-
 def break_locks(root: str, locks: Sequence[LockState], age_s: float) -> tuple[LockState, ...]:
     """Remove lock files that are still stale; return those removed.
 
@@ -192,6 +167,27 @@ def _remove(
         return "already removed"
     except OSError as error:
         return f"cannot be removed: {error.strerror}"
+    return ""
+
+
+def remove_damaged(root: str, damaged: Entry) -> str:
+    """Remove an entry that was found damaged; return "" or why it was kept."""
+    if damaged.pinned:
+        return "pinned"
+    try:
+        above, name = open_parent(root, damaged.path)
+        with above, above.opened_item(name) as descriptor:
+            if not flock(descriptor, wait=False):
+                return "in use"
+            status = os.fstat(descriptor)
+            if (status.st_ino, status.st_mtime_ns) != (damaged.inode, damaged.changed_ns):
+                return "changed meanwhile"
+            if status.st_uid != os.geteuid():
+                return f"it belongs to uid {status.st_uid}"
+            with _trash(root) as trash:
+                above.rename(name, trash, f"{os.getpid()}-{os.urandom(6).hex()}")
+    except OSError as error:
+        return error.strerror or "cannot be removed"
     return ""
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from neurontools.base.units import format_age, format_size
+from neurontools import env
+from neurontools.base.units import format_age, format_size, parse_size
 from neurontools.cache.entry_files import State
+from neurontools.cache.fields import parse_age
 from neurontools.cache.lock_owner import Liveness
 from neurontools.compiler.options import COMMIT_PREFIX, COMPILER_VERSION
+from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,6 +68,69 @@ class PruneRules:
         return limits or states or self.everything or bool(self.named)
 
 
+def parse_count(text: str) -> int:
+    """Return a number of entries.
+
+    Raises:
+        UsageError: not a number.
+    """
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise UsageError(f"invalid number of entries {text!r}", "use for example 10")
+    return int(text)
+
+
+class RuleOption(NamedTuple):
+    """How users set a rule: a field of `PruneRules`, its option, and what the option takes; "" for a switch.
+
+    `setting` is the environment variable of the policy; a switch is a word of `cache_remove`.
+    """
+
+    field: str
+    flag: str
+    help: str
+    metavar: str = ""
+    parse: Callable[[str], int | float] = parse_count
+    setting: str = ""
+
+    @property
+    def name(self) -> str:
+        """The option without dashes."""
+        return self.flag.removeprefix("--")
+
+
+RULES = (
+    RuleOption(
+        "max_bytes",
+        "--max-size",
+        "remove the least recently used entries until the rest fits",
+        "SIZE",
+        parse_size,
+        env.CACHE_MAX_SIZE,
+    ),
+    RuleOption(
+        "older_than_s",
+        "--older-than",
+        "remove entries not used for AGE (30d, 12h)",
+        "AGE",
+        parse_age,
+        env.CACHE_OLDER_THAN,
+    ),
+    RuleOption(
+        "keep_last",
+        "--keep-last",
+        "keep the N most recently used finished entries",
+        "N",
+        parse_count,
+        env.CACHE_KEEP_LAST,
+    ),
+    RuleOption("failed", "--failed", "remove cached failures"),
+    RuleOption("interrupted", "--interrupted", "remove leftovers of killed compiles"),
+    RuleOption("incomplete", "--incomplete", "remove graphs that were never compiled"),
+    RuleOption("old_compilers", "--old-compilers", "remove entries of other compiler versions"),
+)
+"""The rules of options and settings, in the order of help."""
+
+
 @dataclass(frozen=True, slots=True)
 class PruneDecision:
     """An entry and the reason to remove it, or to keep it although a rule selects it."""
@@ -109,7 +175,7 @@ def make_plan(
     }
     guarded: dict[str, PruneDecision] = {}
 
-    def is_spared(entry: Entry) -> bool:
+    def spare(entry: Entry) -> bool:
         reason = reason_to_spare(entry, rules, now, network=network)
         if not reason and entry.path in kept:
             reason = f"among the {rules.keep_last} most recently used"
@@ -119,7 +185,7 @@ def make_plan(
             guarded[entry.path] = PruneDecision(entry, reason)
         return bool(reason)
 
-    remove = [choice for choice in selected.values() if not is_spared(choice.entry)]
+    remove = [choice for choice in selected.values() if not spare(choice.entry)]
     total = sum(entry.size_bytes for entry in scan.entries)
     if rules.max_bytes is not None:
         rest = total - sum(choice.entry.size_bytes for choice in remove)
@@ -127,7 +193,7 @@ def make_plan(
         for entry in sorted(scan.entries, key=_failed_first):
             if rest <= rules.max_bytes:
                 break
-            if entry.path not in selected and not is_spared(entry):
+            if entry.path not in selected and not spare(entry):
                 why = entry.state.value if entry.state in _FAILED_STATES else _unused_text(entry, now)
                 remove.append(PruneDecision(entry, f"{limit}, {why}"))
                 rest -= entry.size_bytes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.files import remove_quietly, sync_directory, temporary_name
 from neurontools.base.interrupts import is_of_handler
 from neurontools.cache import layouts, logs
-from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.copy.plan import in_writing_order, is_copied
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage, record_removals
@@ -29,7 +29,6 @@ from neurontools.cache.pruning.rules import PruneDecision
 from neurontools.cache.remote.bucket import Bucket, RemoteError, RemoteErrorKind
 from neurontools.cache.remote.transfer import upload_entry
 from neurontools.cache.remote.tree import BucketTree
-from neurontools.cache.sync.plan import is_moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +87,7 @@ class BucketStore:
         if not self._can_write:
             return
         try:
-            names = in_writing_order([name for name in os.listdir(entry) if is_moved(name, state)])
+            names = in_writing_order([name for name in os.listdir(entry) if is_copied(name, state)])
             files = {name: f"{entry}/{name}" for name in names}
             upload_entry(self._bucket, files, self._path(entry), replace=replace)
         except RemoteError as error:
@@ -111,7 +110,7 @@ class BucketStore:
         else:
             return False
         # Only what a lookup reads: a tag's name may be anything.
-        names = [name for name in found if is_moved(name, state) and not name.startswith(".")]
+        names = [name for name in found if is_copied(name, state) and not name.startswith(".")]
         for name in in_writing_order(names):
             self._download(found[name], f"{entry}/{name}")
         sync_directory(entry)

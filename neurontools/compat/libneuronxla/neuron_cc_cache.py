@@ -156,7 +156,7 @@ class CompileCacheFs(CompileCache):
     def clean(self) -> None:
         """Remove all entries that no process uses."""
         found = scan(self.cache_path, details=False)
-        prepare_pruning(found, PruneRules(everything=True, grace_s=0.0), quarantine=True).carry_out()
+        prepare_pruning(found, PruneRules(everything=True, grace_s=0.0)).carry_out()
 
     def _write(self, path: str, data: bytes) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -103,17 +103,19 @@ def test_reading_commands_work_in_a_bucket(bucket: str, home: Path, run: Run) ->
     assert "buckets record no time of use" in text
     assert text.endswith(f" in {bucket}\n")
     assert len(run("ls", *where, "-q", "--limit", 2, "--filter", "state=done").out.splitlines()) == 2
-    assert run("du", *where, "--json").json["total"]["count"] == 4
+    assert run("stats", *where, "--json").json["total"]["count"] == 4
     assert "done" in run("stats", *where).out
     shown = run("show", *where, listed.json["entries"][0]["path"], "--json").json
     assert shown[0]["path"].startswith(bucket)
     assert run("locks", *where, "--json").json["locks"][0]["state"] == "unknown"
     assert run("verify", *where, listed.json["entries"][0]["path"]).code == 0
-    assert run("path", *where, "-q").out == f"{bucket}\n"
+    assert run("stats", "--path", *where, "-q").out == f"{bucket}\n"
     archive = home / "x.tar.gz"
-    exported = run("export", *where, archive, "--json").json
-    assert len(exported["entries"]) == 3
-    assert run("import", archive, "--cache-dir", home / "imported").code == 0
+    exported = run("copy", *where, "--to", archive, "--json").json
+    assert len(exported["copied"]) == 3
+    assert run("copy", "--from", archive, "--cache-dir", home / "imported").code == 0
+    assert run("copy", "--from", archive, "--to", f"{bucket}-2").code == 0
+    assert len(run("ls", "--cache-dir", f"{bucket}-2", "--json").json["entries"]) == 3
     assert modules(run("ls", "--cache-dir", home / "imported", "--json")) == modules(
         run("ls", "--cache-dir", home / "here", "--json")
     )
@@ -142,7 +144,7 @@ def test_verify_finds_damage_in_a_bucket(bucket: str, home: Path, run: Run) -> N
 
 
 def test_what_needs_a_directory_says_how_to_get_one(bucket: str, run: Run) -> None:
-    for words in (["pin", "x"], ["verify", "--fix"], ["tag", "t", "x"], ["import", "x.tar"]):
+    for words in (["pin", "x"], ["verify", "--fix"], ["tag", "t", "x"]):
         refused = run(*words, "--cache-dir", bucket)
         assert refused.code == 2
         assert f"neuron-cache copy --from {bucket} --to DIR" in refused.err
@@ -185,16 +187,16 @@ def test_a_key_deeper_than_any_layout_hides_nothing(bucket: str, run: Run) -> No
     shown = run("ls", "--cache-dir", bucket)
     assert (shown.code, shown.err) == (0, "")
     assert "1 entry" in shown.out
-    for verb in ("du", "verify", "locks"):
+    for verb in ("stats", "verify", "locks"):
         assert "Traceback" not in run(verb, "--cache-dir", bucket).err
 
 
 def test_a_key_that_leads_out_is_never_written(bucket: str, home: Path, run: Run) -> None:
     put(bucket, DONE | {f"{ENTRY}/../../../../evil": b"x"})
-    refused = run("export", "--cache-dir", bucket, home / "x.tar")
+    refused = run("copy", "--cache-dir", bucket, "--to", home / "x.tar")
     assert refused.code == 1
     assert "is not a valid file name" in refused.err
-    synced = run("sync", bucket, home / "synced")
+    synced = run("copy", "--from", bucket, "--to", home / "synced")
     assert synced.code == 0
     assert not list(home.rglob("evil"))
     assert sorted(path.name for path in (home / "synced" / ENTRY).iterdir()) == sorted(
@@ -235,10 +237,10 @@ def test_what_changes_before_a_removal_is_spared(bucket: str, run: Run) -> None:
 
 def test_stale_locks_without_owners_are_broken_by_age(bucket: str, run: Run) -> None:
     put(bucket, DONE | {f"{ENTRY}/{layouts.LOCK}": b""})
-    where = ("locks", "--cache-dir", bucket)
-    assert "0 of 1 locks" in run(*where, "--break-stale", "1h", "-y").out
+    where, prune = ("locks", "--cache-dir", bucket), ("prune", "--cache-dir", bucket, "-y", "--locks")
+    assert run(*prune, "1h", "--json").json["locks"] == []
     time.sleep(1.1)
-    assert "1 of 1 locks removed" in run(*where, "--break-stale", "1s", "-y").out
+    assert len(run(*prune, "1s", "--json").json["locks"]) == 1
     assert run(*where, "--json").json["locks"] == []
 
 
@@ -293,10 +295,10 @@ def test_what_is_removed_while_it_is_read_is_left_out(
     checked = run("verify", "--cache-dir", bucket, "--json")
     assert (checked.code, checked.json["checked"]) == (0, 2)
     put(bucket, DONE)
-    exported = run("export", "--cache-dir", bucket, home / "x.tar", "--json").json
-    assert [item["reason"] for item in exported["left_out"]] == ["removed meanwhile"]
+    exported = run("copy", "--cache-dir", bucket, "--to", home / "x.tar", "--json").json
+    assert [item["reason"] for item in exported["left_out"]] == ["changed or removed meanwhile"]
     put(bucket, DONE)
-    synced = run("sync", bucket, home / "synced", "--json").json
+    synced = run("copy", "--from", bucket, "--to", home / "synced", "--json").json
     assert [item["reason"] for item in synced["left_out"]] == ["changed or removed meanwhile"]
 
 

@@ -22,7 +22,7 @@ from neurontools.cache.location import copy_dir
 from neurontools.cache.store import CompileCache
 from neurontools.compiler.options import CompileError
 from tests.cache.remote.conftest import TRN1, keys, put
-from tests.cache.remote.test_sync import assert_sound
+from tests.cache.remote.test_copy import assert_sound
 from tests.cache.remote.wires import refusing
 from tests.compiler.graphs import mlp
 

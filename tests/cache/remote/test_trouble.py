@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from tests.cache.remote.conftest import Run
 
-COMMANDS = [["ls"], ["stats"], ["du"], ["verify"], ["locks"], ["show", "9219"], ["prune", "--failed", "-y"]]
+COMMANDS = [
+    ["ls"],
+    ["stats"],
+    ["stats"],
+    ["verify"],
+    ["locks"],
+    ["show", "9219"],
+    ["prune", "--failed", "-y"],
+]
 needs_s3fs = pytest.mark.skipif(
     importlib.util.find_spec("s3fs") is None, reason="needs pip install 'neurontools[s3]'"
 )
@@ -132,9 +140,9 @@ def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "s3fs" else real(name))
-    for words in (["ls", "--cache-dir", "s3://some/x"], ["sync", "s3://some/x", "here"]):
+    for words in (["ls", "--cache-dir", "s3://some/x"], ["copy", "--from", "s3://some/x", "--to", "here"]):
         refused = run(*words)
         assert refused.code == 1
         assert_one_error(refused.err, "need the package s3fs")
         assert "pip install 'neurontools[s3]'" in refused.err
-    assert run("path", "--cache-dir", "s3://some/x").code == 0
+    assert run("stats", "--path", "--cache-dir", "s3://some/x").code == 0

@@ -127,7 +127,7 @@ def test_a_bucket_that_refuses_writes_is_reported_once(
     pytest.importorskip("s3fs")
     with refusing("AccessDenied", only_writes=True) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        done = run("sync", fill(home / "here", 2), "s3://caches/team")
+        done = run("copy", "--from", fill(home / "here", 2), "--to", "s3://caches/team")
     assert done.code == 1
     assert done.err.count("access denied") == 1
     assert "s3:PutObject" in done.err

@@ -406,7 +406,7 @@ def test_what_neuron_cache_removed_is_reported(
     look_up: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     look_up("a", mlp())
-    assert main(["clean", "-y", "--grace", "0s"]) == 0
+    assert main(["rm", "--all", "-y", "--grace", "0s"]) == 0
     capsys.readouterr()
     look_up("b", mlp())
     assert causes_of_run(capsys, "--last") == [["entry was removed"]]
@@ -538,8 +538,8 @@ def test_a_run_that_found_all_has_nothing_to_explain(
         ([], 1, "no run is recorded"),
         (["a", "b", "c"], 2, "one or two entries, not 3"),
         (["abc", "--last"], 2, "ENTRY and --last exclude each other"),
-        (["--last", "--full", "--max-lines", "3"], 2, "exclude each other"),
-        (["--last", "--max-lines", "0"], 2, "not a number above 0"),
+        (["--last", "--full", "--limit", "3"], 2, "exclude each other"),
+        (["--last", "--limit", "0"], 2, "not a number above 0"),
         (["abc"], 1, "no entry 'abc'"),
         (["--run", "."], 1, "is not the profile"),
     ],

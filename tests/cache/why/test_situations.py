@@ -282,7 +282,7 @@ SITUATIONS = {
     "an entry that was removed": Situation(
         (Run(TRAIN), Run(TRAIN)),
         ("entry was removed",),
-        between=lambda home: main(["clean", "-y", "--grace", "0s"]),
+        between=lambda home: main(["rm", "--all", "-y", "--grace", "0s"]),
     ),
     "a deleted cache": Situation(
         (Run(TRAIN), Run(TRAIN)),

@@ -60,7 +60,7 @@ def _check_lists(text: str) -> None:
 _COMMANDS = (
     "neuron-cache ls --filter 'size>10MB and state=done' --sort size --limit 3",
     "neuron-cache ls --filter used<30d --filter tag~v1 --json",
-    "neuron-cache du --json",
+    "neuron-cache stats --json",
     "neuron-top --once --interval 0.5 --filter 'owner=me tag~train' --page processes",
     "neuron-top --once --machine a,b",
     "neuron-ls --source sim --filter pid=3 --sort mem",
@@ -72,8 +72,8 @@ _COMMANDS = (
     "neuron-profile summary out --nc 0,2,4-7 --from 1.5ms --to 20ms",
     "nccom-test allr -r 2 -b 8 -e 1KB -f 2 -n 1 -w 0 -d fp32",
     "nccom-test allg alltoall -r 4 --minbytes 1MB --stepbytes 512K --maxbytes 2MB --data-parallel-dimension 2",
-    "neurond status --name x",
-    "neurond logs --name x",
+    "neurond status --machine x",
+    "neurond logs --machine x",
 )
 
 

@@ -187,7 +187,7 @@ def _archive_seeds() -> list[bytes]:
 
     _restore()
     Path("fuzz.tar").unlink(missing_ok=True)
-    run(command.main, "export", "fuzz.tar", "--cache-dir", str(_ROOT))
+    run(command.main, "copy", "--to", "fuzz.tar", "--cache-dir", str(_ROOT))
     found = Path("fuzz.tar").read_bytes()
     Path("fuzz.tar").unlink()
     return [found, gzip.compress(found, 1)]
@@ -198,7 +198,7 @@ def _check_archive(data: bytes) -> None:
 
     Path("fuzz.tar").write_bytes(data)
     shutil.rmtree("imported", ignore_errors=True)
-    run(command.main, "import", "fuzz.tar", "--cache-dir", str(Path("imported").absolute()))
+    run(command.main, "copy", "--from", "fuzz.tar", "--cache-dir", str(Path("imported").absolute()))
 
 
 def _names_seeds() -> list[bytes]:
@@ -292,7 +292,7 @@ def _check_keys(data: bytes) -> None:
         for verb in ("ls", "du", "verify", "locks"):
             run(command.main, verb, "--cache-dir", "s3://bucket")
         run(command.main, "show", "MODULE_12345+e30acd3a", "--cache-dir", "s3://bucket")
-        run(command.main, "sync", "s3://bucket", str(Path("copy").absolute()))
+        run(command.main, "copy", "--from", "s3://bucket", "--to", str(Path("copy").absolute()))
     finally:
         bucket._client = original
 
@@ -319,30 +319,6 @@ def _check_journal(data: bytes) -> None:
         _read_cache("stats", "why", "ls")
     finally:
         shutil.rmtree(path.parent)
-
-
-def _index_seeds() -> list[bytes]:
-    from neurontools.cache import listing
-
-    entry = _restore()
-    for directory in (entry, entry.parent, _ROOT):
-        os.utime(directory, (0, 0))  # an index is kept only of directories that have not changed for a while
-    listing.MIN_ENTRIES = 1
-    _read_cache("ls")
-    return [Path(listing.index_path(str(_ROOT))).read_bytes()]
-
-
-def _check_index(data: bytes) -> None:
-    from neurontools.cache.listing import index_path
-
-    Path(index_path(str(_ROOT))).write_bytes(data)
-    _list_first()
-
-
-def _list_first() -> None:
-    from neurontools.commands import cache as command
-
-    run(command.main, "ls", "--cache-dir", str(_ROOT), "--limit", "1")
 
 
 def _check_wrapper_log(data: bytes) -> None:
@@ -414,7 +390,6 @@ TARGETS = (
         words=("\n", " ", "hit", "miss", "removed"),
         share=0.3,
     ),
-    Target("cache/index", Format.JSON, _index_seeds, _check_index, share=0.5),
     Target(
         "cache/wrapper-log",
         Format.TEXT,

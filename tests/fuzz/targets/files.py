@@ -59,7 +59,7 @@ def _check_scenario_played(data: bytes) -> None:
     from neurontools.commands import scenario
 
     Path("fuzz.yaml").write_bytes(data)
-    words = ("--offline", "--out", "new.jsonl", "--force", "--count", "3")
+    words = ("--offline", "--output", "new.jsonl", "--force", "--limit", "3")
     run(scenario.main, "record", "./fuzz.yaml", *words)
 
 

@@ -232,7 +232,7 @@ def _check_daemon_info(data: bytes) -> None:
     try:
         run(neurond.main, "list")
         run(neurond.main, "list", "--json", is_json=True)
-        run(neurond.main, "status", "--name", "other")
+        run(neurond.main, "status", "--machine", "other")
     finally:
         shutil.rmtree(directory)
 

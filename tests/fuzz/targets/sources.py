@@ -53,7 +53,7 @@ def _check_recording(data: bytes) -> None:
     run(ls.main, "--source", "run.jsonl", "-j", is_json=True)
     for form in _FORMS:
         run(top.main, *_ONCE, "--source", "run.jsonl", *form, is_json="--json" in form)
-    run(monitor.main, "--source", "run.jsonl", "--count", "3", is_json=True)
+    run(monitor.main, "--source", "run.jsonl", "--limit", "3", is_json=True)
 
 
 def _check_replay(data: bytes) -> None:
@@ -61,7 +61,7 @@ def _check_replay(data: bytes) -> None:
 
     Path("run.jsonl").write_bytes(data)
     run(scenario.main, "replay", "run.jsonl", "--no-wait")
-    run(scenario.main, "record", "-", "--out", "new.jsonl", "--force", stdin=data)
+    run(scenario.main, "record", "-", "--output", "new.jsonl", "--force", stdin=data)
 
 
 def _check_playback(data: bytes) -> None:
@@ -204,7 +204,7 @@ def _check_monitor_config(data: bytes) -> None:
 
     Path("monitor.json").write_bytes(data)
     Path("run.jsonl").write_bytes(_lines()[0])
-    run(monitor.main, "-c", "monitor.json", "--source", "run.jsonl", "--count", "1", is_json=True)
+    run(monitor.main, "-c", "monitor.json", "--source", "run.jsonl", "--limit", "1", is_json=True)
 
 
 def _check_go_duration(data: bytes) -> None:

@@ -43,7 +43,7 @@ def test_a_host_without_a_driver_is_reported_as_by_the_real_tool(tool, home, mon
 def test_a_recording_is_listed_by_its_last_moment_and_watched_to_its_end(tool, home):
     start("inf2.24xlarge")
     recording = home / "recording.jsonl"
-    recording.write_text(tool("neuron-monitor", "--count", "1").stdout)
+    recording.write_text(tool("neuron-monitor", "--limit", "1").stdout)
     run = tool("neuron-ls", "-j", "--source", str(recording), "--verbose")
     assert (run.returncode, run.stderr.splitlines()[0]) == (0, "source: file:recording.jsonl")
     devices = json.loads(run.stdout)

@@ -17,8 +17,7 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.locks import hold
 from neurontools.tui.cache import actions
-from neurontools.tui.cache.app import CacheApp
-from neurontools.tui.cache.frame import ReadScreen
+from neurontools.tui.cache.app import CacheApp, ReadScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
 from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen

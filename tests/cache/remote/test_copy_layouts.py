@@ -62,16 +62,16 @@ def content(root: Path) -> dict[str, bytes]:
 
 
 def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> None:
-    first = run("sync", here, bucket, "--json").json
-    assert len(first["moved"]) == 2
+    first = run("copy", "--from", here, "--to", bucket, "--json").json
+    assert len(first["copied"]) == 2
     assert sorted(item["reason"] for item in first["left_out"]) == [
         "its compile was interrupted",
         "its compile was interrupted",
         "its layout (oldest) does not mark finished entries; copy it with cp or rsync",
     ]
     assert set(keys(bucket)) == set(MOVED)
-    assert run("sync", bucket, home / "back").code == 0
-    assert run("sync", home / "back", home / "third").code == 0
+    assert run("copy", "--from", bucket, "--to", home / "back").code == 0
+    assert run("copy", "--from", home / "back", "--to", home / "third").code == 0
     assert content(home / "back") == content(home / "third") == MOVED
     entries = scan(str(home / "third")).entries
     assert {(entry.layout, entry.state) for entry in entries} == {
@@ -79,8 +79,8 @@ def test_there_and_back_again(here: Path, bucket: str, home: Path, run: Run) -> 
         (CacheLayout.VLLM, State.DONE),
     }
     for source, target in ((here, bucket), (bucket, home / "third"), (here, home / "back")):
-        again = run("sync", source, target, "--json").json
-        assert (again["moved"], len(again["present"])) == ([], 2)
+        again = run("copy", "--from", source, "--to", target, "--json").json
+        assert (again["copied"], len(again["present"])) == ([], 2)
 
 
 def test_the_sentinel_is_written_last(
@@ -96,7 +96,7 @@ def test_the_sentinel_is_written_last(
         return upload(self, path, *rest, **options)
 
     monkeypatch.setattr(Bucket, "upload", noted)
-    assert run("sync", here, bucket, "--filter", "layout=vllm").code == 0
+    assert run("copy", "--from", here, "--to", bucket, "--filter", "layout=vllm").code == 0
     assert [path.rpartition("/")[2] for path in written][-1] == SENTINEL
 
 
@@ -104,10 +104,13 @@ def test_an_interrupted_sync_is_completed_and_another_content_is_not_mixed_in(
     here: Path, bucket: str, run: Run
 ) -> None:
     put(bucket, {f"{OTHER_KEY}/{SENTINEL}": b"", f"{KEY}/graph.neff": NEFF})
-    assert len(run("sync", here, bucket, "--filter", "layout=vllm", "--json").json["moved"]) == 1
+    assert (
+        len(run("copy", "--from", here, "--to", bucket, "--filter", "layout=vllm", "--json").json["copied"])
+        == 1
+    )
     other = bucket + "-2"
     put(other, {f"{OTHER_KEY}/{SENTINEL}": b"", f"{KEY}/graph.neff": b"of another host"})
-    refused = run("sync", here, other, "--filter", "layout=vllm")
+    refused = run("copy", "--from", here, "--to", other, "--filter", "layout=vllm")
     assert refused.code == 1
     assert "another unfinished entry is there" in refused.err
     assert f"{KEY}/{SENTINEL}" not in keys(other)
@@ -120,26 +123,26 @@ def test_what_is_in_a_directory_is_never_replaced(here: Path, home: Path, run: R
         f"{OTHER_KEY}/{SENTINEL}": b"",
     }
     there = write(home / "there", mine)
-    done = run("sync", here, there)
+    done = run("copy", "--from", here, "--to", there)
     assert (done.code, "the target has an unfinished entry" in done.err) == (0, True)
     assert content(there) == mine
 
 
 def test_what_arrives_in_the_middle_is_not_replaced(here: Path, home: Path, run: Run) -> None:
-    from neurontools.cache.sync import runner
-    from neurontools.cache.sync.plan import SyncFilter
+    from neurontools.cache.copy import runner
+    from neurontools.cache.copy.plan import CopyFilter
 
-    plan = runner.plan_sync(str(here), str(home / "there"), SyncFilter(lambda _: True))
-    write(home / "there", {"ab/cd/first.neff": b"another"})
-    result = runner.run_sync(plan)
-    assert len(result.select(runner.SyncOutcome.PRESENT)) == 1
+    with runner.plan_copy(str(here), str(home / "there"), CopyFilter(lambda _: True)) as plan:
+        write(home / "there", {"ab/cd/first.neff": b"another"})
+        result = runner.run_copy(plan)
+    assert len(result.select(runner.CopyOutcome.PRESENT)) == 1
     assert (home / "there" / "ab/cd/first.neff").read_bytes() == b"another"
 
 
 def test_damage_and_links_are_left_out(here: Path, home: Path, run: Run) -> None:
     (here / "ab/cd/bad.neff").write_bytes(NEFF[:-1])
     (here / KEY / "link").symlink_to("/etc/passwd")
-    done = run("sync", here, home / "there")
+    done = run("copy", "--from", here, "--to", home / "there")
     assert "damaged: 7 bytes of data, the header states 8" in done.err
     assert "cannot be read: Too many levels of symbolic links" in done.err
     assert content(home / "there") == {"ab/cd/first.neff": NEFF}

@@ -1,4 +1,4 @@
-"""Both ends of a sync: the source that entries are read from and the target they go to, a directory or a bucket."""
+"""Both ends of a copy: the source that entries are read from, and the target: a directory, a bucket or an archive."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import errno
 import itertools
 import os
 import shutil
+import threading
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from neurontools.base.directories import open_file_below
 from neurontools.base.files import sync_directory
 from neurontools.cache import verify
-from neurontools.cache.archives.archive import in_writing_order
+from neurontools.cache.copy.archive import add_file
+from neurontools.cache.copy.plan import in_writing_order, is_file_copied, relative_path
 from neurontools.cache.entries import EntryReader
 from neurontools.cache.entry_files import State
 from neurontools.cache.install import install_entry, install_file
 from neurontools.cache.layouts import SENTINEL, CacheLayout
 from neurontools.cache.locks import hold, release
 from neurontools.cache.remote.bucket import RemoteError
-from neurontools.cache.sync.plan import is_file_moved, relative_path
 
 if TYPE_CHECKING:
+    import tarfile
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
     from neurontools.cache.walk import EntryRef
 
 
-class NotMovedError(Exception):
+class NotCopiedError(Exception):
     """An entry is left out after all; the text is the reason."""
 
 
-class SyncSource(Protocol):
-    """The root that entries come from. Methods raise NotMovedError if an entry has changed or is gone."""
+class CopySource(Protocol):
+    """The root that entries come from. Methods raise NotCopiedError if an entry has changed or is gone."""
 
     root: str
 
@@ -44,14 +46,14 @@ class SyncSource(Protocol):
         """Yield a local root and the place of the entry in it, as it is now."""
 
     def copy(self, entry: Entry, directory: str) -> None:
-        """Copy the moved files of an entry to a new directory, to disk."""
+        """Copy the files of an entry to a new directory, to disk."""
 
 
-class SyncTarget(Protocol):
+class CopyTarget(Protocol):
     """The root that entries go to."""
 
-    def put(self, entry: Entry, source: SyncSource) -> bool:
-        """Add an entry; return False if it exists. Raises NotMovedError if it cannot be added."""
+    def put(self, entry: Entry, source: CopySource) -> bool:
+        """Add an entry; return False if it exists. Raises NotCopiedError if it cannot be added."""
 
 
 class DirectorySource:
@@ -66,23 +68,32 @@ class DirectorySource:
         place = entry.place
         held = hold(entry.path)
         try:
-            found = EntryReader(self.root).read(place, details=False)
-            if found is None:
-                raise NotMovedError("removed meanwhile")
-            if found.state is not entry.state:
-                raise NotMovedError(f"its state changed to {found.state.value} meanwhile")
+            current = EntryReader(self.root).read(place, details=False)
+            if current is None:
+                raise NotCopiedError("removed meanwhile")
+            if current.state is not entry.state:
+                raise NotCopiedError(f"its state changed to {current.state.value} meanwhile")
             yield self.root, place
         finally:
             release(held)
 
     def copy(self, entry: Entry, directory: str) -> None:
-        """Copy the moved files of an entry."""
+        """Copy the files of an entry."""
         with self.open(entry) as (root, place):
             os.makedirs(os.path.dirname(directory) if _is_file(entry) else directory)
-            for path in files_to_move(place.path, entry):
+            for path in files_to_copy(place.path, entry):
                 target = directory + path.removeprefix(place.path)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 copy_file_below(root, path, target)
+
+
+class StagedSource(DirectorySource):
+    """The unpacked, verified content of an archive as source, on the file system of the target."""
+
+    def copy(self, entry: Entry, directory: str) -> None:
+        """Move an entry, which nothing else uses."""
+        os.makedirs(os.path.dirname(directory))
+        os.rename(entry.path, directory)
 
 
 class DirectoryTarget:
@@ -93,7 +104,7 @@ class DirectoryTarget:
         self._temporary = temporary
         self._numbers = itertools.count()
 
-    def put(self, entry: Entry, source: SyncSource) -> bool:
+    def put(self, entry: Entry, source: CopySource) -> bool:
         """Copy an entry, verify the copy, and move it to its place in one step."""
         relative = relative_path(source.root, entry)
         root = f"{self._temporary}/{next(self._numbers)}"
@@ -105,10 +116,10 @@ class DirectoryTarget:
         finally:
             shutil.rmtree(root, ignore_errors=True)
         if outcome == "locked":
-            raise NotMovedError("a process is compiling it there")
-        if outcome == "imported":
+            raise NotCopiedError("a process is compiling it there")
+        if outcome == "copied":
             sync_directory(os.path.dirname(f"{self._root}/{relative}"))
-        return outcome == "imported"
+        return outcome == "copied"
 
     def _install(self, entry: Entry, staged: str, relative: str) -> str:
         target = f"{self._root}/{relative}"
@@ -121,7 +132,7 @@ class DirectoryTarget:
         outcome = install_entry(self._root, staged, relative, names, fill=fill)
         is_vllm = entry.layout is CacheLayout.VLLM
         if outcome == "present" and is_vllm and not os.path.exists(f"{target}/{SENTINEL}"):
-            raise NotMovedError(
+            raise NotCopiedError(
                 "the target has an unfinished entry; only the tool that wrote it can finish or replace it"
             )
         return outcome
@@ -141,19 +152,19 @@ class BucketSource:
         """Yield a temporary root with a copy of the entry."""
         from neurontools.cache.remote.transfer import replica
 
-        with _not_moved_if_gone(), replica(self._tree(), self.root, entry.place) as found:
-            yield found
+        with _not_copied_if_gone(), replica(self._tree(), self.root, entry.place) as copy:
+            yield copy
 
     def copy(self, entry: Entry, directory: str) -> None:
-        """Copy the moved objects of an entry; the time of the copy counts as its last use."""
+        """Copy the objects of an entry; the time of the copy counts as its last use."""
         from neurontools.cache.remote.transfer import copy_entry
 
-        with _not_moved_if_gone():
+        with _not_copied_if_gone():
             copy_entry(
                 self._tree(),
                 entry.path,
                 directory,
-                is_wanted=lambda name: is_file_moved(name, entry),
+                is_wanted=lambda name: is_file_copied(name, entry),
                 keep_times=False,
             )
 
@@ -172,7 +183,7 @@ class BucketTarget:
         self._root = root
         self._bucket = Bucket(root)
 
-    def put(self, entry: Entry, source: SyncSource) -> bool:
+    def put(self, entry: Entry, source: CopySource) -> bool:
         """Verify an entry and upload it, its done marker last."""
         from neurontools.cache.remote.transfer import upload_entry, upload_files
 
@@ -180,8 +191,10 @@ class BucketTarget:
             check_sound(root, place, entry.state)
             target = f"{self._root}/{relative_path(source.root, entry)}"
             files = {
-                path.removeprefix(place.path): _descriptor_path(stack, _open_to_move(root, path))
-                for path in files_to_move(place.path, entry)
+                path.removeprefix(
+                    place.path
+                ): f"/proc/self/fd/{stack.enter_context(open_to_copy(root, path)).fileno()}"
+                for path in files_to_copy(place.path, entry)
             }
             if entry.layout is CacheLayout.CURRENT:
                 named = {name.removeprefix("/"): file for name, file in files.items()}
@@ -189,13 +202,31 @@ class BucketTarget:
             return upload_files(self._bucket, [(file, target + name) for name, file in files.items()])
 
 
-def _descriptor_path(stack: ExitStack, descriptor: int) -> str:
-    stack.callback(os.close, descriptor)
-    return f"/proc/self/fd/{descriptor}"
+class ArchiveTarget:
+    """An archive as target, which holds finished entries of the current layout."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def put(self, entry: Entry, source: CopySource) -> bool:
+        """Verify an entry and append its files, its done marker last."""
+        with source.open(entry) as (root, place), self._lock, ExitStack() as stack:
+            check_sound(root, place, entry.state)
+            relative = relative_path(source.root, entry)
+            files = [
+                (path.removeprefix(place.path), stack.enter_context(open_to_copy(root, path)))
+                for path in files_to_copy(place.path, entry)
+            ]
+            for name, file in files:
+                add_file(self._tar, relative + name, file)
+            self.count += 1
+        return True
 
 
-def files_to_move(path: str, entry: Entry) -> list[str]:
-    """Return the files of an entry that are moved, in writing order.
+def files_to_copy(path: str, entry: Entry) -> list[str]:
+    """Return the files of an entry that are copied, in writing order.
 
     Args:
         path: of the entry now: a directory, or its one file.
@@ -204,35 +235,35 @@ def files_to_move(path: str, entry: Entry) -> list[str]:
     if _is_file(entry):
         return [path]
     names = os.listdir(path) if entry.layout is CacheLayout.CURRENT else _names_below(path)
-    return [f"{path}/{name}" for name in in_writing_order([n for n in names if is_file_moved(n, entry)])]
+    return [f"{path}/{name}" for name in in_writing_order([n for n in names if is_file_copied(n, entry)])]
 
 
 def check_sound(root: str, place: EntryRef, state: State) -> None:
-    """Raise NotMovedError if an entry is damaged, or no longer in the planned state."""
+    """Raise NotCopiedError if an entry is damaged, or no longer in the planned state."""
     _, findings = verify.verify_entries(root, [place])
     reason = verify.damage_reason(findings)
     if reason:
-        raise NotMovedError(reason)
-    found = EntryReader(root).read(place, details=False)
-    if found is None or found.state is not state:
-        raise NotMovedError("it changed while it was read")
+        raise NotCopiedError(reason)
+    entry = EntryReader(root).read(place, details=False)
+    if entry is None or entry.state is not state:
+        raise NotCopiedError("it changed while it was read")
 
 
 def copy_file_below(root: str, path: str, target: str) -> None:
     """Copy a file below a root to disk."""
-    with os.fdopen(_open_to_move(root, path), "rb") as file, open(target, "xb") as copy:
+    with open_to_copy(root, path) as file, open(target, "xb") as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.flush()
         os.fsync(copy.fileno())
 
 
-def _open_to_move(root: str, path: str) -> int:
-    """Open a regular file below a root; raise NotMovedError for a pipe or directory."""
+def open_to_copy(root: str, path: str) -> IO[bytes]:
+    """Open a regular file below a root; raise NotCopiedError for a pipe or directory."""
     try:
-        return open_file_below(root, path)
+        return os.fdopen(open_file_below(root, path), "rb")
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise NotMovedError(f"{os.path.basename(path)} is not a regular file") from error
+            raise NotCopiedError(f"{os.path.basename(path)} is not a regular file") from error
         raise OSError(error.errno, error.strerror, path) from error
 
 
@@ -250,10 +281,10 @@ def _names_below(path: str) -> list[str]:
 
 
 @contextmanager
-def _not_moved_if_gone() -> Iterator[None]:
+def _not_copied_if_gone() -> Iterator[None]:
     try:
         yield
     except RemoteError as error:
         if not error.is_gone:
             raise
-        raise NotMovedError("changed or removed meanwhile") from error
+        raise NotCopiedError("changed or removed meanwhile") from error

@@ -1,1 +1,0 @@
-"""Entries in an archive: export and import."""

@@ -1,0 +1,1 @@
+"""Copies of entries between directories, buckets and archives."""

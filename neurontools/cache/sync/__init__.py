@@ -1,1 +1,0 @@
-"""Moving entries between roots, directories and buckets."""
