@@ -7,6 +7,7 @@
 # make screenshots pictures of every page of the full-screen programs in .screenshots, and those of the docs
 # make dist        source distribution and wheel in dist/, checked
 # make bench       benchmarks, written to benchmarks/RESULTS.md
+# make size        statements, modules and functions of each package
 # make fuzz        damaged inputs for every parser: INPUTS=1000 of each; what fails is kept in .fuzz/
 # make mutation    test the tests: 300 faults in the source, written to benchmarks/MUTATION.md (an hour)
 #
@@ -28,7 +29,7 @@ TESTS ?= tests
 WORKERS ?= 3
 INPUTS ?= 1000
 
-.PHONY: screenshots demo test test-fast test-libraries cover lint types bench fuzz mutation docs dist dev clean
+.PHONY: screenshots demo test test-fast test-libraries cover lint types size bench fuzz mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -55,6 +56,9 @@ types: $(VENV)/installed-dev
 
 bench: $(VENV)/dependencies-bench $(VENV)/installed-dev
 	$(BIN)/python benchmarks/run.py --write
+
+size:
+	@$(PYTHON) tests/style/size.py
 
 fuzz: $(VENV)/installed-dev
 	$(BIN)/python tests/fuzz/run.py --inputs $(INPUTS)
