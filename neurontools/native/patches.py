@@ -74,7 +74,7 @@ def register_on_device(operator: Any, run: Callable[..., Any]) -> None:
 def install() -> None:
     """Replace the functions, and give torch the product of experts for the CPU, unless it has one."""
     storage = torch.UntypedStorage
-    for owner, name, replacement in (
+    patches: list[tuple[Any, str, Callable[..., Any]]] = [
         (DeviceMesh, "__init__", _create_mesh),
         (distributed_c10d, "init_process_group", _start_workers),
         (fake_tensor, "run_fallback_kernel", _run_fallback),
@@ -88,8 +88,10 @@ def install() -> None:
         (torch._TorchCompileInductorWrapper, "__call__", _compile_with_inductor),
         (torch._tensor_str, "_tensor_str", _format_tensor),
         (torch.nn.DataParallel, "__init__", _create_data_parallel),
-        *([] if is_registered() else [(storage, "nbytes", _storage_size)]),
-    ):
+    ]
+    if not is_registered():
+        patches.append((storage, "nbytes", _storage_size))
+    for owner, name, replacement in patches:
         replace(owner, name, replacement)
     torch.distributed.init_process_group = distributed_c10d.init_process_group
     if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_GROUPED_PRODUCT}", "CPU"):

@@ -389,7 +389,9 @@ def test_without_a_launcher_a_program_is_the_only_worker(
 
 def test_arguments_at_the_end_that_have_their_default_are_left_out() -> None:
     def parameter(name: str, *, keyword_only: bool = False, default: object = None) -> Parameter:
-        return Parameter(name, Kind.CONSTANT, keyword_only, default is not None, default, written=False, overwritten=False)
+        return Parameter(
+            name, Kind.CONSTANT, keyword_only, default is not None, default, written=False, overwritten=False
+        )
 
     operator: Any = SimpleNamespace(
         parameters=(
