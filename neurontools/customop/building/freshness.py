@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from neurontools.customop.package import Manifest, SourceEntry
 
 _DECISIVE = (
+    "building/build",
     "building/compilation",
-    "building/build_steps",
     "package",
     "signature",
     "building/toolchain",
-    "building/translation_units",
 )  # modules that determine the content of a library
 PERIOD_S = 0.15
 Stamps = dict[str, tuple[int, int, int] | None]
