@@ -85,7 +85,7 @@ def _torch() -> Check:
             "torch",
             ok=False,
             detail="not installed",
-            needed_for="neuron-run, neuron-customop run",
+            needed_for="neuron-run, neuron-customop load and run",
             remedy=TORCH_REMEDY,
         )
     build = "CPU build" if find_spec("nvidia") is None else "CUDA build: works, but several gigabytes larger"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "build": ("build", "run_build", "compile sources to lib<NAME>.so, if anything changed"),
     "inspect": ("show", "run_inspect", "show the contents of a library file without running it"),
+    "load": ("show", "run_load", "load a library into a worker and list its operators"),
     "doctor": ("show", "run_doctor", "check what is installed and how to get what is missing"),
     "run": ("run", "run_operator", "run an operator on generated inputs"),
     "check": ("check", "run_check", "test operators on inputs of many shapes"),
@@ -35,6 +36,7 @@ EXAMPLES = {
         "build --sanitize -o sanitized",
     ),
     "inspect": ("inspect librelu.so", "inspect librelu.so --json"),
+    "load": ("load librelu.so",),
     "doctor": ("doctor",),
     "run": (
         "run librelu.so relu::forward --input 32x4096:float32 --repeat 10",
@@ -135,6 +137,11 @@ def _add_build(parser: argparse.ArgumentParser) -> None:
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("library", metavar="LIB", help="path of a lib<NAME>.so")
     add_json(parser)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    _add_inspect(parser)
+    _add_any_instance(parser)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -238,6 +245,7 @@ def _add_input(parser: argparse.ArgumentParser, forms: str) -> None:
 _ADD_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "build": _add_build,
     "inspect": _add_inspect,
+    "load": _add_load,
     "doctor": add_json,
     "run": _add_run,
     "check": _add_check,

@@ -1,4 +1,4 @@
-"""neuron-customop inspect and doctor: contents of a library, installed components."""
+"""neuron-customop inspect, load and doctor: contents of a library, whether it loads, what is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neurontools.commands import console
 if TYPE_CHECKING:
     import argparse
 
-    from neurontools.customop.inspection import Inspection
+    from neurontools.customop.inspection import Inspection, Opened
     from neurontools.customop.package import Manifest, OperatorEntry
 
 
@@ -20,6 +20,15 @@ def run_inspect(arguments: argparse.Namespace) -> int:
 
     found = inspect_library(arguments.library)
     console.out(_inspection_json(found) if arguments.json else _inspection_text(found))
+    return 0
+
+
+def run_load(arguments: argparse.Namespace) -> int:
+    """Load a library into a worker and list its operators."""
+    from neurontools.customop.inspection import open_library
+
+    opened = open_library(arguments.library)
+    console.out(_opened_json(opened) if arguments.json else _opened_text(opened))
     return 0
 
 
@@ -89,5 +98,23 @@ def _inspection_json(found: Inspection) -> str:
         "parts": [asdict(part) for part in found.parts],
         "changed_sources": list(found.changed),
         "manifest": manifest,
+    }
+    return json.dumps(plain, indent=2)
+
+
+def _opened_text(opened: Opened) -> str:
+    took = f"loaded in {opened.elapsed_ns / 1e6:.1f} ms"
+    mode = _mode(opened.package.manifest)
+    return "\n".join((printable(f"{opened.package.path}  {took}: {mode}"), *map(_operator, opened.operators)))
+
+
+def _opened_json(opened: Opened) -> str:
+    import json
+
+    plain = {
+        "path": opened.package.path,
+        "sha256": opened.package.sha256,
+        "load_ns": opened.elapsed_ns,
+        "operators": [f"{entry.library}::{entry.schema}" for entry in opened.operators],
     }
     return json.dumps(plain, indent=2)

@@ -165,15 +165,17 @@ FILES = {
 }
 
 
+@pytest.mark.parametrize("command", ["load", "inspect"])
 @pytest.mark.parametrize("kind", FILES)
 def test_files_that_are_no_whole_library(
     scratch: Path,
     package: Callable[[str], Package],
     capsys: pytest.CaptureFixture[str],
     kind: str,
+    command: str,
 ) -> None:
     (scratch / "bad.so").write_bytes(damaged(package("faults"), kind)[1])
-    error, hint = refusal(capsys, "inspect", "bad.so")
+    error, hint = refusal(capsys, command, "bad.so")
     assert error == FILES[kind]
     assert hint in {
         "rebuild it with neuron-customop build or custom_op.load",
@@ -187,14 +189,14 @@ def test_a_library_for_another_version_or_processor(
     contents = package("faults")
     old = ABI_VERSION - 1
     write_package(scratch / "old.so", replace(contents.manifest, abi=old), contents.parts)
-    error, hint = refusal(capsys, "inspect", "old.so")
+    error, hint = refusal(capsys, "load", "old.so")
     assert error == f"cannot load old.so: built for ABI {old}, this version has ABI {ABI_VERSION}"
     assert hint == "rebuild it with neuron-customop build or custom_op.load"
     kernel = bytearray(contents.parts.kernel)
     kernel[18:20] = (243).to_bytes(2, "little")
     parts = Parts(contents.parts.shape, bytes(kernel), contents.parts.worker)
     write_package(scratch / "riscv.so", replace(contents.manifest, parts_sha256=parts.sha256), parts)
-    error, hint = refusal(capsys, "inspect", "riscv.so")
+    error, hint = refusal(capsys, "load", "riscv.so")
     assert error.startswith("cannot load riscv.so: it is for riscv, this computer is ")
 
 
@@ -205,7 +207,7 @@ def test_a_kernel_library_with_other_entry_points(
     kernel = contents.parts.kernel.replace(b"neurontools_describe\0", b"neurontools_deskribe\0")
     parts = Parts(contents.parts.shape, kernel, contents.parts.worker)
     write_package(scratch / "other.so", replace(contents.manifest, parts_sha256=parts.sha256), parts)
-    error, _ = refusal(capsys, "run", "other.so", "copy", "--input", "4:float32")
+    error, _ = refusal(capsys, "load", "other.so")
     assert error.endswith("other.so: the library lacks the entry points of a custom operator library")
 
 
@@ -215,7 +217,7 @@ def test_an_operator_or_a_file_that_is_not_there(
     error, hint = refusal(capsys, "run", package("faults").path, "none", "--input", "8:float32")
     assert error.endswith("has no operator none")
     assert hint == "it has faults::fault, faults::copy, faults::nap, faults::bad_shape"
-    error, hint = refusal(capsys, "inspect", "none.so")
+    error, hint = refusal(capsys, "load", "none.so")
     assert (error, hint) == ("cannot read none.so: No such file or directory", "build it first")
 
 

@@ -127,7 +127,7 @@ def test_a_warning_of_the_checks_is_part_of_the_result(
     ("arguments", "code", "message"),
     [
         (
-            ("inspect", "nowhere.so"),
+            ("load", "nowhere.so"),
             1,
             "error: cannot read nowhere.so: No such file or directory\nhint: build it first\n",
         ),
@@ -227,7 +227,7 @@ def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
         "from neurontools.commands import new\n"
         "from neurontools.commands.customop import main\n"
         "assert new.main(['customop', 'made']) == 0\n"
-        "for words in (['inspect', sys.argv[1]], ['doctor'], ['build', '--project', 'made']):\n"
+        "for words in (['load', sys.argv[1]], ['inspect', sys.argv[1]], ['doctor'], ['build', '--project', 'made']):\n"
         "    assert main(words) == 0, words\n"
         "print('torch' in sys.modules)\n"
     )

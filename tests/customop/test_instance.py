@@ -74,6 +74,7 @@ def test_loading_is_refused(package: Callable[[str], Package], monkeypatch: pyte
 @pytest.mark.parametrize(
     "words",
     [
+        ("load", "LIB"),
         ("run", "LIB", "copy", "--input", "8:float32"),
         ("check", "LIB", "copy", "--cases", "0", "--input", "N:float32"),
     ],

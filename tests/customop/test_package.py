@@ -159,7 +159,7 @@ def test_a_library_whose_kernel_is_not_there_cannot_be_loaded(
     raw = json.loads(contents.manifest.to_bytes())
     change_operator(raw, kernel_index=99)
     write_raw(scratch / "bad.so", json.dumps(raw).encode(), contents)
-    assert main(["inspect", "bad.so"]) == 1
+    assert main(["load", "bad.so"]) == 1
     assert "its operators differ from its manifest" in capsys.readouterr().err
 
 

@@ -1,20 +1,21 @@
-"""inspect and doctor."""
+"""inspect, load and doctor: what a library says of itself, whether the loader agrees, what is installed."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from neurontools.commands.customop import main
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.inspection import inspect_library
-
-if TYPE_CHECKING:
-    import pytest
+from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.inspection import inspect_library, open_library
+from neurontools.customop.package import Parts, read_package, write_package
 
 Library = Callable[[str], Path]
 SAMPLE = Path(__file__).parents[2] / "fixtures" / "customops" / "relu_element"
@@ -38,6 +39,38 @@ def test_sources_that_changed_since_are_named(scratch: Path, capsys: pytest.Capt
     assert inspect_library(path).changed == (str(scratch / "relu.cpp"), str(scratch / "shape.cpp"))
     assert main(["inspect", str(path)]) == 0
     assert f"{scratch}/relu.cpp  CHANGED since\n" in capsys.readouterr().out
+
+
+def test_load_runs_the_loader_and_lists(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["load", str(library("faults"))]) == 0
+    out = capsys.readouterr().out
+    assert f"{library('faults')}  loaded in " in out
+    assert "  faults::copy(Tensor _0) -> Tensor  kernel copy" in out
+    assert main(["load", str(library("faults")), "--json"]) == 0
+    opened = json.loads(capsys.readouterr().out)
+    assert "faults::copy(Tensor _0) -> Tensor" in opened["operators"]
+    assert opened["load_ns"] > 0
+
+
+def test_a_library_that_registers_other_operators_than_it_says(library: Library, scratch: Path) -> None:
+    package = read_package(library("faults"))
+    entries = package.manifest.operators
+    wrong = replace(package.manifest, operators=(replace(entries[0], name="other"), *entries[1:]))
+    write_package(scratch / "libwrong.so", wrong, package.parts)
+    inspect_library(scratch / "libwrong.so")
+    with pytest.raises(CustomOpLibraryError, match="its operators differ from its manifest"):
+        open_library(scratch / "libwrong.so")
+
+
+def test_code_that_the_loader_refuses(library: Library, scratch: Path) -> None:
+    package = read_package(library("faults"))
+    kernel = bytearray(package.parts.kernel)
+    kernel[64:400] = bytes(336)  # the program headers
+    parts = Parts(package.parts.shape, bytes(kernel), package.parts.worker)
+    manifest = replace(package.manifest, parts_sha256=parts.sha256)
+    write_package(scratch / "libwrong.so", manifest, parts)
+    with pytest.raises(CustomOpLibraryError, match="cannot load the kernels of "):
+        open_library(scratch / "libwrong.so")
 
 
 def test_doctor_tells_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from neurontools.errors import MissingDependencyError
 from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.query.api import ColumnTable, table_of
+from neurontools.profiler.query.columns import ColumnTable, table_of
 
 if TYPE_CHECKING:
     import subprocess

@@ -13,8 +13,6 @@ from neurontools.base.units import format_ns, format_percent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.profiler.advice.rules import Report
-
 
 WORTH = 0.01
 """Smallest share of a step that is worth an advice."""
@@ -124,6 +122,25 @@ Finding: TypeAlias = Advice | Silent
 
 
 _FIELD, _NARROWEST = 11, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the rules say of a run.
+
+    Args:
+        step_ns: time of a step.
+        steps: number of steps.
+        advice: the largest gain first.
+        silent: rules that looked and found nothing to change.
+        clock: where `step_ns` comes from.
+    """
+
+    step_ns: int
+    steps: int
+    advice: tuple[Advice, ...]
+    silent: tuple[Silent, ...]
+    clock: Clock = Clock.MODELLED
 
 
 def to_text(report: Report, limit: int | None = None, width: int | None = None) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from neurontools.base.text import plural
-from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Silent
+from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Finding, Report, Silent
 from neurontools.profiler.advice.rules_graph import (
     BATCH,
     DTYPE,
@@ -54,25 +54,6 @@ PROGRAM_RULES: tuple[ProgramRule, ...] = (
 RUN_RULES: tuple[RunRule, ...] = (host_bound, graph_cuts, recompiles, input_stalls, stragglers)
 _SMALLEST_SHARE = 0.05
 """Programs that take less of a step are left out: no change of them is worth an advice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the rules say of a run.
-
-    Args:
-        step_ns: time of a step.
-        steps: number of steps.
-        advice: the largest gain first.
-        silent: rules that looked and found nothing to change.
-        clock: where `step_ns` comes from.
-    """
-
-    step_ns: int
-    steps: int
-    advice: tuple[Advice, ...]
-    silent: tuple[Silent, ...]
-    clock: Clock = Clock.MODELLED
 
 
 def advise_trace(trace: Trace) -> Report:

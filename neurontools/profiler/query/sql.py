@@ -13,7 +13,7 @@ from neurontools.base.text import did_you_mean
 from neurontools.profiler.analysis.host import find_gaps
 from neurontools.profiler.analysis.steps import TrainingStep, find_steps
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.query.api import ColumnTable
+from neurontools.profiler.query.columns import ColumnTable
 from neurontools.profiler.query.tables import TABLES, by_column, connect, create_tables, insert
 from neurontools.profiler.trace.trace import Trace
 
