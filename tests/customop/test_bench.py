@@ -15,6 +15,7 @@ import yaml
 from neurontools import gpsimd
 from neurontools.base.units import format_ns
 from neurontools.customop.bench import advice
+from neurontools.customop.bench import report as bench_report
 from neurontools.customop.bench.bench import BenchSettings, bench
 from neurontools.customop.bench.inputs import (
     bind,
@@ -352,7 +353,7 @@ def test_counts_of_cores_are_a_table_and_failures_are_joined() -> None:
         CoreCount(4, None, None, None, "check: no"),
     )
     report: Any = SimpleNamespace(core_counts=counts)
-    lines = report._cores_table(report).splitlines()
+    lines = bench_report._cores_table(report).splitlines()
     assert [line.split() for line in lines[:3]] == [
         ["modelled", "speed-up", "balance"],
         ["1", "2.000", "ms", "-", "100", "%"],

@@ -114,7 +114,7 @@ def test_two_libraries_side_by_side(library: Library, capsys: pytest.CaptureFixt
         (("LIB", "forward", "--shape", "8y"), 2, "invalid sizes '8y'"),
         (("LIB", "forward", "--shape", "8", "--compare", ""), 1, "cannot read "),
         (("LIB", "forward", "--dtype", "float64"), 2, "--dtype float64: not supported by the device"),
-        (("LIB", "forward", "--input", "N:float32"), 2, "invalid input 'N:float32'"),
+        (("LIB", "forward", "--input", "N:float32"), 2, "invalid input N:float32"),
         (("LIB", "forward", "--cores", "9"), 2, "invalid --cores 9: must be 1 to 8"),
         (("LIB", "forward", "--cores", "2", "--shape", "8"), 2, "was built for one core"),
         (("LIB", "forward", "--repeat", "-1"), 2, "--repeat and --warm-up must be at least 0"),

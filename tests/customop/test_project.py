@@ -99,7 +99,7 @@ def test_a_directory_whose_name_is_not_text_is_a_place_to_work_in(
     assert "built in" in capsys.readouterr().out
     assert main(["build"]) == 0
     assert "up to date" in capsys.readouterr().out
-    assert main(["bench", "build/libtwice.so", "twice", "--shape", "64", "--calls", "0", "--json"]) == 0
+    assert main(["bench", "build/libtwice.so", "twice", "--shape", "64", "--repeat", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["reports"][0]["places"]
 
 

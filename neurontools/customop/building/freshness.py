@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from neurontools.customop.package import Manifest, SourceEntry
 
 _DECISIVE = (
-    "building/build",
+    "building/build_steps",
     "building/compilation",
     "package",
     "signature",
