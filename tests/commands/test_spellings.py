@@ -60,7 +60,6 @@ OLD = [
     ("neuron-cache why", "--max-lines", "--limit", "7"),
     ("neuron-monitor", "--count", "--limit", "7"),
     ("neuron-profile top", "-k", "--limit", "7"),
-    ("neuron-customop bench", "--calls", "--repeat", "7"),
     ("neurontools scenario record", "--out", "--output", "x"),
     ("neurontools scenario record", "--count", "--limit", "7"),
     ("neurontools scenario record", "--period", "--interval", "2s"),
