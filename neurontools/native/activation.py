@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import _functions as parallel_functions
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
@@ -70,6 +71,7 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     patches.install()
     modules.install()
     patches.replace(torch, "compile", _compile_for_device)
+    patches.replace(DeviceMesh, "__init__", _create_mesh)
     patches.choose_execution_mode()
 
 
@@ -103,6 +105,15 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         api.engine().sync(parameter.device.index, _OPTIMIZER_STEP)
         if observers:
             report_step(start_ns, _OPTIMIZER_STEP, current_source())
+
+
+def _create_mesh(create: Callable[..., None], mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+    """Create a mesh, and prepare random numbers and attention of DTensors, which all need a mesh."""
+    create(mesh, *args, **kwargs)
+    if mesh.device_type == NEURON:
+        from neurontools.native import dtensor  # takes a second; programs with a mesh load what it needs too
+
+        dtensor.install()
 
 
 def _compile_for_device(compile_model: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

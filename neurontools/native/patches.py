@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
-from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.attention import flex_attention
 
 from neurontools.native.selection import NEURON
@@ -75,7 +74,6 @@ def install() -> None:
     """Replace the functions, and give torch the product of experts for the CPU, unless it has one."""
     storage = torch.UntypedStorage
     patches: list[tuple[Any, str, Callable[..., Any]]] = [
-        (DeviceMesh, "__init__", _create_mesh),
         (distributed_c10d, "init_process_group", _start_workers),
         (fake_tensor, "run_fallback_kernel", _run_fallback),
         (flex_attention, "_validate_device", _validate_device),
@@ -173,15 +171,6 @@ def _own_core(device: Any) -> Any:
     if isinstance(device, torch.device) and device.type == NEURON and device.index is not None:
         return torch.device(NEURON, api.engine().position_of(device.index))
     return device
-
-
-def _create_mesh(create: Callable[..., None], mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
-    """Create a mesh, and prepare random numbers and attention of DTensors, which all need a mesh."""
-    create(mesh, *args, **kwargs)
-    if mesh.device_type == NEURON:
-        from neurontools.native import dtensor  # takes a second; programs with a mesh load what it needs too
-
-        dtensor.install()
 
 
 # Storages hold no bytes, so torch says 0 of all addresses and refuses copies. Programs compare addresses to find tensors
