@@ -107,6 +107,15 @@ def _end_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             report_step(start_ns, _OPTIMIZER_STEP, current_source())
 
 
+def _create_mesh(create: Callable[..., None], mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+    """Create a mesh, and prepare random numbers and attention of DTensors, which all need a mesh."""
+    create(mesh, *args, **kwargs)
+    if mesh.device_type == NEURON:
+        from neurontools.native import dtensor  # takes a second; programs with a mesh load what it needs too
+
+        dtensor.install()
+
+
 def _compile_for_device(compile_model: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Compile with the backend `neuron` by default, instead of inductor, which lacks the device.
 

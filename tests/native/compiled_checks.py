@@ -40,12 +40,12 @@ def compiles():
 @contextlib.contextmanager
 def recordings():
     """Yield a list that gets an item each time a compiled graph is recorded."""
-    calls, record = [], CompiledFunction._record
-    CompiledFunction._record = lambda *args: (calls.append(args), record(*args))[1]
+    calls, record = [], CompiledFunction._record_once
+    CompiledFunction._record_once = lambda *args: (calls.append(args), record(*args))[1]
     try:
         yield calls
     finally:
-        CompiledFunction._record = record
+        CompiledFunction._record_once = record
 
 
 def message(function):

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from neurontools.native import modules
 from neurontools.xla import api
-from neurontools.xla.api import counter_value
+from neurontools.xla.debugging.metrics import counter_value
 
 DEVICE = "neuron"
 CHECKS = []

@@ -1,8 +1,7 @@
-"""Custom operators: the library file, its manifest, customop.yaml, baselines."""
+"""Custom operators: the library file, its manifest and customop.yaml."""
 
 from __future__ import annotations
 
-import json
 import platform
 import struct
 from pathlib import Path
@@ -87,27 +86,8 @@ def _check_project(data: bytes) -> None:
     load_project(Path("project/customop.yaml"))
 
 
-def _baseline() -> list[bytes]:
-    from neurontools.customop.bench import baseline
-
-    document = {
-        "format": baseline.FORMAT,
-        "rates": baseline._rates_digest(),
-        "operators": {"a f32[4], 1 core": 1200},
-    }
-    return [json.dumps(document).encode()]
-
-
-def _check_baseline(data: bytes) -> None:
-    from neurontools.customop.bench import baseline
-
-    Path("baseline.json").write_bytes(data)
-    baseline.load(Path("baseline.json"))
-
-
 TARGETS = (
     Target("customop/manifest", Format.JSON, lambda: [_manifest().to_bytes()], _check_manifest),
     Target("customop/library", Format.BINARY, lambda: [_write(_manifest().to_bytes())], _check_library),
     Target("customop/project", Format.YAML, _projects, _check_project),
-    Target("customop/baseline", Format.JSON, _baseline, _check_baseline),
 )
