@@ -170,12 +170,3 @@ class AdaptiveFusion:
         if env.is_one(_NO_FALLBACK):
             return False
         return api.engine().accelerator.refusal(call) is not None
-
-
-def _create_mesh(create: Callable[..., None], mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
-    """Create a mesh, and prepare random numbers and attention of DTensors, which all need a mesh."""
-    create(mesh, *args, **kwargs)
-    if mesh.device_type == NEURON:
-        from neurontools.native import dtensor  # takes a second; programs with a mesh load what it needs too
-
-        dtensor.install()

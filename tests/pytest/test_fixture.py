@@ -136,7 +136,7 @@ def test_an_invalid_fault_fails_the_test_with_its_reason(suite):
         """
     )
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*DaemonError: unknown kind 'hangg'", "*hint: did you mean 'hang'?"])
+    found.stdout.fnmatch_lines(["*RefusedError: unknown kind 'hangg'", "*hint: did you mean 'hang'?"])
 
 
 def test_a_runtime_that_a_test_left_open_is_closed(suite):

@@ -99,16 +99,16 @@ def _saved_baseline() -> list[bytes]:
 
 def _check_counters(data: bytes) -> None:
     from neurontools.machine.instances.catalogue import instance_type
-    from neurontools.sysfs import counters
+    from neurontools.sysfs import aggregates
     from neurontools.sysfs.layout import emulated
     from neurontools.sysfs.tree import build_tree
     from tests.sysfs.machines import job, machine
 
-    path = Path(counters._path("fuzz"))
+    path = Path(aggregates._path("fuzz"))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     snapshot = machine("trn1.2xlarge", processes=(job(),))
-    baseline = counters.BaselineReader("fuzz").read()
+    baseline = aggregates.BaselineReader("fuzz").read()
     build_tree(snapshot, instance_type("trn1.2xlarge"), emulated(), baseline=baseline)
 
 
