@@ -11,20 +11,44 @@ buffer, and it ends with the last of them.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neurontools.compiler.options import CompileError
 from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.device_guard import storage_sizer
+from neurontools.xla.stores import TensorStore
 
 if TYPE_CHECKING:
     import torch
 
-    from neurontools.xla.recorder import Recorder
+    from neurontools.compiler.graph import Node
+    from neurontools.xla.call_sites import CallSites
+
 
 NEVER = object()
 LACKING = frozenset({"_neuron_buffer", "untyped_storage"})
 """Attributes that values which are not device tensors lack: an AttributeError of another name has another cause."""
+
+
+class BufferOwner(TensorStore, Protocol):
+    """The recorder of a device, as its buffers and the calls on them use it."""
+
+    call_sites: CallSites
+    epoch: object
+    slots: list[DeviceBuffer]
+    scalars: list[float]
+
+    def calls(self) -> tuple[Node, ...]:
+        """Return the operators that are recorded so far."""
+
+    def bind(self, buffer: DeviceBuffer) -> int:
+        """Make a buffer an input of the recording and return its part of the key."""
+
+    def bind_overwritten(self, buffer: DeviceBuffer, values: tuple[Any, ...]) -> int:
+        """Make the buffer of the first argument of a call, which is overwritten, an input of the recording."""
+
+    def forget(self, buffer: DeviceBuffer) -> None:
+        """Release the memory of a buffer; called from its finalizer."""
 
 
 class DeviceBuffer:
@@ -44,7 +68,7 @@ class DeviceBuffer:
 
     __slots__ = ("epoch", "host", "layout_id", "nbytes", "recorder", "slot")
 
-    def __init__(self, recorder: Recorder, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
+    def __init__(self, recorder: BufferOwner, epoch: object, slot: int, nbytes: int, layout_id: int) -> None:
         self.recorder = recorder
         self.epoch = epoch
         self.slot = slot

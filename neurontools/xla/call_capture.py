@@ -24,7 +24,7 @@ from neurontools.xla.view_copies import report_write
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.buffers import BufferOwner
 
 
 _RARE_TYPES = frozenset(
@@ -47,7 +47,7 @@ class Call:
     that it changes.
     """
 
-    def __init__(self, recorder: Recorder, operator: Operator, values: tuple[Any, ...]) -> None:
+    def __init__(self, recorder: BufferOwner, operator: Operator, values: tuple[Any, ...]) -> None:
         self.operator = operator
         self.tensors: list[torch.Tensor | None] = []
         self.written: list[int] = []

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.xla.buffers import DeviceBuffer
-    from neurontools.xla.engine import DeviceEngine
     from neurontools.xla.recorded_trace import Function
     from neurontools.xla.recorder import Recorder
+    from neurontools.xla.stores import TensorStores
 
 
 class CompiledFunction:
@@ -61,7 +61,7 @@ class CompiledFunction:
 
     def __init__(
         self,
-        engine: DeviceEngine,
+        engine: TensorStores,
         function: Callable[..., Any],
         before: str,
         cause: str,
@@ -158,7 +158,7 @@ class CompiledFunction:
 
 
 @contextmanager
-def _as_one_graph(engine: DeviceEngine) -> Iterator[None]:
+def _as_one_graph(engine: TensorStores) -> Iterator[None]:
     """Let recordings end only at synchronizations inside the block."""
     with InterruptHold() as hold:
         eager, fusion = engine.eager, engine.set_fusion(OneGraph())
@@ -227,7 +227,7 @@ def record_function(
     arguments: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
 ) -> RecordedFunction | None:
-    """Record a function; the parameters are those of `DeviceEngine.record_function`."""
+    """Record a function; the parameters are those of `TensorStores.record_function`."""
     with recorder.lock:
         recorder.sync("trace")
         limit, recorder.graph_limit = recorder.graph_limit, sys.maxsize  # a traced model is one graph

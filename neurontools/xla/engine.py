@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.operators import Kernel, Operator
     from neurontools.xla.recorded_trace import Function, RecordedFunction
+    from neurontools.xla.stores import TensorStore
 
 _LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child
 
@@ -149,7 +150,7 @@ class DeviceEngine:
         index = self.current.index if device.index is None else device.index
         return self._recorders.get(index) or self.recorder(index)
 
-    def store_of(self, value: Any) -> Recorder | None:
+    def store_of(self, value: Any) -> TensorStore | None:
         """Return the recorder that a value is on, None for values that are not tensors of the lazy device."""
         if isinstance(value, torch.Tensor) and value.device.type == self._device_name:
             return buffer_of(value).recorder

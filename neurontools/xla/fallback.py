@@ -26,8 +26,7 @@ from neurontools.xla.operators import Kind, Operator, Parameter, call_arguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.xla.engine import DeviceEngine
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.stores import TensorStore, TensorStores
 
 _log = logging.getLogger("neurontools.xla")
 _warned: set[str] = set()
@@ -36,7 +35,7 @@ _EXPECTED = {"aten::_local_scalar_dense", "aten::equal"}
 _TAKES_CPU_TENSORS = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
-def kernel_for(stores: DeviceEngine, operator: Operator) -> Callable[..., Any]:
+def kernel_for(stores: TensorStores, operator: Operator) -> Callable[..., Any]:
     """Return a dispatcher kernel that runs an operator on the CPU."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +44,7 @@ def kernel_for(stores: DeviceEngine, operator: Operator) -> Callable[..., Any]:
     return kernel
 
 
-def record_slowly(stores: DeviceEngine, operator: Operator, values: tuple[Any, ...]) -> Any:
+def record_slowly(stores: TensorStores, operator: Operator, values: tuple[Any, ...]) -> Any:
     """Record a call some of whose arguments (one per parameter) are not device tensors, or run it on the CPU.
 
     CPU scalars, and CPU indices where torch takes them, are uploaded first, as torch does for other devices.
@@ -88,7 +87,7 @@ def _record_resolved(operator: Operator, values: tuple[Any, ...]) -> Any:
 
 
 def run_on_cpu(
-    stores: DeviceEngine, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
+    stores: TensorStores, operator: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> Any:
     """Run an operator on the CPU and return its results on the device; cuts what its arguments wait for."""
     report(operator)
@@ -153,7 +152,7 @@ def report(operator: Operator) -> None:
 
 
 class _Upload:
-    def __init__(self, operator: Operator, store: Recorder, values: Sequence[Any]) -> None:
+    def __init__(self, operator: Operator, store: TensorStore, values: Sequence[Any]) -> None:
         self._operator = operator
         self._store = store
         self._first = next(_tensors(values))
@@ -190,7 +189,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _store_in(stores: DeviceEngine, values: Sequence[Any]) -> Recorder | None:
+def _store_in(stores: TensorStores, values: Sequence[Any]) -> TensorStore | None:
     for tensor in _tensors(values):
         if (store := stores.store_of(tensor)) is not None:
             return store

@@ -24,8 +24,8 @@ from neurontools.xla.recorder_lock import CALL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine
     from neurontools.xla.operators import Kernel
+    from neurontools.xla.stores import TensorStores
 
 SOURCE_NAME = "<neurontools kernel>"
 _GEOMETRY = "{0}.dtype, {0}.size(), {0}.stride(), {0}.storage_offset()"
@@ -43,7 +43,7 @@ class _Field(NamedTuple):
     overwritten: bool
 
 
-def kernel_for(operator: Operator, stores: DeviceEngine) -> Kernel:
+def kernel_for(operator: Operator, stores: TensorStores) -> Kernel:
     """Return the kernel that records an operator, or that runs it on the CPU if it cannot be recorded.
 
     `stores` are the recorders of the engine.

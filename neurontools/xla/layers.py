@@ -20,8 +20,8 @@ from neurontools.xla.device_name import device_name
 from neurontools.xla.operators import operator_of
 
 if TYPE_CHECKING:
-    from neurontools.xla.engine import DeviceEngine
     from neurontools.xla.operators import Kernel
+    from neurontools.xla.stores import TensorStores
 
     Tensors = tuple[Any, ...]
 
@@ -31,7 +31,7 @@ _choices: dict[Any, int] = {}
 _HALF = frozenset({torch.float16, torch.bfloat16})
 
 
-def layer_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
+def layer_kernels(engine: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     aten = torch.ops.aten
     convolution = engine.kernel(operator_of(aten.convolution.default))

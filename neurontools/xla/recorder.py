@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Node
     from neurontools.xla.accelerator import Accelerator, Program
-    from neurontools.xla.engine import DeviceEngine
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
+    from neurontools.xla.stores import TensorStores
 
 _TRIE_LIMIT = 200_000
 _CHECKED_BYTES = 1 << 30
@@ -74,7 +74,7 @@ class Recorder:
     """
 
     def __init__(
-        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: DeviceEngine
+        self, index: int, accelerator: Accelerator, make: Any, host: HostBudget, stores: TensorStores
     ) -> None:
         self.index = index
         self.make = make

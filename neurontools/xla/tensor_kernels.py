@@ -32,9 +32,8 @@ from neurontools.xla.operators import find_overload, operator_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neurontools.xla.engine import DeviceEngine
     from neurontools.xla.operators import Kernel
-    from neurontools.xla.recorder import Recorder
+    from neurontools.xla.stores import TensorStore, TensorStores
 
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
@@ -91,7 +90,7 @@ def _strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
     return tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
 
 
-def storage_kernels(stores: DeviceEngine) -> dict[str, Kernel]:
+def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     in_cpp = register_views()
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
@@ -205,7 +204,7 @@ def _code(dtype: torch.dtype) -> tuple[int, int]:
     return (_INT if dtype.is_signed else _UINT), bits
 
 
-def copy_kernels(engine: DeviceEngine) -> dict[str, Kernel]:
+def copy_kernels(engine: TensorStores) -> dict[str, Kernel]:
     """Return the kernels by operator name."""
     name = device_name()
     copy_on_device = engine.kernel(operator_of(torch.ops.aten.copy_.default))
@@ -303,7 +302,7 @@ def _conj_physical_(self: torch.Tensor) -> torch.Tensor:
 
 
 def _download(
-    store: Recorder, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
+    store: TensorStore, tensor: torch.Tensor, copy: Callable[[torch.Tensor], T], cause: str = COPY
 ) -> T:
     """Return the copy of a tensor's contents that `copy` makes; a recorded value is computed first."""
     start_ns = time.monotonic_ns()
@@ -317,7 +316,7 @@ def _download(
     return copied
 
 
-def _uploaded(store: Recorder, host: torch.Tensor, start_ns: int) -> torch.Tensor:
+def _uploaded(store: TensorStore, host: torch.Tensor, start_ns: int) -> torch.Tensor:
     tensor = store.adopt(host)
     metrics.sample("TransferToDeviceTime", time.monotonic_ns() - start_ns)
     metrics.sample("OutboundData", host.nbytes, "B")
@@ -327,7 +326,7 @@ def _uploaded(store: Recorder, host: torch.Tensor, start_ns: int) -> torch.Tenso
 
 
 def _upload_into(
-    store: Recorder, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
+    store: TensorStore, target: torch.Tensor, host: torch.Tensor, copy_on_device: Kernel
 ) -> torch.Tensor:
     start_ns = time.monotonic_ns()
     with store.lock, host_execution():

@@ -14,7 +14,7 @@ import pytest
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.calls import execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 

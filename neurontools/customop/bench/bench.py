@@ -32,9 +32,10 @@ from neurontools.customop.bench.report import (
     Way,
     mean_to_slowest,
 )
-from neurontools.customop.calls import execute, new_request
+from neurontools.customop.calls import new_request
 from neurontools.customop.checking.inputs import Case
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.runner import TensorInput, check_inputs, make_arguments
 from neurontools.customop.torch_operators import Caller
