@@ -1,7 +1,4 @@
-"""Who imports whom in the package: no circles, not by imports inside functions either.
-
-Modules of one package may import each other for types alone; between packages those count as well.
-"""
+"""Who imports whom in the package: no circles, neither by imports inside functions nor by those for types."""
 
 from __future__ import annotations
 
@@ -37,22 +34,9 @@ def modules() -> dict[str, Path]:
 
 
 def imported(path: Path, known: dict[str, Path]) -> set[str]:
-    """Return the modules of ours that a file imports, wherever it does so, but for types from its own package."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If) and is_for_types(node)]
-    neighbours = {name for name, other in known.items() if other.parent == path.parent}
-    for_types = names_in(blocks, known)
-    tree.body = [node for node in tree.body if node not in blocks]
-    return names_in([tree], known) | for_types - neighbours
-
-
-def is_for_types(block: ast.If) -> bool:
-    return isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-
-
-def names_in(trees: list[ast.Module] | list[ast.If], known: dict[str, Path]) -> set[str]:
+    """Return the modules of ours that a file imports, wherever it does so."""
     names = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
