@@ -212,11 +212,14 @@ class ChromeText:
         at = _skip(scanned, 0)
         while at < len(data) and scanned[at : at + 1] != b"]":
             end, fault = _scan_event(letters, scanned, at)
-            if fault is None:
+            if fault is not None and fault.may_be_cut and may_wait:
+                break
+            if end > at:
                 self._keep(texts, _repaired(scanned[at:end]))
             else:
+                assert fault is not None
                 border = _BETWEEN.search(scanned, fault.at)
-                if may_wait and (border is None or fault.may_be_cut):
+                if may_wait and border is None:
                     break
                 border = border or (_LAST.search(scanned, fault.at) if at_end else None)
                 end = border.start() + 1 if border else len(data)
@@ -319,7 +322,7 @@ class _Fault(NamedTuple):
 
 
 def _scan_event(letters: str, scanned: bytes, at: int) -> tuple[int, _Fault | None]:
-    """Return the end of the event at a place, and its fault."""
+    """Return the end of the event at a place, the place itself if it has none, and its fault."""
     try:
         _, end = _SCANNER.raw_decode(letters, at)
     except RecursionError:
@@ -327,9 +330,11 @@ def _scan_event(letters: str, scanned: bytes, at: int) -> tuple[int, _Fault | No
     except json.JSONDecodeError as error:
         may_be_cut = error.pos >= len(letters) - _CUT or error.msg.startswith("Unterminated")
         return at, _Fault(error.pos, may_be_cut)
-    if letters[at] == "{" and _FOLLOWING.match(scanned, end):
-        return end, None
-    return at, _Fault(end, may_be_cut=False)
+    following = _FOLLOWING.match(scanned, end) if letters[at] == "{" else None
+    if following is None:
+        return at, _Fault(end, may_be_cut=False)
+    is_seen = following[0].endswith((b"{", b"]"))  # else more members may follow, and the event has ended too early
+    return end, None if is_seen else _Fault(end, may_be_cut=True)
 
 
 def is_packed(file: io.BufferedReader) -> bool:
