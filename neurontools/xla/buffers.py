@@ -13,14 +13,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from neurontools.compiler.options import CompileError
 from neurontools.xla.accelerator import LostValueError
 from neurontools.xla.device_guard import storage_sizer
+from neurontools.xla.geometry import geometry_of, layout_geometry
 from neurontools.xla.stores import TensorStore
 
 if TYPE_CHECKING:
-    import torch
-
     from neurontools.compiler.graph import Node
     from neurontools.xla.call_sites import CallSites
 
@@ -124,3 +125,11 @@ def attach(handle: torch.Tensor, buffer: DeviceBuffer) -> None:
 
 
 _sizer = functools.cache(storage_sizer)
+
+
+def is_replaced(buffer: DeviceBuffer, target: torch.Tensor, *others: Any) -> bool:
+    """Return whether a tensor covers all of a buffer that no other argument reads."""
+    return layout_geometry(buffer.layout_id) == geometry_of(target) and not any(
+        isinstance(other, torch.Tensor) and other.device == target.device and buffer_of(other) is buffer
+        for other in others
+    )

@@ -227,7 +227,7 @@ def record_function(
     arguments: Sequence[torch.Tensor],
     weights: Sequence[torch.Tensor],
 ) -> RecordedFunction | None:
-    """Record a function; the parameters are those of `TensorStores.record_function`."""
+    """Record a function; the parameters are those of `DeviceEngine.record_function`."""
     with recorder.lock:
         recorder.sync("trace")
         limit, recorder.graph_limit = recorder.graph_limit, sys.maxsize  # a traced model is one graph

@@ -80,34 +80,18 @@ _TYPES = {
     Kind.SCALAR_LIST: "List[number]",
     Kind.LIST: "List[int] List[float] List[bool]",
 }
-
-
 _KINDS = {name: kind for kind, names in _TYPES.items() for name in names.split()}
-
-
 _IGNORED_NAMES = {"pin_memory", "non_blocking", "layout"}
-
-
 # These compute a shape from their scalars, so the scalars' values have to be part of the trace. Custom operators may.
 _SHAPED_BY_SCALARS = {"aten::arange", "aten::range"}
-
-
 _CONSTANTS = frozenset({0, 1, -1})
-
-
 # Those that torch's fallbacks for conjugate and negative views pass through to the device (ConjugateFallback.cpp).
 _WITH_PENDING_BITS = {
     "clone", "copy_", "_conj_physical", "neg_", "mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "dot", "vdot",
     "linalg_solve_triangular",
 }  # fmt: skip
-
-
 _OVERWRITING = {"aten::copy_", "aten::fill_", "aten::zero_", "neurontools::recv_"}
-
-
 _OWN_NAMESPACES = ("aten::", "prims::", "neurontools::")
-
-
 # Running statistics are updated in place, which these schemas do not say.
 _HIDDEN_WRITES = {
     "aten::native_batch_norm": ("running_mean", "running_var"),
@@ -276,7 +260,7 @@ def function_of(overload: Any) -> Any:
     overload_name = overload._schema.overload_name
     if namespace == "aten" and (f"{name}.{overload_name}" if overload_name else name) in BOUND_OVERLOADS:
         for functions in (torch._C._VariableFunctions, torch._C._nn):
-            found = getattr(functions, name, None)
-            if found is not None:
-                return found
+            function = getattr(functions, name, None)
+            if function is not None:
+                return function
     return overload._op

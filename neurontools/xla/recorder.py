@@ -19,7 +19,7 @@ from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.compiler.options import CompileError
 from neurontools.runtime.host_activity import observers, report_release
 from neurontools.xla import fallback
-from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of, lost_value
+from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of, is_replaced, lost_value
 from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
 from neurontools.xla.core_arithmetic.arithmetic import numerics_of
@@ -115,41 +115,32 @@ class Recorder:
         """Return the operators that are recorded so far."""
         return self.node.calls()
 
-    def bind(self, buffer: DeviceBuffer) -> int:
-        """Make a buffer an input of the recording and return its part of the key."""
+    def bind(self, buffer: DeviceBuffer, *, replaced: bool = False) -> int:
+        """Make a buffer an input of the recording and return its part of the key.
+
+        Raises:
+            LostValueError: its contents are lost, and the call does not replace all of them.
+        """
         if buffer.recorder is not self:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{self.device} and {buffer.recorder.device}!"
             )
         slots = self.slots
-        is_blank = buffer.host is None
+        is_blank, earlier = buffer.host is None, buffer.epoch
         if is_blank:
-            self.host_of(buffer)
+            self._allocate(buffer, replaced=replaced)
         slot = len(slots)
         slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
         if is_blank:
-            self.blank[slot] = NEVER
+            self.blank[slot] = earlier
         return -1 - buffer.layout_id
 
     def bind_overwritten(self, buffer: DeviceBuffer, values: tuple[Any, ...]) -> int:
-        """Make the buffer of the first argument of a call, which is overwritten, an input.
-
-        If it has lost its contents and is overwritten as a whole, it gets new ones.
-        """
-        earlier = buffer.epoch
-        if buffer.host is not None or earlier is NEVER or not _is_replaced(buffer, *values):
-            return self.bind(buffer)
-        buffer.epoch = NEVER
-        try:
-            key = self.bind(buffer)
-        except BaseException:
-            buffer.epoch = earlier
-            raise
-        self.blank[buffer.slot] = earlier
-        return key
+        """Make the buffer of the first argument of a call, which is overwritten, an input; see `bind`."""
+        return self.bind(buffer, replaced=buffer.host is None and is_replaced(buffer, *values))
 
     def describe(
         self, tensors: Sequence[torch.Tensor | None], buffers: Sequence[DeviceBuffer | None]
@@ -235,15 +226,17 @@ class Recorder:
 
     def host_of(self, buffer: DeviceBuffer) -> torch.Tensor:
         """Return a buffer's contents outside a recording that changes them."""
-        if buffer.host is None:
-            if buffer.epoch is not NEVER:
-                raise lost_value(buffer)
-            dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
-            self.charge(buffer)
-            with host_allocation(self.account):
-                buffer.host = torch.empty_strided(shape, strides, dtype=dtype)
-        assert buffer.host is not None
-        return buffer.host
+        return self._allocate(buffer) if buffer.host is None else buffer.host
+
+    def _allocate(self, buffer: DeviceBuffer, *, replaced: bool = False) -> torch.Tensor:
+        """Give a buffer uninitialised contents, and return them."""
+        if buffer.epoch is not NEVER and not replaced:
+            raise lost_value(buffer)
+        dtype, shape, strides, _ = layout_geometry(buffer.layout_id)
+        self.charge(buffer)
+        with host_allocation(self.account):
+            buffer.host = host = torch.empty_strided(shape, strides, dtype=dtype)
+        return host
 
     def read(self, tensor: torch.Tensor, cause: str) -> torch.Tensor:
         """Return the host view of a device tensor, after a sync if its value is still only recorded."""
@@ -313,9 +306,8 @@ class Recorder:
             return
         if unfinished is CALL:
             self._roll_back()
-            self.slots = (
-                self.slots.copy()
-            )  # a call that goes on after this, in the code around a signal handler, sees it
+            # A call that goes on after this, in the code around a signal handler, sees the copy.
+            self.slots = self.slots.copy()
         else:
             recorded = [self.slots[slot] for slot in self.node.visible()]
             self._lose(recorded if unfinished is RECORDING else unfinished)
@@ -341,7 +333,8 @@ class Recorder:
         """Run a call that the trie does not know, add it, and return its results."""
         self._roll_back()
         if self.node.depth >= self.graph_limit and self._is_complete(self.calls()):
-            return self._continue_in_next_graph(operator, values)
+            self.sync("limit of operators in a graph")
+            return self.repeat(operator, values)
         if not self.learning and self.node.parent is not None:
             with InterruptHold(HOLD_S):
                 self.unfinished = RECORDING
@@ -400,11 +393,6 @@ class Recorder:
         if self.eager:
             self.sync(EAGER)
         return result
-
-    def _continue_in_next_graph(self, operator: Operator, values: tuple[Any, ...]) -> Any:
-        """Run a recording that has become too long, and record a call as the first of the next one."""
-        self.sync("limit of operators in a graph")
-        return self.repeat(operator, values)
 
     def _compute(self, call: Call) -> Any:
         """Run a call on the host, after a check whether the device has memory for what it returns."""
@@ -510,11 +498,3 @@ class Recorder:
         self.executed = program
         self.note_execution(program, node.slots, cause)
         return program
-
-
-def _is_replaced(buffer: DeviceBuffer, target: torch.Tensor, *others: Any) -> bool:
-    """Return whether a tensor covers all of a buffer that no other argument reads."""
-    return layout_geometry(buffer.layout_id) == geometry_of(target) and not any(
-        isinstance(other, torch.Tensor) and other.device == target.device and buffer_of(other) is buffer
-        for other in others
-    )
