@@ -193,7 +193,7 @@ def _selection(arguments: argparse.Namespace, source: str) -> tuple[CopyFilter, 
     from neurontools.cache.selection import find_entries, reuse_filter
 
     chosen, now = parse_filters(arguments.filter), time.time()
-    named = {place.path for place in find_entries(source, arguments.entries)}
+    named = {entry.path for entry in find_entries(source, arguments.entries)}
     selection = CopyFilter(
         lambda entry: chosen.matches(entry, now) and (not named or entry.path in named),
         rejection=reuse_filter() if arguments.for_ci else lambda _: "",

@@ -44,7 +44,7 @@ class CachedNeff:
 
 
 def look_up(entry: str, digest: str, *, validate_hash: bool) -> CachedNeff | None:
-    """Return the NEFF of a finished entry, None if there is none.
+    """Return the NEFF of a finished entry, or None.
 
     Args:
         entry: the entry's directory.

@@ -1,6 +1,6 @@
 """Machines for asyncio programs: `connect` and `start` give a client whose calls are awaited.
 
-Each call is that of the synchronous `Client`, in a thread. A cancelled call ends there; its result is dropped.
+Calls run the synchronous `Client` in a thread. A cancelled call still completes in its thread, without a result.
 """
 
 from __future__ import annotations

@@ -97,10 +97,10 @@ def unpack(
     try:
         with decompress(file) as stream:
             reader = TarReader(stream, limit_bytes)
-            places = _unpack(
+            entries = _unpack(
                 reader, root, lambda: progress(file.tell(), total_bytes) if progress is not None else None
             )
-        _check(root, places)
+        _check(root, entries)
     except (ArchiveError, CopyError) as error:
         remedy = error.remedy or "nothing was copied; make or copy the archive again"
         raise CopyError(f"cannot read {path}: {error.message}", remedy) from error
@@ -132,19 +132,19 @@ def open_archive(path: str) -> Iterator[IO[bytes]]:
 
 
 def _unpack(reader: TarReader, root: str, progress: Callable[[], None]) -> list[EntryRef]:
-    places: dict[str, EntryRef] = {}
+    entries: dict[str, EntryRef] = {}
     members = reader.members()
     for member in members:
         progress()
         if member.name == END:
-            _check_end(reader, member, len(places))
+            _check_end(reader, member, len(entries))
             if next(members, None) is not None:
                 raise CopyError("the archive continues after its end")
-            return list(places.values())
-        place = _entry_of(member, root)
-        if place.path not in places:
-            os.makedirs(place.path)
-            places[place.path] = place
+            return list(entries.values())
+        entry = _entry_of(member, root)
+        if entry.path not in entries:
+            os.makedirs(entry.path)
+            entries[entry.path] = entry
         _check_space(root, member)
         try:
             with open(f"{root}/{member.name}", "xb") as file:
@@ -156,15 +156,15 @@ def _unpack(reader: TarReader, root: str, progress: Callable[[], None]) -> list[
 
 def _entry_of(member: Member, root: str) -> EntryRef:
     directory, _, name = member.name.rpartition("/")
-    place = parse_entry_path(root, f"{root}/{directory}")
+    entry = parse_entry_path(root, f"{root}/{directory}")
     if (
-        place is None
-        or place.layout is not CacheLayout.CURRENT
+        entry is None
+        or entry.layout is not CacheLayout.CURRENT
         or member.is_directory
         or not is_portable(name)
     ):
         raise CopyError(f"the archive contains {member.name[:120]!a}, which is not a file of an entry")
-    return place
+    return entry
 
 
 def _check_end(reader: TarReader, member: Member, entries: int) -> None:
@@ -192,19 +192,19 @@ def _check_space(root: str, member: Member) -> None:
         )
 
 
-def _check(root: str, places: list[EntryRef]) -> None:
+def _check(root: str, entries: list[EntryRef]) -> None:
     """Raise CopyError unless all entries are finished and sound."""
-    checked, findings = verify.verify_entries(root, places)
-    if findings or checked < len(places):
+    checked, findings = verify.verify_entries(root, entries)
+    if findings or checked < len(entries):
         words = (
             f"{findings[0].path.removeprefix(root + '/')}: {findings[0].words}" if findings else "an entry"
         )
         raise CopyError(f"the archive is damaged: {words}")
     reader = EntryReader(root)
-    for place in places:
-        entry = reader.read(place, details=False)
-        if entry is None or entry.state is not State.DONE:
-            raise CopyError(f"the archive's entry {place.path.removeprefix(root + '/')} is not finished")
+    for entry in entries:
+        current = reader.read(entry, details=False)
+        if current is None or current.state is not State.DONE:
+            raise CopyError(f"the archive's entry {entry.path.removeprefix(root + '/')} is not finished")
 
 
 @contextmanager

@@ -356,7 +356,7 @@ def left_out_rows(plan: CopyPlan, result: CopyResult | None) -> list[tuple[str, 
 
 
 def format_result(plan: CopyPlan, result: CopyResult) -> str:
-    """Return what was copied."""
+    """Format the number and size of the copied entries, and of the failed ones."""
     copied = result.select(CopyOutcome.COPIED)
     size = format_size_both(sum(item.entry.size_bytes for item in copied))
     text = (
@@ -405,8 +405,8 @@ def copy_json(
 
 
 def _present(plan: CopyPlan, result: CopyResult | None = None) -> str:
-    number = len(plan.present) + (0 if result is None else len(result.select(CopyOutcome.PRESENT)))
-    return f"; {number} already there" if number else ""
+    count = len(plan.present) + (0 if result is None else len(result.select(CopyOutcome.PRESENT)))
+    return f"; {count} already there" if count else ""
 
 
 def _entries(plan: CopyPlan, entries: Sequence[Entry]) -> list[dict[str, Any]]:

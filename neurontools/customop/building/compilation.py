@@ -408,7 +408,7 @@ def guess_kernel_units(work: Path, sources: Sequence[Path], shapes: Sequence[Pat
 
 
 def access_of(source: Path, kernel: str) -> Access:
-    """Return how a kernel accesses tensors, from its source text and that of the functions it calls."""
+    """Derive the tensor accesses of a kernel from its source and that of the functions it calls."""
     body = "\n".join(_reachable(_code(source), kernel))
     for pattern, access in ((_ELEMENT, Access.ELEMENT), (_STREAM, Access.STREAM), (_TCM, Access.TCM)):
         if pattern.search(body):

@@ -200,7 +200,7 @@ class Project:
 
 
 def find_project(place: Path) -> Path | None:
-    """Return the project file of a path, which may be its directory; None if there is none."""
+    """Return the path of a project file, given it or its directory; None for other paths."""
     path = place / FILE_NAME if place.is_dir() else place
     return path if path.is_file() else None
 

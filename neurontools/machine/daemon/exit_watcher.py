@@ -236,7 +236,7 @@ def _has_grown(page_fd: int, page_bytes: int) -> bool:
 
 def _cut(page_fd: int, page_bytes: int) -> None:
     try:
-        # Setting the present size would keep what is allocated behind the end.
+        # Truncating to the current size would keep blocks allocated beyond the end; growing by a byte first frees them.
         os.ftruncate(page_fd, page_bytes + 1)
         os.ftruncate(page_fd, page_bytes)
     except OSError as error:

@@ -197,10 +197,10 @@ def convert_params(given: dict[str, Any], request_type: type[Request]) -> Reques
     except ValueError:
         parameters = {field.name: field for field in fields(request_type)}
         for name, value in given.items():
-            shown = name[:_SHOWN_LENGTH]
+            short_name = name[:_SHOWN_LENGTH]
             if name not in parameters:
                 raise InvalidParamsError(
-                    f"unknown parameter {shown!r}", did_you_mean(name, parameters)
+                    f"unknown parameter {short_name!r}", did_you_mean(name, parameters)
                 ) from None
             try:
                 codec.convert(value, parameters[name].type)
@@ -271,7 +271,7 @@ class Watching:
         self._snapshot = snapshot
         self._encoded_snapshot = encoded_snapshot
         self._whole: dict[float, set[Connection]] = {}
-        # With what was pushed last: a connection gets everything in order or is dropped.
+        # By connection, its last snapshot: lines arrive in order, or the connection is dropped.
         self._changes: dict[float, dict[Connection, Snapshot | None]] = {}
         self._periods: dict[Connection, float] = {}
         self._timers: dict[float, asyncio.TimerHandle] = {}

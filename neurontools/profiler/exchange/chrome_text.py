@@ -192,10 +192,10 @@ class ChromeText:
                 return events, text
             self._rest, source.limit = data, None  # an event holds the border: read on
             return [], b""
-        for number, border in enumerate(reversed(_last_borders(data) if more else [])):
+        for tries, border in enumerate(reversed(_last_borders(data) if more else [])):
             text = b"".join((b"[", memoryview(data)[: border.start() + 1], b"]"))
             events = _decoded(text)
-            if events is None and number == 0:
+            if events is None and tries == 0:
                 text = _repaired(_scannable(text))
                 events = _decoded(text)
             if events is not None:
@@ -333,7 +333,9 @@ def _scan_event(letters: str, scanned: bytes, at: int) -> tuple[int, _Fault | No
     following = _FOLLOWING.match(scanned, end) if letters[at] == "{" else None
     if following is None:
         return at, _Fault(end, may_be_cut=False)
-    is_seen = following[0].endswith((b"{", b"]"))  # else more members may follow, and the event has ended too early
+    is_seen = following[0].endswith(
+        (b"{", b"]")
+    )  # else more members may follow, and the event has ended too early
     return end, None if is_seen else _Fault(end, may_be_cut=True)
 
 
