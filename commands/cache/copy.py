@@ -97,9 +97,8 @@ def add_copy(verbs: Verbs) -> None:
 
 
 def _copy(arguments: argparse.Namespace) -> int:
-    from neurontools.base.units import parse_size
+    from neurontools.base.units import parse_age, parse_size
     from neurontools.cache.copy import runner
-    from neurontools.cache.fields import parse_age
 
     source, target = _places(arguments)
     grace_s = option(arguments, "grace", parse_age)

@@ -51,7 +51,7 @@ Locks of the real wrapper are unnamed: 'prune --locks' removes them once older t
 
 def add_prune(verbs: Verbs) -> None:
     """Add the verbs."""
-    from neurontools.cache.pruning.rules import RULES
+    from neurontools.cache.pruning.rule_options import RULES
 
     parser = add_verb(
         verbs,
@@ -150,7 +150,7 @@ def _finish(arguments: argparse.Namespace, work: Pruning) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
-    from neurontools.cache.fields import parse_age
+    from neurontools.base.units import parse_age
     from neurontools.cache.pruning.policy import STALE_LOCK_S, required_policy
 
     rules, stale_s = _rules(arguments), None
@@ -167,7 +167,8 @@ def _chosen(arguments: argparse.Namespace) -> tuple[PruneRules, float | None]:
 
 
 def _rules(arguments: argparse.Namespace) -> PruneRules:
-    from neurontools.cache.pruning.rules import RULES, PruneRules
+    from neurontools.cache.pruning.rule_options import RULES
+    from neurontools.cache.pruning.rules import PruneRules
 
     values = {
         rule.field: option(arguments, rule.name.replace("-", "_"), rule.parse)
@@ -179,7 +180,7 @@ def _rules(arguments: argparse.Namespace) -> PruneRules:
 
 
 def _grace_s(arguments: argparse.Namespace) -> float | None:
-    from neurontools.cache.fields import parse_age
+    from neurontools.base.units import parse_age
 
     return option(arguments, "grace", parse_age)
 

@@ -60,6 +60,15 @@ def parse_duration(text: str, *, needs_unit: bool = False) -> float:
     return parse_duration_ns(text, needs_unit=needs_unit) / 1e9
 
 
+def parse_age(text: str) -> float:
+    """Return the seconds of an age such as `30d`, `12h` or `1h30m`; only 0 needs no unit.
+
+    Raises:
+        UsageError: it is not an age.
+    """
+    return parse_duration(text.lower(), needs_unit=True)
+
+
 def parse_duration_ns(text: str, *, needs_unit: bool = False) -> int:
     """Return the nanoseconds of a duration, as `parse_duration` reads it.
 

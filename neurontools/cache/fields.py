@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.units import format_age, format_size, parse_duration
+from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
 
@@ -111,15 +111,6 @@ def find_field(name: str) -> Field | None:
 def entry_json(entry: Entry) -> dict[str, Any]:
     """Return an entry's JSON form: bytes and Unix seconds."""
     return {field.json_name or field.name: field.stored(entry) for field in FIELDS.values()}
-
-
-def parse_age(text: str) -> float:
-    """Return the seconds of an age such as `30d`, `12h` or `1h30m`; only 0 needs no unit.
-
-    Raises:
-        UsageError: it is not an age.
-    """
-    return parse_duration(text.lower(), needs_unit=True)
 
 
 def format_elapsed(seconds: float) -> str:

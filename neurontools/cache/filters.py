@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable, suggest
-from neurontools.base.units import parse_size
-from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field, parse_age
+from neurontools.base.units import parse_age, parse_size
+from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind, find_field
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

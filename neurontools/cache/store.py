@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from neurontools import env
 from neurontools.base.interrupts import InterruptHold, is_of_handler
+from neurontools.base.units import parse_age
 from neurontools.cache import extraction, layouts, logs
-from neurontools.cache.fields import parse_age
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.location import resolve
 from neurontools.cache.lookup import CacheResult, CacheRoot, CompileRequest, LockWaitTimeoutError, Lookup

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurontools.base.units import format_age, format_size, format_size_both, parse_size
-from neurontools.cache.fields import parse_age
+from neurontools.base.units import format_age, format_size, format_size_both, parse_age, parse_size
 from neurontools.errors import UsageError
 
 

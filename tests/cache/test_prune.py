@@ -23,7 +23,8 @@ from neurontools.cache.lock_owner import Liveness, new_lock_owner
 from neurontools.cache.locks import LockState, hold, is_in_use
 from neurontools.cache.pruning import removal
 from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, RULES, PruneRules, make_plan
+from neurontools.cache.pruning.rule_options import RULES
+from neurontools.cache.pruning.rules import FOREIGN_GRACE_S, NETWORK_GRACE_S, PruneRules, make_plan
 from neurontools.commands.cache import main
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.machine.instances.catalogue import instance_type

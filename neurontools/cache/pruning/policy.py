@@ -15,7 +15,8 @@ from neurontools.cache import logs
 from neurontools.cache.entries import scan
 from neurontools.cache.location import counters_dir
 from neurontools.cache.pruning.prune import prepare_pruning
-from neurontools.cache.pruning.rules import RULES, PruneRules
+from neurontools.cache.pruning.rule_options import RULES
+from neurontools.cache.pruning.rules import PruneRules
 from neurontools.errors import NeuronToolsError, UsageError
 
 if TYPE_CHECKING:

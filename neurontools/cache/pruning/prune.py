@@ -23,7 +23,8 @@ from neurontools.cache.pruning.removal import (
     break_locks,
     remove_entries,
 )
-from neurontools.cache.pruning.rules import RULES, PrunePlan, PruneRules, make_plan
+from neurontools.cache.pruning.rule_options import RULES
+from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
