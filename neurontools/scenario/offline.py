@@ -16,7 +16,6 @@ from neurontools.machine.faults.params import Action, Victim
 from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.journal import Definition
 from neurontools.machine.machine_names import instance_id
-from neurontools.machine.pages.writer import NO_MODEL, CoreCounters
 from neurontools.machine.processes import ProcessKey
 from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
 from neurontools.machine.refusals import RefusedError
@@ -34,7 +33,7 @@ from neurontools.monitor.config import (
 from neurontools.monitor.report import HostMemoryInfo
 from neurontools.runtime.faults import exec_timeout_s
 from neurontools.scenario.faulted_core import FaultedCore
-from neurontools.scenario.synthetic_process import model_states
+from neurontools.scenario.synthetic_process import model_states, scripted_counters
 from neurontools.scenario.timeline import RunClock, ScenarioTimeline
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from neurontools.machine.events import Effect, Event, Process
     from neurontools.machine.faults.params import Hit
     from neurontools.machine.instances.catalogue import InstanceType
+    from neurontools.machine.pages.writer import CoreCounters
     from neurontools.scenario.model import HostPlan, Scenario
     from neurontools.scenario.timeline import ProcessRun, RunState, ScheduledEvent
 
@@ -297,7 +297,7 @@ class OfflineProcess:
         armed = self._clock.state.faults.armed_for(self._process)
         if not armed and not self._faulted:
             return
-        scripted = self._scripted(self._state())
+        scripted = scripted_counters(self._state(), self._flops_s)
         if not self._faulted:
             self._faulted = [
                 FaultedCore(core, scripted, self._clock.now_ns, self._timeout_ns)
@@ -382,20 +382,8 @@ class OfflineProcess:
             self._latest = self._clock.now_ns, self._states.state(self._clock.now_ns / 1e9)
         return self._latest[1]
 
-    def _scripted(self, state: RunState) -> CoreCounters:
-        return CoreCounters(
-            0,
-            NO_MODEL,
-            round(state.busy_s * 1e9),
-            state.executions,
-            round(state.busy_s * self._flops_s),
-            0,
-            state.failures,
-            state.latency_counts,
-        )
-
     def _counters(self, state: RunState) -> list[CoreCounters]:
-        return self._shown or [self._scripted(state)] * len(self._run.plan.cores)
+        return self._shown or [scripted_counters(state, self._flops_s)] * len(self._run.plan.cores)
 
     def _uses(self, state: RunState) -> list[CoreUse]:
         return [

@@ -216,16 +216,8 @@ class SyntheticProcess:
         busy_share = state.utilization / 100
         since_ns = _executing_since(busy_share, now_ns, tick_ns)
         slots = self._models.get(state.models[0]) if state.models else None
-        counters = CoreCounters(
-            since_ns,
-            NO_MODEL if slots is None or not since_ns else slots[0],
-            round(state.busy_s / self._speed * 1e9),
-            state.executions,
-            round(state.busy_s / self._speed * self._flops_s),
-            0,
-            state.failures,
-            state.latency_counts,
-        )
+        model = NO_MODEL if slots is None or not since_ns else slots[0]
+        counters = scripted_counters(state, self._flops_s, self._speed, since_ns, model)
         if queries is not None and not self._faulted:
             so_far, then_ns = self._core or counters, self._updated_ns or now_ns
             self._faulted = [FaultedCore(core, so_far, then_ns, self._timeout_ns) for core in self.cores]
@@ -266,6 +258,31 @@ class SyntheticProcess:
                 self._models[index] = [
                     self._writer.add_model(model) for model in model_states(self.run.plan, index, self.cores)
                 ]
+
+
+def scripted_counters(
+    state: RunState, flops_s: float, speed: float = 1.0, since_ns: int = 0, model_slot: int = NO_MODEL
+) -> CoreCounters:
+    """Return the counters of each core of a run.
+
+    Args:
+        state: of the run.
+        flops_s: FLOPs a second of a core while it executes.
+        speed: scenario seconds in a second of this computer.
+        since_ns: when the current execution began, 0 without one.
+        model_slot: the model of that execution.
+    """
+    busy_s = state.busy_s / speed
+    return CoreCounters(
+        since_ns,
+        model_slot,
+        round(busy_s * 1e9),
+        state.executions,
+        round(busy_s * flops_s),
+        0,
+        state.failures,
+        state.latency_counts,
+    )
 
 
 def model_states(plan: ProcessPlan, index: int, cores: tuple[int, ...]) -> list[ModelState]:
