@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import itertools
+import json
+import lzma
+import zipfile
 
 import pytest
 
+from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_view import machine_view
+from neurontools.scenario.recording import open_recording
 from neurontools.sources import open_source
 from neurontools.sources.recording import RecordingError
 from tests.sources.lines import HARDWARE, MEMORY_INFO, TRN2, hardware_errors, line, runtime
@@ -226,6 +234,38 @@ def test_what_is_not_a_recording_is_refused(recording, content):
         recording(content).snapshot()
     with pytest.raises(RecordingError):
         next(recording(content).watch(0.0))
+
+
+def _zip(data):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("run.jsonl", data)
+    return archive.getvalue()
+
+
+_PACKED = [
+    (gzip.compress, "packed with gzip", "gunzip"),
+    (bz2.compress, "packed with bzip2", "bunzip2"),
+    (lzma.compress, "packed with xz", "unxz"),
+    (lambda data: b"\x28\xb5\x2f\xfd" + data, "packed with zstd", "unzstd"),
+    (_zip, "packed with zip", "unzip"),
+]
+_SPREAD = [
+    (lambda data: json.dumps(json.loads(data), indent=2).encode(), "several lines each", "jq -c . "),
+    (lambda data: json.dumps([json.loads(data)], indent=1).encode(), "several lines each", "jq -c .[] "),
+]
+
+
+@pytest.mark.parametrize(("change", "reason", "remedy"), _PACKED + _SPREAD)
+@pytest.mark.parametrize("read", [open_source, open_recording], ids=["source", "replay"])
+def test_a_packed_or_pretty_printed_recording_is_refused_with_the_program_that_helps(
+    home, read, change, reason, remedy
+):
+    path = home / "run.jsonl"
+    path.write_bytes(change(IDLE.encode()))
+    with pytest.raises(NeuronToolsError, match=reason) as refusal:
+        read(str(path))
+    assert remedy in refusal.value.remedy
 
 
 def test_a_directory_is_refused(home):
