@@ -1,19 +1,14 @@
 """Makes the device `neuron` known to torch: its name, `torch.neuron`, eager execution, the distributed backend."""
 
-# ruff: noqa: SLF001
-# Torch's private API.
-
 from __future__ import annotations
 
 import functools
 import os
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.parallel import _functions as parallel_functions
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
 
@@ -21,7 +16,7 @@ from neurontools import env
 from neurontools.cache.flags import FLAGS_VARIABLE
 from neurontools.cache.location import URL_VARIABLE, resolve
 from neurontools.native import device_functions, modules, patches
-from neurontools.native.cores import check_instance, prefer_native_instance
+from neurontools.native.cores import check_instance, core_count, prefer_native_instance
 from neurontools.native.selection import NEURON
 from neurontools.runtime.host_activity import observers, report_step
 from neurontools.xla import api
@@ -60,10 +55,9 @@ def activate(open_accelerator: Callable[[], Accelerator] | None = None) -> None:
     api.activate(open_accelerator or _open_accelerator, name=NEURON)
     workers.assign_core(os.environ)
     api.engine().set_fusion(AdaptiveFusion())
-    if workers.local_world_size() > 1:
-        api.engine().local_rank = workers.local_rank()
-        # DistributedDataParallel's list of streams has one for each core, and a local rank may be beyond its end.
-        parallel_functions._streams = defaultdict(lambda: None)
+    if not workers.has_own_core(os.environ):
+        api.engine().count_cores = functools.partial(core_count, os.environ)
+    patches.use_own_core()
     device_functions.install(torch.get_device_module(NEURON))
     generate_methods_for_privateuse1_backend(for_storage=False)
     process_group.register()

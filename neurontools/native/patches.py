@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
 import sys
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses import fake_tensor
 from torch.distributed import distributed_c10d
 from torch.nn.attention import flex_attention
+from torch.nn.parallel import _functions as parallel_functions
 
 from neurontools.native.selection import NEURON
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import is_registered
+from neurontools.xla.distributed import workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,8 +157,20 @@ def _create_data_parallel(
         )
 
 
+def use_own_core() -> None:
+    """Let a worker among several name its one core by its local rank, as on GPUs."""
+    if workers.local_world_size() > 1:
+        api.engine().local_rank = workers.local_rank()
+        # DistributedDataParallel's list of streams has one for each core, and a local rank may be beyond its end.
+        parallel_functions._streams = defaultdict(lambda: None)
+
+
 def _start_workers(start: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """Start torch.distributed with the local rank as `device_id`, which torch refuses on a worker's one core."""
+    chosen = inspect.signature(start).bind(*args, **kwargs).arguments
+    if NEURON in (chosen.get("backend") or NEURON) and not api.engine().is_open:
+        workers.assign_rank(chosen.get("rank", -1), chosen.get("world_size", -1), os.environ)
+        use_own_core()
     kwargs["device_id"] = _own_core(kwargs.get("device_id"))
     start(*args, **kwargs)
     fsdp: Any = sys.modules.get(_FSDP)  # importing it takes a second

@@ -68,12 +68,21 @@ class _Layers:
         return known[1] if known is not None and known[0]() is module else ""
 
     def add(self, root: torch.nn.Module) -> None:
-        """Read the paths of all modules of a model."""
+        """Read the paths of all modules of a model, without its `named_modules`, which may be a program's own and raise."""
         if len(self._paths) > _KEPT_MODULES:
             self._paths.clear()
-        model = type(root).__name__
-        for name, module in root.named_modules():
-            self._paths[id(module)] = weakref.ref(module), f"{model}.{name}" if name else model
+        waiting: list[tuple[str, torch.nn.Module]] = [(type(root).__name__, root)]
+        visited = set()
+        while waiting:
+            path, module = waiting.pop()
+            if id(module) in visited:
+                continue
+            visited.add(id(module))
+            self._paths[id(module)] = weakref.ref(module), path
+            children = vars(module).get("_modules", {})  # none before `Module.__init__`
+            waiting += [
+                (f"{path}.{name}", child) for name, child in reversed(children.items()) if child is not None
+            ]
 
 
 _users = _UserFiles()

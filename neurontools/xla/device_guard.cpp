@@ -27,8 +27,8 @@ using c10::Stream;
 enum Outcome { kRaised, kDone, kFailed };
 
 // Run what is recorded on a device, -1 stands for all; write the bytes of its memory into `memory`; let their peak start
-// again. On failure the callback writes the message into `text`, or keeps the exception, which `late_errors` raises.
-enum Request { kSync, kReadMemory, kResetPeak };
+// again; check that it exists. On failure the callback writes the message into `text`, or keeps the exception, which `late_errors` raises.
+enum Request { kSync, kReadMemory, kResetPeak, kCheck };
 struct Memory { int64_t used, peak, limit; };
 using Callback = void (*)(Request request, int index, int* outcome, Memory* memory, char* text, size_t size);
 using Clock = std::chrono::steady_clock;
@@ -66,9 +66,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   void setDevice(Device device) const override {
-    Memory memory{};
-    // Reading the memory opens the cores, or fails with the reason.
-    if (device.index() < count || call(kReadMemory, device.index(), &memory)) uncheckedSetDevice(device);
+    if (device.index() < count || call(kCheck, device.index())) uncheckedSetDevice(device);
   }
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.has_index()) current = device.index();

@@ -41,7 +41,7 @@ _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 _COMPILE_TIMEOUT_S = 120.0
 _VIEWS = ("as_strided", "view", "_reshape_alias", "t", "transpose.int")
 _DONE, _FAILED = 1, 2
-_SYNC, _READ_MEMORY, _RESET_PEAK = 0, 1, 2
+_SYNC, _READ_MEMORY, _RESET_PEAK, _CHECK = range(4)
 _CALLBACK = ctypes.CFUNCTYPE(
     None,
     ctypes.c_int,
@@ -68,6 +68,9 @@ class GuardedDevices(Protocol):
 
     def reset_peak_memory(self, index: int) -> None:
         """Let the peak of a device's memory start again at what is in use."""
+
+    def check_device(self, index: int) -> None:
+        """Check that a device exists; raises DeviceError otherwise."""
 
 
 class DeviceGuardError(NeuronToolsError):
@@ -250,6 +253,8 @@ def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any
                 numbers[0], numbers[1], numbers[2] = memory.used_bytes, memory.peak_bytes, memory.limit_bytes
             elif request == _RESET_PEAK:
                 devices().reset_peak_memory(index)
+            elif request == _CHECK:
+                devices().check_device(index)
             else:
                 devices().sync(index if index >= 0 else None)
             outcome[0] = _DONE

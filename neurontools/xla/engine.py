@@ -81,6 +81,8 @@ class DeviceEngine:
         self._lock = threading.RLock()
         self._seed: int | None = None
         self.local_rank: int | None = None
+        self.count_cores: Callable[[], int] | None = None
+        """Counts the cores that this process may claim, without claiming them."""
         self._eager = False
         self._fusion: Fusion = OneGraph()
         self._host = HostBudget(host_limit())
@@ -161,12 +163,15 @@ class DeviceEngine:
         return 0 if index == self.local_rank and index >= self.accelerator.core_count() else index
 
     def check_device(self, index: int) -> None:
-        """Check that a device exists; opens it.
+        """Check that a device exists; opens the cores, unless it is among those that `count_cores` counts.
 
         Raises:
             DeviceError: this process has no such core.
         """
-        self.recorder(index)
+        if self.count_cores is None or self.is_open or not 0 <= index < self.count_cores():
+            self.recorder(index)
+        else:
+            set_device_count(index + 1)
 
     def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
         """Run what is recorded on one device, or on all."""

@@ -82,6 +82,18 @@ def test_two_workers_train_like_one_and_name_a_lost_worker(run_workers):
         }
 
 
+@pytest.mark.parametrize("order", ["before", "after", "never"])
+def test_spawned_workers_have_the_core_of_their_rank(tool, home, torch_python, order):
+    start(StartOptions(machine="default", instance_type="trn2.3xlarge"))
+    environ = {**os.environ, "NEURONTOOLS_DEVICE": "neuron"}
+    program = str(_HERE / "spawned_workers.py")
+    done = tool("neuron-run", "--", torch_python, program, order, env=environ, timeout=280)
+    assert done.returncode == 0, done.stderr
+    seen = [json.loads((home / f"rank{rank}.json").read_text()) for rank in range(2)]
+    # The mean over the workers of 3 rows of 1 and of 2, for each of 8 weights.
+    assert seen == [{"cores": str(rank), "gradient": 36.0} for rank in range(2)]
+
+
 def test_each_way_to_train_gives_the_weights_of_one_process(seen):
     for of_worker in seen:
         differences = of_worker["training"]

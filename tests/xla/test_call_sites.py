@@ -17,6 +17,8 @@ from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla import api
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neurontools.compiler.graph import Graph
     from tests.xla.conftest import InMemoryAccelerator
 
@@ -132,3 +134,22 @@ def test_a_module_that_was_added_later_is_found_too(machine: InMemoryAccelerator
     model(x)
     api.mark_step()
     assert layers(machine.graphs[-1], "aten.addmm")[-1] == "Sequential.1"
+
+
+def test_a_module_that_refuses_to_list_its_parts_is_found_too(machine: InMemoryAccelerator) -> None:
+    class Remote(nn.Linear):
+        def named_modules(self, *_: object, **__: object) -> Iterator[tuple[str, nn.Module]]:
+            raise ValueError("not supported for RemoteModule")
+
+    class Hybrid(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.remote = Remote(4, 4).to("xla")
+            self.again = self.remote
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.again(self.remote(x))
+
+    Hybrid()(torch.ones(2, 4).to("xla"))
+    api.mark_step()
+    assert set(layers(machine.graphs[-1], "aten.addmm")) == {"Hybrid.remote"}

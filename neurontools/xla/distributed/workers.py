@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING
 
 from neurontools import env
@@ -76,6 +77,24 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
         environ.setdefault("NEURON_PROCESS_TAG", f"rank{environ[_INDEX]}")
     environ["PJRT_LOCAL_PROCESS_COUNT"], environ["PJRT_LOCAL_PROCESS_RANK"] = str(count), str(own)
     environ.setdefault("NEURON_RT_ROOT_COMM_ID", f"{environ.get('MASTER_ADDR', 'localhost')}:{_ROOT_PORT}")
+
+
+def assign_rank(rank: int, size: int, environ: MutableMapping[str, str]) -> None:
+    """Make a process that names its rank itself a worker with the core of that rank.
+
+    Only a process of multiprocessing, as torch.multiprocessing.spawn starts them, that no launcher has given a core.
+
+    Args:
+        rank: its rank; all workers are taken to be on this machine.
+        size: number of workers, at most that of the cores.
+        environ: changed as torchrun and `assign_core` do.
+    """
+    if parent_process() is None or environ.get(NUM_CORES) or "LOCAL_RANK" in environ:
+        return
+    if 0 <= rank < size <= available_cores(environ):
+        environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        environ |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+        assign_core(environ)
 
 
 def has_own_core(environ: Mapping[str, str]) -> bool:
