@@ -37,7 +37,7 @@ TIMES_FLOOR = 15.0
 TIMES_RELU = 1.2
 PART_OF_CPP_EXTENSION = 1 / 20
 TIMES_EMPTY_SCRIPT = 11.0
-WORKER_MIB = 5
+WORKER_MIB = 10  # with the guard bytes of eight cores, 1 MiB each
 
 PEER = """
 #include <torch/extension.h>
