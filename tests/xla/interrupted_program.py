@@ -39,7 +39,7 @@ class UserError(Exception):
 
 
 # Without AttributeError and StopIteration, which Python itself catches: in hasattr, in map.
-ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, RuntimeError, KeyError, IndexError, ValueError,
+ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, MemoryError, RuntimeError, KeyError, IndexError, ValueError,
           StopNow, UserError)  # fmt: skip
 SIGNAL = signal.SIGUSR1
 WEAK_CALLBACKS = {"_remove", "remove"}
