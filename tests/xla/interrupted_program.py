@@ -44,7 +44,7 @@ ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, Memory
 SIGNAL = signal.SIGUSR1
 WEAK_CALLBACKS = {"_remove", "remove"}
 WEAK_FILES = {_weakrefset.__file__, weakref.__file__}
-CODE_READER = ("get_code", "<frozen importlib._bootstrap_external>")
+CATCHING = {("get_code", "<frozen importlib._bootstrap_external>"), ("get", "<frozen _collections_abc>")}
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
     lambda a, b, n: a @ b.t() if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] else a - n,
@@ -151,10 +151,13 @@ def is_in_guard(frame):
 
 
 def is_dropped_by_python(frame):
-    """Return whether Python drops exceptions here: callbacks of weak references all, the reader of modules an OSError."""
+    """Return whether Python drops exceptions here.
+
+    Callbacks of weak references drop all, the reader of modules an OSError, `os.environ.get` a KeyError.
+    """
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if (name in WEAK_CALLBACKS and file in WEAK_FILES) or (name, file) == CODE_READER:
+        if (name in WEAK_CALLBACKS and file in WEAK_FILES) or (name, file) in CATCHING:
             return True
         frame = frame.f_back
     return False
