@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def without_collection() -> Iterator[None]:
     """Pause garbage collection: with torch imported, a full collection takes 100 ms and more."""
     enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if enabled:

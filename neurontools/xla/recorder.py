@@ -68,9 +68,8 @@ class Recorder:
 
     `unfinished` is what an exception would leave half done: CALL, RECORDING, or the buffers that an execution changes.
     It is set first and deleted last, so that the next user settles it: no cleanup can be interrupted itself.
-
     `transfers` counts what passes between device and host outside graphs; `executed` is the newest program; `blank` are
-    the slots of inputs that were uninitialised or lost, and their earlier `DeviceBuffer.epoch`.
+    the inputs that were uninitialised or lost by their slots, and their earlier `DeviceBuffer.epoch`.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Recorder:
         self.root = self.node = new_root()
         self.epoch: object = object()
         self.slots: list[DeviceBuffer] = []
-        self.blank: dict[int, object] = {}
+        self.blank: dict[int, tuple[DeviceBuffer, object]] = {}
         self.scalars: list[float] = []
         self.learning = False
         self.fuse(OneGraph())
@@ -127,15 +126,13 @@ class Recorder:
                 f"{self.device} and {buffer.recorder.device}!"
             )
         slots = self.slots
-        is_blank, earlier = buffer.host is None, buffer.epoch
-        if is_blank:
-            self._allocate(buffer, replaced=replaced)
         slot = len(slots)
+        if buffer.host is None:
+            self.blank[slot] = buffer, buffer.epoch  # first: what an exception interrupts gets no value
+            self._allocate(buffer, replaced=replaced)
         slots.append(buffer)
         buffer.slot = slot
         buffer.epoch = self.epoch
-        if is_blank:
-            self.blank[slot] = earlier
         return -1 - buffer.layout_id
 
     def bind_overwritten(self, buffer: DeviceBuffer, values: tuple[Any, ...]) -> int:
@@ -322,9 +319,10 @@ class Recorder:
         self.node = node
         for buffer in self.slots[node.slots :]:
             buffer.epoch = NEVER
-        for slot in [slot for slot in self.blank if slot >= node.slots]:
-            self.slots[slot].host, self.slots[slot].epoch = None, self.blank.pop(slot)
+        for buffer, epoch in [self.blank[slot] for slot in self.blank if slot >= node.slots]:
+            buffer.host, buffer.epoch = None, epoch
         del self.slots[node.slots :]
+        self.blank = {slot: blank for slot, blank in self.blank.items() if slot < node.slots}
         del self.scalars[node.lifted :]
 
     # Misses
