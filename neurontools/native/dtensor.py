@@ -124,11 +124,11 @@ def _draw_of_shard(index: int, shard: int, _: int, operator: Any, *args: Any, **
 @contextmanager
 def _stream_of(generator: torch.Generator) -> Iterator[None]:
     before = torch.neuron.get_rng_state()
-    torch.neuron.set_rng_state(generator.get_state())
     try:
+        torch.neuron.set_rng_state(generator.get_state())
         yield
-    finally:
         generator.set_state(torch.neuron.get_rng_state().cpu())
+    finally:
         torch.neuron.set_rng_state(before)
 
 
@@ -136,8 +136,8 @@ def _stream_of(generator: torch.Generator) -> Iterator[None]:
 def _stream_of_shard(shard: int) -> Iterator[None]:
     seed = torch.randint(_SEEDS, (), device=NEURON)
     after = torch.neuron.get_rng_state()
-    torch.neuron.set_rng_state(torch.ops.neurontools.shard_rng_state(seed, shard))
     try:
+        torch.neuron.set_rng_state(torch.ops.neurontools.shard_rng_state(seed, shard))
         yield
     finally:
         torch.neuron.set_rng_state(after)

@@ -11,6 +11,8 @@ import _thread
 import _weakrefset
 import faulthandler
 import json
+import linecache
+import logging
 import os
 import random
 import signal
@@ -44,7 +46,12 @@ ERRORS = (KeyboardInterrupt, TimeoutError, ConnectionResetError, OSError, Memory
 SIGNAL = signal.SIGUSR1
 WEAK_CALLBACKS = {"_remove", "remove"}
 WEAK_FILES = {_weakrefset.__file__, weakref.__file__}
-CATCHING = {("get_code", "<frozen importlib._bootstrap_external>"), ("get", "<frozen _collections_abc>")}
+CATCHING = {
+    ("get_code", "<frozen importlib._bootstrap_external>"),
+    ("get", "<frozen _collections_abc>"),
+    ("emit", logging.__file__),
+    ("updatecache", linecache.__file__),
+}
 OPERATIONS = (
     lambda a, b, n: a + b if a.shape == b.shape else a * n,
     lambda a, b, n: a @ b.t() if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] else a - n,
@@ -153,7 +160,7 @@ def is_in_guard(frame):
 def is_dropped_by_python(frame):
     """Return whether Python drops exceptions here.
 
-    Callbacks of weak references drop all, the reader of modules an OSError, `os.environ.get` a KeyError.
+    Callbacks of weak references and logging drop all, readers of modules and lines an OSError, `os.environ.get` a KeyError.
     """
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
