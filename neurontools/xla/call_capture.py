@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Lifted, Node, View, contiguous_strides
-from neurontools.xla.buffers import buffer_of
+from neurontools.xla.buffers import buffer_of, lost_value
 from neurontools.xla.fallback import check_layout
 from neurontools.xla.geometry import (
     geometry_of,
@@ -180,7 +180,8 @@ class Call:
                 self._recorder.bind(buffer)
         geometry = geometry_of(tensor)
         base = buffer.host
-        assert base is not None
+        if base is None:
+            raise lost_value(buffer)
         host = base if layout_geometry(buffer.layout_id) == geometry else view_of(base, geometry)
         self._storages.setdefault(storage_of(host), len(self.tensors) - 1)
         if parameter.written:

@@ -92,8 +92,8 @@ def assign_rank(rank: int, size: int, environ: MutableMapping[str, str]) -> None
     if parent_process() is None or environ.get(NUM_CORES) or "LOCAL_RANK" in environ:
         return
     if 0 <= rank < size <= available_cores(environ):
-        environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        environ |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+        for variable, number in (("RANK", rank), ("WORLD_SIZE", size)):
+            environ[variable] = environ[f"LOCAL_{variable}"] = str(number)
         assign_core(environ)
 
 
