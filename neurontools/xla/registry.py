@@ -222,13 +222,12 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
             kwargs["dtype"] = outputs[0].dtype
         if "device" in extra:
             kwargs["device"] = outputs[0].device
-        named = dict(zip(names, outputs, strict=True))
         if _overlaps(outputs, (*args, *kwargs.values())):
-            _check(overload, args, kwargs, named)
+            _check(overload, args, kwargs, dict(zip(names, outputs, strict=True)))
         results = compute(*args, **kwargs)
         results = results if isinstance(results, (list, tuple)) else (results,)
-        if any(output.dtype != result.dtype for output, result in zip(outputs, results, strict=True)):
-            _check(overload, args, kwargs, named)
+        if [output.dtype for output in outputs] != [result.dtype for result in results]:
+            _check(overload, args, kwargs, dict(zip(names, outputs, strict=True)))
         for output, result in zip(outputs, results, strict=True):
             _put(output, result, args)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -238,13 +237,14 @@ def out_kernel(overload: Any, record: Callable[[Operator], Kernel]) -> Kernel:
 
 def _overlaps(outputs: list[torch.Tensor], inputs: Any) -> bool:
     """Return whether an output shares its storage with another tensor of the call, or elements with itself."""
-    storages = [storage_of(output) for output in outputs]
-    others = (storage_of(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
-    return (
-        len(set(storages)) < len(storages)
-        or not set(storages).isdisjoint(others)
-        or any(0 in output.stride() for output in outputs)
-    )
+    storages = {storage_of(output) for output in outputs}
+    if len(storages) < len(outputs) or any(0 in output.stride() for output in outputs):
+        return True
+    for value in inputs:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor) and storage_of(item) in storages:
+                return True
+    return False
 
 
 def _check(overload: Any, args: Any, kwargs: Any, outputs: dict[str, torch.Tensor]) -> None:
