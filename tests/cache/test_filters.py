@@ -1,36 +1,18 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neurontools.base.filters import OPERATORS, TEXT, WORD, FilterCondition, FilterError
 from neurontools.base.text import table
 from neurontools.cache.entry_files import State
-from neurontools.cache.fields import ALIASES, FIELDS, Field, FieldKind
-from neurontools.cache.filters import (
-    _BARE,
-    EntryFilter,
-    FilterCondition,
-    FilterSyntaxError,
-    parse_filters,
-)
+from neurontools.cache.fields import AGE, ALIASES, FIELDS
+from neurontools.cache.filters import EntryFilter, parse_filters
 from neurontools.commands.cache import main
 from neurontools.errors import UsageError
 from tests.cache.conftest import DAY, NOW, Tree
 from tests.cache.entries import an_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_OPERATORS = {
-    FieldKind.WORD: ["=", "!="],
-    FieldKind.TEXT: ["=", "!=", "~", "!~"],
-    FieldKind.SIZE: ["=", "!=", "<", "<=", ">", ">="],
-    FieldKind.NUMBER: ["=", "!=", "<", "<=", ">", ">="],
-    FieldKind.AGE: ["<", "<=", ">", ">="],
-}
 
 
 def matches(text: str, **changes: object) -> bool:
@@ -102,7 +84,7 @@ def test_several_filters_must_all_hold() -> None:
         ("size>1XB", 5),
         ("size>1GB used>30", 14),
         ("used=30d", 4),
-        ("hits>-1", 5),
+        ("hits>x", 5),
         ("name='open", 5),
         ("state=done'x'", 10),
         ("=x", 0),
@@ -110,7 +92,7 @@ def test_several_filters_must_all_hold() -> None:
     ],
 )
 def test_an_error_points_at_the_character(text: str, position: int) -> None:
-    with pytest.raises(FilterSyntaxError) as caught:
+    with pytest.raises(FilterError) as caught:
         parse_filters([text])
     assert caught.value.position == position
     lines = caught.value.message.splitlines()
@@ -132,7 +114,7 @@ def trouble(text: str) -> int:
     """Return the place of a filter's first mistake, 0 where there is none."""
     try:
         parse_filters([text])
-    except FilterSyntaxError as error:
+    except FilterError as error:
         return error.position
     return 0
 
@@ -147,54 +129,35 @@ def test_texts_that_nearly_are_filters_too(text: str) -> None:
     assert 0 <= trouble(text) <= len(text)
 
 
-def _values(kind: FieldKind, words: tuple[str, ...]) -> st.SearchStrategy[str | float]:
-    match kind:
-        case FieldKind.WORD:
-            return st.sampled_from([str(word) for word in words])
-        case FieldKind.TEXT:
-            return st.text(
-                st.characters(exclude_characters="'", categories=["L", "N", "P", "Zs"]), max_size=12
-            )
-        case _:
-            return st.integers(0, 10**9).map(float)
+def _values(name: str) -> st.SearchStrategy[str | int]:
+    if FIELDS[name].kind == WORD:
+        return st.sampled_from([str(word) for word in FIELDS[name].words])
+    if FIELDS[name].kind == TEXT:
+        return st.text(st.characters(exclude_characters="'", categories=["L", "N", "P", "Zs"]), max_size=12)
+    return st.integers(0, 10**9)
 
 
 @st.composite
 def conditions(draw: st.DrawFn) -> FilterCondition:
-    field = draw(st.sampled_from(list(FIELDS.values())))
-    values = draw(st.lists(_values(field.kind, field.words), min_size=1, max_size=3))
-    return FilterCondition(field, draw(st.sampled_from(_OPERATORS[field.kind])), tuple(values))
-
-
-def describe(conditions: Sequence[FilterCondition]) -> str:
-    """Return conditions as text that `parse_filters` reads."""
-    return " ".join(_described(condition) for condition in conditions)
-
-
-def _described(condition: FilterCondition) -> str:
-    values = ",".join(_value_text(condition.field, value) for value in condition.values)
-    return f"{condition.field.name}{condition.operator}{values}"
-
-
-def _value_text(field: Field, value: str | float) -> str:
-    if isinstance(value, str):
-        return value if _BARE.fullmatch(value) else f"'{value}'" if "'" not in value else f'"{value}"'
-    if field.kind is FieldKind.AGE:
-        return f"{value:f}s" if value else "0"
-    return str(int(value))
+    field = draw(st.sampled_from([name for name in FIELDS if FIELDS[name].kind != AGE]))
+    values = draw(st.lists(_values(field), min_size=1, max_size=3))
+    return FilterCondition(field, draw(st.sampled_from(OPERATORS[FIELDS[field].kind])), tuple(values))
 
 
 @given(st.lists(conditions(), min_size=1, max_size=4))
 def test_what_is_written_is_read_again(made: list[FilterCondition]) -> None:
-    assert parse_filters([describe(made)]).conditions == tuple(made)
+    written = parse_filters([" ".join(map(str, made))]).conditions
+    assert [(each.field, each.operator, each.values) for each in written] == [
+        (each.field, each.operator, each.values) for each in made
+    ]
 
 
 @given(conditions())
 def test_a_negation_matches_what_the_condition_does_not(made: FilterCondition) -> None:
     opposite = {"=": "!=", "!=": "=", "~": "!~", "!~": "~"}.get(made.operator)
     if opposite is not None:
-        other = FilterCondition(made.field, opposite, made.values)
-        assert made.matches(an_entry(), NOW) is not other.matches(an_entry(), NOW)
+        value = FIELDS[made.field].value(an_entry(), NOW)
+        assert made.matches(value) is not FilterCondition(made.field, opposite, made.values).matches(value)
 
 
 def test_other_names_are_names_of_fields() -> None:
@@ -209,7 +172,7 @@ def describe_fields() -> str:
         aliases = [alias for alias, name in ALIASES.items() if name == field.name]
         names = field.name + (f" ({', '.join(aliases)})" if aliases else "")
         meaning = field.meaning + (f": {', '.join(field.words)}" if field.words else "")
-        rows.append(("  " + names, " ".join(_OPERATORS[field.kind]), meaning))
+        rows.append(("  " + names, " ".join(OPERATORS[field.kind]), meaning))
     return table(None, rows, "<<<")
 
 
