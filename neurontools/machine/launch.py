@@ -164,7 +164,9 @@ def restart(machine: str | None = None) -> DaemonInfo:
             lnc=info.lnc,
             neighbours=info.neighbours,
             visible_devices=ALL if info.visible_devices is None else core_ranges(info.visible_devices),
-            ultraserver_mode=_join_numbers(info.ultraserver_modes),
+            ultraserver_mode=None
+            if info.ultraserver_modes is None
+            else ",".join(map(str, info.ultraserver_modes)),
             ultraserver_node=info.ultraserver_node,
             idle_exit_s=info.idle_exit_s,
             parent_pid=info.parent_pid,
@@ -247,10 +249,6 @@ def _check_same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     return replace(info, was_running=True)
 
 
-def _join_numbers(numbers: tuple[int, ...] | None) -> str | None:
-    return None if numbers is None else ",".join(map(str, numbers))
-
-
 @contextmanager
 def _start_lock(machine: str) -> Iterator[Callable[[], None]]:
     directory = MachineDirectory(machine)
@@ -314,7 +312,15 @@ def _start_process(options: StartOptions, ready_fd: int, log_file: BinaryIO) -> 
     import subprocess
 
     subprocess.run(
-        [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, ready_fd)],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "neurontools.machine.daemon",
+            options.machine,
+            codec.encode(options),
+            str(ready_fd),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=log_file,
         stderr=log_file,
@@ -330,10 +336,6 @@ def _environment() -> dict[str, str]:
     if env.runtime_dir():
         values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon changes its working directory
     return values
-
-
-def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
-    return [options.machine, codec.encode(options), str(ready_fd)]
 
 
 def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:
