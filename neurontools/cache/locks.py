@@ -74,7 +74,7 @@ class LockState:
 
 
 def examine_lock(path: str) -> LockState | None:
-    """Return the state of a lock file, None if there is none; links and pipes are not locks."""
+    """Return the state of a lock file; None without one. Links and pipes are not locks."""
     return _examine(path, lambda: open_regular(path))
 
 

@@ -55,7 +55,7 @@ class MetricPeriod(Generic[Group]):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSelection:
-    """What is collected of the processes whose tag `tag_filter`, a regular expression, finds something in."""
+    """Metrics of the processes whose tag matches `tag_filter`, a regular expression, anywhere."""
 
     tag_filter: re.Pattern[str]
     metrics: tuple[MetricPeriod[RuntimeGroup], ...]
@@ -93,7 +93,7 @@ class MonitorConfig:
 
 
 def default_config() -> MonitorConfig:
-    """Return what is collected without a file: every group of every process and of the host, every 5 seconds."""
+    """Return the default: every group of every process and of the host, every 5 seconds."""
     metrics = tuple(MetricPeriod(group, DEFAULT_PERIOD_S) for group in RuntimeGroup)
     return MonitorConfig(
         period_s=DEFAULT_PERIOD_S,

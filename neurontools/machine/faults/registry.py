@@ -171,7 +171,7 @@ class FaultRegistry:
         return tuple(sorted(peer for peer in peers if peer is not None))
 
     def unhealthy(self, device: int) -> tuple[str, ...]:
-        """Return what is broken of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
+        """Return the broken parts of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
         names = {
             ECC[fault.spec.ecc].component
             for fault in self._faults.values()

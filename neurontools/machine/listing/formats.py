@@ -52,7 +52,7 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "<": "\\u003c", ">": "\\u003
 
 
 def header_lines(snapshot: Snapshot) -> list[str]:
-    """Return the lines above the table; what is not known is left out."""
+    """Return the lines above the table, without unknown values."""
     lines = []
     if snapshot.instance_type:
         lines.append(f"instance-type: {printable(snapshot.instance_type)}")
