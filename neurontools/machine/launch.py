@@ -312,15 +312,7 @@ def _start_process(options: StartOptions, ready_fd: int, log_file: BinaryIO) -> 
     import subprocess
 
     subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "neurontools.machine.daemon",
-            options.machine,
-            codec.encode(options),
-            str(ready_fd),
-        ],
+        [sys.executable, "-P", "-m", "neurontools.machine.daemon", *_arguments(options, ready_fd)],
         stdin=subprocess.DEVNULL,
         stdout=log_file,
         stderr=log_file,
@@ -336,6 +328,10 @@ def _environment() -> dict[str, str]:
     if env.runtime_dir():
         values[env.RUNTIME_DIR] = paths.runtime_dir()  # the daemon changes its working directory
     return values
+
+
+def _arguments(options: StartOptions, ready_fd: int) -> list[str]:
+    return [options.machine, codec.encode(options), str(ready_fd)]
 
 
 def _handshake(read_fd: int, machine: str, log: str) -> DaemonInfo:

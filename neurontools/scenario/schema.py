@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from neurontools import paths
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.base.text import did_you_mean, suggest
 from neurontools.config import types
 from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
@@ -113,13 +113,7 @@ def load(name: str, seed: int | None = None) -> Scenario:
         NeuronToolsError: it cannot be read.
     """
     path = scenario_file(name)
-    try:
-        with open_input(path) as file:
-            text = file.read()
-    except OSError as error:
-        raise NeuronToolsError(
-            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows the bundled scenarios"
-        ) from error
+    text = read_input(path, NeuronToolsError, "neurontools scenario list shows the bundled scenarios")
     return parse(text, path, seed)
 
 

@@ -79,6 +79,17 @@ def hardware(home: Path) -> str:
     return "a.ntff is a trace of real Neuron hardware"
 
 
+def refused(capsys: pytest.CaptureFixture[str], verb: str, words: list[str]) -> str:
+    """Return the error of a command that prints nothing but it and a hint."""
+    code = main(words)
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (3 if verb == "check" else 1, "")
+    error, hint = printed.err.splitlines()
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")
+    return error.removeprefix("error: ")
+
+
 @pytest.mark.parametrize("make", [empty, foreign, missing, newer, damaged_description, hardware])
 @pytest.mark.parametrize("verb", [*READERS, "sql", "check", "diff"])
 def test_what_is_no_profile_is_one_line_and_a_hint(
@@ -87,13 +98,7 @@ def test_what_is_no_profile_is_one_line_and_a_hint(
     maker.finished(home / "sound")
     maker.finished(home / "profile")
     reason = make(home)
-    code = main(command(verb, "bad", "sound"))
-    printed = capsys.readouterr()
-    assert (code, printed.out) == (3 if verb == "check" else 1, "")
-    error, hint = printed.err.splitlines()
-    assert error.startswith("error: ")
-    assert reason in error
-    assert hint.startswith("hint: ")
+    assert reason in refused(capsys, verb, command(verb, "bad", "sound"))
 
 
 @pytest.mark.parametrize("verb", ["top", "steps", "gaps", "roofline", "sql", "check"])
@@ -152,12 +157,7 @@ def test_without_a_readable_neff_verbs_about_the_device_say_which_one(
 def test_a_part_outside_of_the_profile_is_one_line_and_a_hint(
     profile_dir: Path, capsys: pytest.CaptureFixture[str], verb: str, part: tuple[str, ...], reason: str
 ) -> None:
-    code = main([*command(verb, str(profile_dir), ""), *part])
-    printed = capsys.readouterr()
-    assert (code, printed.out) == (3 if verb == "check" else 1, "")
-    error, hint = printed.err.splitlines()
-    assert error == f"error: {reason}"
-    assert hint.startswith("hint: ")
+    assert refused(capsys, verb, [*command(verb, str(profile_dir), ""), *part]) == reason
 
 
 @pytest.mark.parametrize("verb", [*READERS, "sql", "check", "diff"])
