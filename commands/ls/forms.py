@@ -50,7 +50,7 @@ def _main(words: Sequence[str]) -> int:
     try:
         flags = parse(list(words))
     except FlagError as error:
-        return show((1, f"{printable(str(error))}\n".encode("utf-8", "replace"), _hint(error)))
+        return show((1, f"{error}\n".encode("utf-8", "replace"), _hint(error)))
     if flags.help:
         console.parse(build_parser(), ["--help"])
     if flags.version:

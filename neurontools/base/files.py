@@ -245,6 +245,24 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
     return os.fdopen(check_regular(descriptor, os.fspath(path)), "rb")
 
 
+def read_input(
+    path: str | os.PathLike[str], error: type[NeuronToolsError], remedy: str = "", most_bytes: int = -1
+) -> bytes:
+    """Return the content of a regular file that a user names.
+
+    Args:
+        path: the file, as for `open_input`.
+        error: raised if it cannot be read.
+        remedy: of that error.
+        most_bytes: the number of bytes to read; -1: all.
+    """
+    try:
+        with open_input(path) as file:
+            return file.read(most_bytes)
+    except OSError as failure:
+        raise error(f"cannot read {os.fspath(path)}: {failure.strerror}", remedy) from failure
+
+
 def packing_of(start: bytes) -> tuple[str, str] | None:
     """Return how a file is packed, by its first bytes, and the program that unpacks it; None for a plain file."""
     return next(((name, program) for magic, name, program in _PACKED if start.startswith(magic)), None)

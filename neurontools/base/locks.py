@@ -47,6 +47,25 @@ def unlock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
+def is_locked(path: str, options: int = 0) -> bool:
+    """Return whether another process locks a file or directory; False if it cannot be opened.
+
+    Args:
+        path: the file or directory.
+        options: more flags of `os.open`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | options)
+    except OSError:
+        return False
+    try:
+        return not flock(descriptor, wait=False)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def is_same_file(path: str, descriptor: int) -> bool:
     """Return whether a path, which must not be a link, still names the open file."""
     try:

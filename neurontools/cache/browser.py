@@ -273,7 +273,7 @@ class Browser:
         """Show only entries that match conditions.
 
         Raises:
-            FilterSyntaxError: the filter is invalid; the shown entries do not change.
+            FilterError: the filter is invalid; the shown entries do not change.
         """
         self._filter = parse_filters([text] if text.strip() else [])
         self.filter_text = text

@@ -106,8 +106,15 @@ class EntryReader:
             made = _creation_time(content.files, own)
             hits, used = self._hits_and_last_use(place, content.files, made)
         else:
-            made = content.files[content.neff].st_mtime if content.neff else _last_change(content.files, own)
-            hits, used = self._read_counter(place)[0], _last_use_time(content.files, made)
+            made = (
+                content.files[content.neff].st_mtime
+                if content.neff
+                else max((found.st_mtime for found in content.files.values()), default=own.st_mtime)
+            )
+            hits, used = (
+                self._read_counter(place)[0],
+                max((max(found.st_mtime, found.st_atime) for found in content.files.values()), default=made),
+            )
         flags, name = self._details(place, content) if details else ((), "")
         return Entry(
             path=place.path,
@@ -188,14 +195,6 @@ def _creation_time(files: dict[str, os.stat_result], own: os.stat_result) -> flo
         if name in files:
             return files[name].st_mtime
     return own.st_mtime
-
-
-def _last_change(files: dict[str, os.stat_result], own: os.stat_result) -> float:
-    return max((found.st_mtime for found in files.values()), default=own.st_mtime)
-
-
-def _last_use_time(files: dict[str, os.stat_result], made: float) -> float:
-    return max((max(found.st_mtime, found.st_atime) for found in files.values()), default=made)
 
 
 def _network_name(tree: CacheTree, path: str) -> str:

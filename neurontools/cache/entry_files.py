@@ -73,7 +73,7 @@ def first_error_line(log: str) -> str:
 
 
 def derive_note(state: State, lock: LockState | None, log: str, files: Mapping[str, os.stat_result]) -> str:
-    """Return a note on a state: who holds the lock, why the compile failed, what is missing."""
+    """Return a note on a state: the lock's holder, the reason of a failure, the missing file."""
     match state:
         case State.LOCKED if lock is not None:
             return f"locked by {lock.holder}"

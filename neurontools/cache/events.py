@@ -199,7 +199,7 @@ class RemovalRecord:
 def record_removals(root: str, removed: Iterable[tuple[str, str]]) -> None:
     """Append removed entries, each a module and the rule that removed it; errors are ignored."""
     now = time.time()
-    lines = "".join(f"{now:.3f} {module} {_one_line(reason)}\n" for module, reason in removed)
+    lines = "".join(f"{now:.3f} {module} {' '.join(reason.splitlines())}\n" for module, reason in removed)
     if not lines:
         return
     path = _path(root)
@@ -234,10 +234,6 @@ def _parse_removal(line: str) -> RemovalRecord | None:
         return RemovalRecord(float(parts[0]), parts[1], parts[2])
     except (ValueError, IndexError):
         return None
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", " ")
 
 
 def _path(root: str) -> str:

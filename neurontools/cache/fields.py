@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.filters import AGE, NUMBER, SIZE, TEXT, WORD
 from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
@@ -20,26 +20,17 @@ FUTURE = "future"
 _YES_NO = ("yes", "no")
 
 
-class FieldKind(Enum):
-    """How the values of a field are written and compared. The stored value of an AGE is a time (Unix seconds)."""
-
-    WORD = auto()
-    TEXT = auto()
-    SIZE = auto()
-    AGE = auto()
-    NUMBER = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of an entry.
 
-    `stored` returns its value as JSON has it under `json_name`: text, list of texts, truth value, bytes, Unix seconds
-    or number. `words` are all values of a WORD. `details` is set if the value is read from the content of files.
+    `kind` is that of a filter's field; the stored value of an AGE is a time (Unix seconds). `stored` returns its value
+    as JSON has it under `json_name`: text, list of texts, truth value, bytes, Unix seconds or number. `words` are all
+    values of a WORD. `details` is set if the value is read from the content of files.
     """
 
     name: str
-    kind: FieldKind
+    kind: str
     meaning: str
     stored: Callable[[Entry], Any]
     json_name: str = ""
@@ -50,7 +41,7 @@ class Field:
     def value(self, entry: Entry, now: float) -> str | float:
         """Return the value that filters compare: an AGE in seconds before `now`, everything else as text or number."""
         stored = self.stored(entry)
-        if self.kind is FieldKind.AGE:
+        if self.kind == AGE:
             return float(now - stored)
         if isinstance(stored, bool):
             return "yes" if stored else "no"
@@ -61,40 +52,34 @@ class Field:
     def format(self, entry: Entry, now: float) -> str:
         """Return the value as a table shows it."""
         value = self.value(entry, now)
-        match self.kind:
-            case FieldKind.SIZE:
-                return format_size(float(value))
-            case FieldKind.AGE:
-                return format_elapsed(float(value))
-            case _:
-                return str(value) or "-"
+        if self.kind == SIZE:
+            return format_size(float(value))
+        return format_elapsed(float(value)) if self.kind == AGE else str(value) or "-"
 
     @property
     def is_number(self) -> bool:
         """Whether the default order is descending, as of numbers and times."""
-        return self.kind in {FieldKind.SIZE, FieldKind.AGE, FieldKind.NUMBER}
+        return self.kind in {SIZE, AGE, NUMBER}
 
-
-_WORD, _TEXT, _SIZE, _AGE, _NUMBER = FieldKind
 
 FIELDS = {
     field.name: field
     for field in (
-        Field("state", _WORD, "state of the entry", lambda e: e.state.value, words=tuple(State)),
-        Field("size", _SIZE, "bytes on disk", lambda e: e.size_bytes, "size_bytes"),
-        Field("made", _AGE, "time since it was compiled", lambda e: e.made_unix_s, "made_unix_s"),
-        Field("used", _AGE, "time since its last use", lambda e: e.used_unix_s, "used_unix_s"),
-        Field("hits", _NUMBER, "hits of this user", lambda e: e.hits),
-        Field("compiler", _TEXT, "compiler version", lambda e: e.compiler),
-        Field("flags", _TEXT, "compiler flags", lambda e: list(e.flags), details=True),
-        Field("name", _TEXT, "name of the network", lambda e: e.name, details=True),
-        Field("module", _TEXT, "name of its directory or file", lambda e: e.module),
-        Field("path", _TEXT, "path", lambda e: e.path),
-        Field("note", _TEXT, "why it failed, or which process holds its lock", lambda e: e.note),
-        Field("layout", _WORD, "layout of the cache", lambda e: e.layout.value, words=tuple(CacheLayout)),
-        Field("pinned", _WORD, "whether it is pinned", lambda e: e.pinned, words=_YES_NO),
-        Field("tags", _TEXT, "tags", lambda e: list(e.tags), separator=","),
-        Field("ours", _WORD, "whether this simulator compiled it", lambda e: e.ours, words=_YES_NO),
+        Field("state", WORD, "state of the entry", lambda e: e.state.value, words=tuple(State)),
+        Field("size", SIZE, "bytes on disk", lambda e: e.size_bytes, "size_bytes"),
+        Field("made", AGE, "time since it was compiled", lambda e: e.made_unix_s, "made_unix_s"),
+        Field("used", AGE, "time since its last use", lambda e: e.used_unix_s, "used_unix_s"),
+        Field("hits", NUMBER, "hits of this user", lambda e: e.hits),
+        Field("compiler", TEXT, "compiler version", lambda e: e.compiler),
+        Field("flags", TEXT, "compiler flags", lambda e: list(e.flags), details=True),
+        Field("name", TEXT, "name of the network", lambda e: e.name, details=True),
+        Field("module", TEXT, "name of its directory or file", lambda e: e.module),
+        Field("path", TEXT, "path", lambda e: e.path),
+        Field("note", TEXT, "why it failed, or which process holds its lock", lambda e: e.note),
+        Field("layout", WORD, "layout of the cache", lambda e: e.layout.value, words=tuple(CacheLayout)),
+        Field("pinned", WORD, "whether it is pinned", lambda e: e.pinned, words=_YES_NO),
+        Field("tags", TEXT, "tags", lambda e: list(e.tags), separator=","),
+        Field("ours", WORD, "whether this simulator compiled it", lambda e: e.ours, words=_YES_NO),
     )
 }
 """Every field by its name, in the order of documentation."""
@@ -104,7 +89,7 @@ ALIASES = {"accessed": "used", "age": "made", "created": "made", "model": "name"
 
 
 def find_field(name: str) -> Field | None:
-    """Return the field with a name or an alias, None where there is none."""
+    """Return the field with a name or an alias; None if unknown."""
     return FIELDS.get(ALIASES.get(name, name))
 
 

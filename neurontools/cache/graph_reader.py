@@ -66,7 +66,7 @@ class _GraphReader:
     def read(self) -> GraphFacts:
         graph = self._graph
         operations = tuple(self._operation(number, node) for number, node in enumerate(graph.nodes))
-        outputs = [self._output(slot) for slot in graph.outputs if slot in self._last]
+        outputs = [self._operand(self._last[slot]) for slot in graph.outputs if slot in self._last]
         inputs = [self._first.get(slot) for slot in graph.inputs]
         changed = [self._inputs[slot] for slot in graph.outputs if slot in self._inputs]
         return GraphFacts(
@@ -124,9 +124,6 @@ class _GraphReader:
         if window is None:
             window = self._windows[kind] = _window(view)
         return Operand(producer, result, _tensor(view), window)
-
-    def _output(self, slot: int) -> Operand:
-        return self._operand(self._last[slot])
 
     def _note_view(self, view: View) -> None:
         self._first.setdefault(view.slot, view)

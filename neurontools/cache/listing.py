@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from neurontools.base.filters import TEXT, WORD
 from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
 from neurontools.cache.entries import Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
-from neurontools.cache.fields import ALIASES, FIELDS, FieldKind, find_field
+from neurontools.cache.fields import ALIASES, FIELDS, find_field
 from neurontools.cache.filters import EntryFilter
 from neurontools.cache.layouts import display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_remote
@@ -102,7 +103,7 @@ def format_listing(
     """
     fields = [field for name in columns if (field := find_field(name)) is not None]
     rows = [[field.format(entry, now) for field in fields] for entry in entries]
-    align = "".join("<" if field.kind in {FieldKind.WORD, FieldKind.TEXT} else ">" for field in fields)
+    align = "".join("<" if field.kind in {WORD, TEXT} else ">" for field in fields)
     head = [name.upper() for name in columns]
     lines = [table(head, rows, align, width=width, optional=_spare(columns))] if rows else []
     if "note" not in columns:

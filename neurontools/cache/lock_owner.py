@@ -16,6 +16,7 @@ from neurontools.base.procfs import read_boot_id, read_namespace, read_start_tic
 from neurontools.cache.layouts import WAITER_PREFIX, open_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 
@@ -63,7 +64,7 @@ def new_lock_owner() -> LockOwner:
 
 
 def parse_lock_owner(data: bytes) -> LockOwner | None:
-    """Return the owner in a lock file, None if it is unnamed or damaged."""
+    """Return the owner in a lock file; None if unnamed or damaged."""
     try:
         stored = load_json(data)
         return LockOwner(
@@ -120,26 +121,20 @@ class Waiter:
 
 def list_waiters(entry: str) -> tuple[LockOwner, ...]:
     """Return the living processes that wait for an entry; processes of other hosts count as alive."""
-    found = []
-    for name in _waiter_files(entry):
-        owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
-        if owner is not None and owner_liveness(owner, 0.0) is not Liveness.DEAD:
-            found.append(owner)
-    return tuple(sorted(found, key=lambda owner: (owner.host, owner.pid)))
+    owners = [owner for _, owner, is_dead in _waiters(entry) if not is_dead]
+    return tuple(sorted(owners, key=lambda owner: (owner.host, owner.pid)))
 
 
 def dead_waiter_files(entry: str) -> tuple[str, ...]:
     """Return the names of files of processes that were killed while waiting."""
-    found = []
-    for name in _waiter_files(entry):
-        owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
-        if owner is not None and owner_liveness(owner, 0.0) is Liveness.DEAD:
-            found.append(name)
-    return tuple(found)
+    return tuple(name for name, _, is_dead in _waiters(entry) if is_dead)
 
 
-def _waiter_files(entry: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(entry) if name.startswith(WAITER_PREFIX)]
-    except OSError:
-        return []
+def _waiters(entry: str) -> Iterator[tuple[str, LockOwner, bool]]:
+    """Yield file, owner and whether it is dead of each process that waits."""
+    with suppress(OSError):
+        for name in os.listdir(entry):
+            if name.startswith(WAITER_PREFIX):
+                owner = parse_lock_owner(read_start(f"{entry}/{name}", _MAX_BYTES))
+                if owner is not None:
+                    yield name, owner, owner_liveness(owner, 0.0) is Liveness.DEAD

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.directories import Directory, check_ours, open_below
 from neurontools.base.files import READ_SAFELY, open_regular
-from neurontools.base.locks import SHARED, flock, is_same_file, unlock
+from neurontools.base.locks import SHARED, flock, is_locked, is_same_file, unlock
 from neurontools.cache.layouts import LOCK, ROOT_LOCK, work_name
 from neurontools.cache.location import is_remote, open_root
 from neurontools.cache.lock_owner import (
@@ -74,7 +74,7 @@ class LockState:
 
 
 def examine_lock(path: str) -> LockState | None:
-    """Return the state of a lock file, None if there is none; links and pipes are not locks."""
+    """Return the state of a lock file; None without one. Links and pipes are not locks."""
     return _examine(path, lambda: open_regular(path))
 
 
@@ -326,18 +326,7 @@ def release(held: int | None) -> None:
 
 def is_in_use(entry: str) -> bool:
     """Return whether a process on this host has loaded the entry; always False in a bucket."""
-    if is_remote(entry):
-        return False
-    try:
-        descriptor = os.open(entry, READ_SAFELY)
-    except OSError:
-        return False
-    try:
-        return not flock(descriptor, wait=False)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+    return not is_remote(entry) and is_locked(entry, os.O_NOFOLLOW)
 
 
 def in_use_checker(root: str) -> Callable[[str], bool]:

@@ -20,7 +20,6 @@ from neurontools.cache.walk import with_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from neurontools.cache.entry_files import EntryFiles
     from neurontools.cache.events import LookupEvent
     from neurontools.cache.walk import Walk
 
@@ -106,13 +105,11 @@ def _groups(
         except OSError:
             lost += exists(found.tree, place.path)
             continue
-        is_active = _is_locked(content) or in_use(place.path)
+        is_active = (content.lock is not None and content.lock.liveness is not Liveness.DEAD) or in_use(
+            place.path
+        )
         sizes[content.state, place.layout, place.compiler, is_active].append(content.size_bytes)
     return [_Group(*key, sizes=group_sizes) for key, group_sizes in sizes.items()], lost
-
-
-def _is_locked(content: EntryFiles) -> bool:
-    return content.lock is not None and content.lock.liveness is not Liveness.DEAD
 
 
 def _sum(name: str, groups: Iterable[_Group]) -> EntryTotals:

@@ -55,7 +55,7 @@ class CompileCache:
         self.extracts_only = extraction.extracts_only(environ)
         if self.extracts_only:
             extraction.record(extraction.RecordKind.ROOT, self.root)
-        self._wait_s = _lock_timeout_s(environ)
+        self._wait_s = read_setting(env.CACHE_LOCK_TIMEOUT, parse_age, environ) or None
         self._files = CacheRoot(self.root, _bucket(location))
         logs.apply_level(settings.log_level)
         text = f"Compile cache path: {self.url}"
@@ -95,10 +95,6 @@ class CompileCache:
         if self._downcast:
             flags = (*flags, f"--downcast={self._downcast}")
         return flags if names_flag(flags, "--target") else (f"--target={target_of(device)}", *flags)
-
-    def entry_of(self, graph: Graph, device: DeviceType, lnc: int | None = None) -> str:
-        """Return the directory of a graph's entry."""
-        return self._entry(graph.digest(), self.flags_for(device, lnc))
 
     def get_or_compile(
         self,
@@ -202,7 +198,3 @@ def _bucket(location: Location) -> BucketStore | None:
     from neurontools.cache.remote.store import BucketStore
 
     return BucketStore(location.root)
-
-
-def _lock_timeout_s(environ: Mapping[str, str]) -> float | None:
-    return read_setting(env.CACHE_LOCK_TIMEOUT, parse_age, environ) or None

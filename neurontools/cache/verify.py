@@ -1,4 +1,4 @@
-"""Checking stored entries: names, headers, sizes, digests, markers, orphans; and repairing what is wrong."""
+"""Checking stored entries: names, headers, sizes, digests, markers, orphans; and their repair."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def _change_time(path: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done about a path, or why nothing was done."""
+    """A repair of a path, or the reason why none was made."""
 
     path: str
     done: bool
@@ -367,7 +367,7 @@ def format_problems(
 
 
 def format_repairs(repairs: Sequence[Repair]) -> str:
-    """Return what was done, one line each."""
+    """Return repairs, one line each."""
     return "\n".join(printable(f"{repair.words}: {repair.path}") for repair in repairs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ def read_json(path: str) -> Any:
     from neurontools.base.json_reader import load_json
 
     try:
-        with open_input(path) as file:
-            return load_json(file.read())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        return load_json(read_input(path, UsageError))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}", "correct the file") from error
 

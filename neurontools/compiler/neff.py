@@ -102,7 +102,9 @@ def pack(
         "neff.json": _json(manifest),
         "info.json": _json({"name": name, "compiler": build_version, "lnc": lnc, "simulated": True}),
         "hlo_stats.json": _json(_statistics(graph, cost)),
-        "metrics.json": _json(_metrics(cost)),
+        "metrics.json": _json(
+            {"modelled": True, "unknown_operators": len(cost.unknown), **asdict(schedule_metrics(cost))}
+        ),
         "graph.json": graph.to_bytes(),
         "cost.bin": cost.to_bytes(),
     }
@@ -199,10 +201,6 @@ def _statistics(graph: Graph, cost: GraphCost) -> dict[str, Any]:
         "flops": cost.flops,
         "traffic_bytes": sum(op.read_bytes + op.write_bytes for op in cost.ops),
     }
-
-
-def _metrics(cost: GraphCost) -> dict[str, Any]:
-    return {"modelled": True, "unknown_operators": len(cost.unknown), **asdict(schedule_metrics(cost))}
 
 
 def _subgraph(folder: str, graph: Graph, cost: GraphCost) -> dict[str, bytes]:

@@ -52,12 +52,6 @@ class MatMul:
         """Two operations per multiply-accumulate."""
         return 2 * self.batch * self.m * self.k * self.n
 
-    @property
-    def padded_flops(self) -> int:
-        """What the 128 x 128 systolic array spends: the contraction and one side are filled up to 128."""
-        sides = min(_padded(self.m) * self.n, self.m * _padded(self.n))
-        return 2 * self.batch * _padded(self.k) * sides
-
 
 # Operations per element of what is not a plain one-operation call: passes over the data in a textbook implementation.
 _NAMES_BY_COUNT = {
@@ -122,10 +116,6 @@ def flops(node: Node) -> int:
     if found:
         return sum(product.flops for product in found)
     return elements(node) * _PER_ELEMENT.get(plain_name(node.op), _PER_ELEMENT.get(family(node.op), 1))
-
-
-def _padded(size: int) -> int:
-    return -(-size // PARTITIONS) * PARTITIONS
 
 
 def _matmul(operands: list[tuple[int, ...]]) -> tuple[MatMul, ...]:

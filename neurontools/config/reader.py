@@ -174,7 +174,7 @@ class Value:
         self.problems.append(Problem(self.key_line, self.key, message, hint))
 
     def fail_expected(self, expected: str) -> None:
-        """Note that the value is not what is expected."""
+        """Note that the value is of another kind."""
         self.fail(f"expected {expected}, found {self.describe()}")
 
     def read(self, wanted: ValueType[T], default: Default) -> T | Default:
@@ -336,7 +336,7 @@ def _bounded_loader() -> type[SafeLoader]:
         depth = 0
 
         def compose_node(self, parent: YamlNode | None, index: Any) -> YamlNode | None:
-            """Compose a node and what is in it."""
+            """Compose a node and its content."""
             if self.depth == _MAX_DEPTH:
                 raise yaml.YAMLError("nested too deeply")
             self.depth += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from neurontools.base.text import did_you_mean, shorten
 from neurontools.base.units import parse_duration, parse_size
@@ -13,7 +13,7 @@ from neurontools.config.reader import MismatchError
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from neurontools.config.reader import Value
 
@@ -114,6 +114,35 @@ def list_of(item: Type[T], expected: str, *, count: int | None = None) -> Type[l
         return [element for element in read if element is not missing]  # type: ignore[misc]
 
     return Type(expected, parse, [])
+
+
+def record(
+    make: Callable[..., T],
+    expected: str,
+    required: Mapping[str, tuple[str, Type[Any]]],
+    optional: Mapping[str, tuple[str, Type[Any]]] | None = None,
+) -> Type[T]:
+    """Return the type of a mapping that fills a dataclass, or what else a function of keywords makes.
+
+    Args:
+        make: the class; its defaults stand in for optional keys that are missing or wrong.
+        expected: what a message calls the mapping: "a mapping such as {after: 5s}".
+        required: by key, the field and the type of its value.
+        optional: the same for keys that may be missing.
+    """
+    missing = object()
+
+    def parse(value: Value) -> T:
+        if value.kind != reader.MAPPING:
+            raise ValueError
+        section = value.section()
+        fields = {field: section.require(key, wanted) for key, (field, wanted) in required.items()}
+        for key, (field, wanted) in (optional or {}).items():
+            fields[field] = section.read(key, wanted, missing)
+        section.finish()
+        return make(**{field: found for field, found in fields.items() if found is not missing})
+
+    return Type(expected, parse, make(**{field: wanted.placeholder for field, wanted in required.values()}))
 
 
 def _text(value: Value) -> str:

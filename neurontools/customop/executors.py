@@ -52,7 +52,7 @@ class WorkerExecutor:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the guard that keeps the worker in a child, None if none is running."""
+        """Process id of the guard that keeps the worker in a child; None if it is not running."""
         session = self._session
         return session.pid if session else None
 

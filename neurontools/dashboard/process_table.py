@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter, select
+from neurontools.base.filters import FilterError, looks_like_condition
+from neurontools.machine.listing.filters import DEVICE_KEYS, parse_filter, select
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
 
@@ -159,23 +160,21 @@ class ProcessFilter:
         text: the line; empty matches everything.
 
     Raises:
-        FilterError: a filter has an operator that its key does not know, or an invalid value.
+        FilterError: a filter is invalid.
     """
 
     def __init__(self, text: str = "") -> None:
         plain: list[str] = []
         expressions: list[str] = []
         for word in text.split():
-            if looks_like_filter(word):
+            if looks_like_condition(word):
                 expressions.append(word)
             elif expressions:
                 expressions[-1] += f" {word}"
-            elif any(mark in word for mark in "=<>~"):
-                parse_filter(word)
             else:
                 plain.append(word)
         self._plain = " ".join(plain).casefold()
-        self._filters: tuple[Filter, ...] = tuple(parse_filter(expression) for expression in expressions)
+        self._filters = tuple(parse_filter(expression) for expression in expressions)
 
     def __call__(self, snapshot: Snapshot, rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
         """Return the matching rows."""
@@ -183,7 +182,7 @@ class ProcessFilter:
             processes, devices = select(snapshot, list(snapshot.devices), self._filters, show_all=False)
             left = {process_key(process) for process in processes}
             rows = [row for row in rows if process_key(row.process) in left]
-            if any(not condition.of_process for condition in self._filters):
+            if any(condition.field in DEVICE_KEYS for condition in self._filters):
                 cores = {core for device in devices for core in device.core_ids}
                 rows = [row for row in rows if any(use.core in cores for use in row.process.cores)]
         if self._plain:

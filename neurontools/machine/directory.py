@@ -128,7 +128,7 @@ class MachineDirectory:
 
 
 def read_record(machine: str) -> DaemonInfo | None:
-    """Return the content of a machine's neurond.json, None if there is none.
+    """Return the content of a machine's neurond.json; None without one.
 
     Raises:
         NeuronToolsError: another user can write it.

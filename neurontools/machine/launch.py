@@ -164,7 +164,9 @@ def restart(machine: str | None = None) -> DaemonInfo:
             lnc=info.lnc,
             neighbours=info.neighbours,
             visible_devices=ALL if info.visible_devices is None else core_ranges(info.visible_devices),
-            ultraserver_mode=_join_numbers(info.ultraserver_modes),
+            ultraserver_mode=None
+            if info.ultraserver_modes is None
+            else ",".join(map(str, info.ultraserver_modes)),
             ultraserver_node=info.ultraserver_node,
             idle_exit_s=info.idle_exit_s,
             parent_pid=info.parent_pid,
@@ -245,10 +247,6 @@ def _check_same(options: StartOptions, info: DaemonInfo) -> DaemonInfo:
     if wanted != info.config:
         raise config_conflict(info.machine, info.config, wanted)
     return replace(info, was_running=True)
-
-
-def _join_numbers(numbers: tuple[int, ...] | None) -> str | None:
-    return None if numbers is None else ",".join(map(str, numbers))
 
 
 @contextmanager

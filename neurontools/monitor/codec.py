@@ -37,7 +37,7 @@ class DamagedLineError(NeuronToolsError):
 
 def format_line(report: MonitorReport) -> str:
     """Return the line of a report, without its newline."""
-    return _encode_record(MonitorReport, report, {})
+    return _encoder(MonitorReport)(report, {})
 
 
 def parse_line(line: str | bytes) -> MonitorReport:
@@ -137,7 +137,7 @@ def _member(field: Field[Any], hint: Any) -> _Member:
     path, _, key = places[0].rpartition(".")
     kind = (
         next((argument for argument in get_args(hint) if _is_record(argument)), hint)
-        if _is_optional(hint)
+        if type(None) in get_args(hint)
         else hint
     )
     return _Member(
@@ -155,10 +155,6 @@ def _member(field: Field[Any], hint: Any) -> _Member:
 
 def _is_record(kind: Any) -> bool:
     return is_dataclass(kind)
-
-
-def _is_optional(hint: Any) -> bool:
-    return type(None) in get_args(hint)
 
 
 # Writing
@@ -181,10 +177,6 @@ def _encoder(kind: Any, name_key: str = "") -> Callable[[Any, _Memo], str]:
     if get_args(item):
         return _map_encoder(get_args(item)[1])
     return _named_encoder(item, name_key) if name_key else _list_encoder(item)
-
-
-def _encode_record(record: type, value: Any, memo: _Memo) -> str:
-    return _encoder(record)(value, memo)
 
 
 def _record_encoder(record: type, left_out: str = "") -> Callable[[Any, _Memo], str]:

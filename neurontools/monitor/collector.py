@@ -1,4 +1,4 @@
-"""Reports from snapshots and readings of the host: what is collected, and the endless series of what is due."""
+"""Reports from snapshots and readings of the host: the collected values, and the endless series of due times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def vcpu_usage(before: VcpuSample, after: VcpuSample) -> VcpuUsage:
 
 
 class HostReader(Protocol):
-    """What is read of the host that this runs on."""
+    """Readings of the host that this runs on."""
 
     def now_ns(self) -> int:
         """Return CLOCK_MONOTONIC nanoseconds."""
@@ -152,7 +152,7 @@ _TOGETHER_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What was read at one time; rates begin at one and end at another."""
+    """Readings at one time; rates begin at one and end at another."""
 
     snapshot: Snapshot
     read_ns: int
@@ -190,7 +190,7 @@ class Collector:
         self._last = dict.fromkeys(keys, start)
 
     def collect(self, due: Collection[MetricKey], snapshot: Snapshot) -> MonitorReport:
-        """Return a report of what is due; everything else is left out.
+        """Return a report of the due groups alone.
 
         Args:
             due: keys of the configuration.
@@ -379,7 +379,7 @@ def _hardware_info(snapshot: Snapshot) -> HardwareInfo:
 
 
 class SamplingSchedule(Generic[Key]):
-    """Things that are due at whole multiples of their periods; what was missed is not made up for.
+    """Items due at whole multiples of their periods; missed times are not made up for.
 
     Args:
         periods: seconds, by thing.
@@ -396,7 +396,7 @@ class SamplingSchedule(Generic[Key]):
         return min(map(self._due_s, self._periods), default=float("inf"))
 
     def take(self, now_s: float) -> frozenset[Key]:
-        """Return what is due now, which is then due again at its next multiple in the future."""
+        """Return the items due now, and schedule each for its next multiple in the future."""
         due = frozenset(key for key in self._periods if self._due_s(key) <= now_s + _TOGETHER_S)
         for key in due:
             passed = int((now_s + _TOGETHER_S - self._start_s) / self._periods[key])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.base.text import shorten
 from neurontools.config.reader import MAPPING, TEXT, FormatError, MismatchError, in_order, read_json
 from neurontools.config.types import Type
@@ -55,7 +55,7 @@ class MetricPeriod(Generic[Group]):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSelection:
-    """What is collected of the processes whose tag `tag_filter`, a regular expression, finds something in."""
+    """Metrics of the processes whose tag matches `tag_filter`, a regular expression, anywhere."""
 
     tag_filter: re.Pattern[str]
     metrics: tuple[MetricPeriod[RuntimeGroup], ...]
@@ -93,7 +93,7 @@ class MonitorConfig:
 
 
 def default_config() -> MonitorConfig:
-    """Return what is collected without a file: every group of every process and of the host, every 5 seconds."""
+    """Return the default: every group of every process and of the host, every 5 seconds."""
     metrics = tuple(MetricPeriod(group, DEFAULT_PERIOD_S) for group in RuntimeGroup)
     return MonitorConfig(
         period_s=DEFAULT_PERIOD_S,
@@ -115,13 +115,9 @@ def load_config(path: str) -> tuple[MonitorConfig, tuple[Problem, ...]]:
     Raises:
         ConfigError: the file cannot be read, or is not a JSON object.
     """
+    content = read_input(path, ConfigError, "without -c everything is collected every 5 seconds")
     try:
-        with open_input(path) as file:
-            text = file.read().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {error.strerror}", "without -c everything is collected every 5 seconds"
-        ) from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not JSON: not UTF-8 at byte {error.start}") from error
     return parse_config(text, path)

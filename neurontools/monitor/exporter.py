@@ -194,7 +194,7 @@ class Freshness:
         return self._expired(now_s, self._EARLY)
 
     def silent(self, now_s: float) -> list[tuple[str, int]]:
-        """Return and forget, between reports, what has been silent for several periods."""
+        """Return and forget, between reports, the sources that were silent for several periods."""
         return self._expired(now_s, self._SILENT_PERIODS)
 
     def _expired(self, now_s: float, periods: float) -> list[tuple[str, int]]:

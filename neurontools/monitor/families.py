@@ -98,10 +98,6 @@ def _summary_amounts(summary: ErrorSummary | ExecutionSummary) -> Iterator[tuple
     return ((field.name, getattr(summary, field.name)) for field in fields(summary))
 
 
-def _gpsimd_amounts(counters: NeuroncoreCounters) -> Iterator[tuple[str, float]]:
-    return ((str(core), activity.gpsimd_s) for core, activity in counters.cores if activity.gpsimd_s)
-
-
 EXECUTION_ERRORS = CounterFamily(
     "execution_errors",
     (_TAG, "error_type"),
@@ -121,7 +117,9 @@ GPSIMD = CounterFamily(
     (_TAG, "neuroncore"),
     "Modelled device time of custom operators, seconds",
     RuntimeGroup.NEURONCORE_COUNTERS,
-    _gpsimd_amounts,
+    lambda counters: (
+        (str(core), activity.gpsimd_s) for core, activity in counters.cores if activity.gpsimd_s
+    ),
 )
 RUNTIME_COUNTERS = (EXECUTION_ERRORS, EXECUTION_STATUS, GPSIMD)
 ECC_EVENTS = CounterFamily(

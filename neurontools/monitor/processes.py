@@ -208,7 +208,9 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
 def memory_used(change: ProcessChange, frame: CoreFrame) -> MemoryUsed:
     """Return group `memory_used`; a core's host-side buffers count as host memory."""
     process = change.after
-    cores = tuple(sorted(((use.core, _core_memory(use.memory)) for use in process.cores), key=_index))
+    cores = tuple(
+        sorted(((use.core, _core_memory(use.memory)) for use in process.cores), key=lambda pair: pair[0])
+    )
     host = _host_memory([process.host_memory], [use.memory for use in process.cores])
     return MemoryUsed(
         period_s=change.period_s,
@@ -218,10 +220,6 @@ def memory_used(change: ProcessChange, frame: CoreFrame) -> MemoryUsed:
         cores=cores,
         models=tuple(_models(process.models, frame)),
     )
-
-
-def _index(pair: tuple[int, CoreMemory]) -> int:
-    return pair[0]
 
 
 def _core_memory(memory: MemoryUse) -> CoreMemory:

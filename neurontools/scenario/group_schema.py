@@ -176,10 +176,10 @@ class _ProcessReader:
             start_s=start_s,
             stop_s=stop_s,
             work=work.work,
-            models=tuple(_read_model(item) for item in section.items("models", "a list of models")),
+            models=tuple(section.read("models", _MODELS, [])),
             latencies=latencies,
             ending=_read_ending(section),
-            restart=_read_restart(section),
+            restart=section.read("restart", _RESTART, None),
             seed="",
         )
         if not has_cores and (work.needs_cores or self._plan.models):
@@ -212,20 +212,6 @@ class _ProcessReader:
         )
 
 
-def _read_model(item: Value) -> ModelPlan:
-    section = item.section("a mapping such as {name: bert.neff, code: 64 MiB, constants: 1 GiB}")
-    plan = ModelPlan(
-        name=section.require("name", _TEMPLATE),
-        code_bytes=section.read("code", _BYTES, 0),
-        constant_bytes=section.read("constants", _BYTES, 0),
-        scratchpad_bytes=section.read("scratchpad", _BYTES, 0),
-        load_s=section.read("load", DURATION, 0.0),
-        unload_s=section.read("unload", DURATION, None),
-    )
-    section.finish()
-    return plan
-
-
 def _parse_bytes(value: Value) -> int:
     size_bytes = SIZE.parse(value)
     if size_bytes > MAX_BYTES:
@@ -250,6 +236,30 @@ def _parse_template(text: str) -> str:
 
 _TEMPLATE = types.scalar("a text", _parse_template, "")
 _BYTES = Type(SIZE.expected, _parse_bytes, 0)
+_MODEL = types.record(
+    ModelPlan,
+    "a mapping such as {name: bert.neff, code: 64 MiB, constants: 1 GiB}",
+    {"name": ("name", _TEMPLATE)},
+    {
+        "code": ("code_bytes", _BYTES),
+        "constants": ("constant_bytes", _BYTES),
+        "scratchpad": ("scratchpad_bytes", _BYTES),
+        "load": ("load_s", DURATION),
+        "unload": ("unload_s", DURATION),
+    },
+)
+_MODELS = types.list_of(_MODEL, "a list of models")
+_RESTART = types.record(
+    Restart,
+    "a mapping such as {after: 5s, backoff: 2, longest: 1m, times: 10}",
+    {},
+    {
+        "after": ("delay_s", POSITIVE_DURATION),
+        "backoff": ("backoff", types.number(1)),
+        "longest": ("longest_s", DURATION),
+        "times": ("times", WHOLE),
+    },
+)
 
 
 def _read_ending(section: Section) -> Ending | None:
@@ -271,17 +281,3 @@ def _read_ending(section: Section) -> Ending | None:
         lifetime.fail("expected durations longer than 0, 'longest' not shorter than 'shortest'")
         return None
     return Ending(shortest_s, longest_s, status, linger_s)
-
-
-def _read_restart(section: Section) -> Restart | None:
-    restart = section.section("restart", "a mapping such as {after: 5s, backoff: 2, longest: 1m, times: 10}")
-    if restart is None:
-        return None
-    plan = Restart(
-        delay_s=restart.read("after", POSITIVE_DURATION, 1.0),
-        backoff=restart.read("backoff", types.number(1), 1.0),
-        longest_s=restart.read("longest", DURATION, 3600.0),
-        times=restart.read("times", WHOLE, None),
-    )
-    restart.finish()
-    return plan

@@ -110,7 +110,7 @@ class Restart:
     `times` None: without limit.
     """
 
-    delay_s: float
+    delay_s: float = 1.0
     backoff: float = 1.0
     longest_s: float = 3600.0
     times: int | None = None

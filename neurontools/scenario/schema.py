@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools import paths
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.base.text import did_you_mean, suggest
 from neurontools.config import types
 from neurontools.config.reader import MAPPING, NULL, FileError, FormatError, Problem, read_yaml
@@ -18,7 +18,7 @@ from neurontools.machine.faults.params import FaultSpec, rejection_reason
 from neurontools.machine.instances import catalogue
 from neurontools.scenario.group_schema import CorePlacement, GroupReader
 from neurontools.scenario.model import FaultPlan, HostPlan, Scenario
-from neurontools.scenario.work_schema import read_curve
+from neurontools.scenario.work_schema import curve_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,11 +29,43 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".yaml", ".yml")
 _DEFAULT_SEED = 1
-_KIND = types.choice(FaultKind, "fault kind")
-_ECC = types.choice(EccType, "ECC type")
 _DEVICE = types.whole(expected="the number of a device")
 _CORE = types.whole(expected="the number of a core")
 _LNC = types.whole(expected="1 or 2")
+
+
+def _fault_plan(at_s: float, **spec: Any) -> FaultPlan:
+    return FaultPlan(at_s, FaultSpec(**spec))
+
+
+_FAULT = types.record(
+    _fault_plan,
+    "a mapping such as {at: 1m, kind: ecc, device: 3}",
+    {"at": ("at_s", DURATION), "kind": ("kind", types.choice(FaultKind, "fault kind"))},
+    {
+        "device": ("device", _DEVICE),
+        "core": ("core", _CORE),
+        "to": ("to", _DEVICE),
+        "tag": ("tag", WORDS),
+        "after_executions": ("after_executions", WHOLE),
+        "count": ("count", WHOLE),
+        "duration": ("duration_s", DURATION),
+        "factor": ("factor", NUMBER),
+        "ecc": ("ecc", types.choice(EccType, "ECC type")),
+        "amount": ("amount", WHOLE),
+        "every": ("every_s", DURATION),
+    },
+)
+_HOST = types.record(
+    HostPlan,
+    "a mapping such as {cpu_user: 12, cpu_system: 2, memory: 64 GiB}",
+    {},
+    {
+        "cpu_user": ("cpu_user", curve_of(PERCENT, 100.0)),
+        "cpu_system": ("cpu_system", curve_of(PERCENT, 100.0)),
+        "memory": ("memory", curve_of(SIZE)),
+    },
+)
 
 
 class ScenarioError(FileError):
@@ -81,13 +113,7 @@ def load(name: str, seed: int | None = None) -> Scenario:
         NeuronToolsError: it cannot be read.
     """
     path = scenario_file(name)
-    try:
-        with open_input(path) as file:
-            text = file.read()
-    except OSError as error:
-        raise NeuronToolsError(
-            f"cannot read {path}: {error.strerror}", "neurontools scenario list shows the bundled scenarios"
-        ) from error
+    text = read_input(path, NeuronToolsError, "neurontools scenario list shows the bundled scenarios")
     return parse(text, path, seed)
 
 
@@ -126,7 +152,7 @@ def _read_scenario(root: Value, file: str, seed: int | None) -> Scenario | None:
     placement = CorePlacement(0 if instance is None else instance.core_count(lnc))
     groups = _read_groups(section, f"{name}/{chosen_seed}", placement, duration_s)
     faults = _read_faults(section, instance, lnc)
-    host = _read_host(section)
+    host = section.read("host", _HOST, HostPlan())
     section.finish()
     if instance is None:
         return None
@@ -172,51 +198,16 @@ def _read_faults(section: Section, instance: InstanceType | None, lnc: int) -> t
     plans = []
     for item in section.items("faults", "a list of faults"):
         before = len(item.problems)
-        fault = item.section("a mapping such as {at: 1m, kind: ecc, device: 3}")
-        at_s = fault.require("at", DURATION)
-        spec = _read_spec(fault)
-        fault.finish()
-        if spec is None or len(item.problems) > before:
+        plan = item.read(_FAULT, _FAULT.placeholder)
+        if len(item.problems) > before:
             continue
-        rejection = None if instance is None else rejection_reason(spec, _layout(instance, lnc))
+        rejection = None if instance is None else rejection_reason(plan.spec, _layout(instance, lnc))
         if rejection:
             item.fail(rejection.reason, rejection.remedy)
-        plans.append(FaultPlan(at_s, spec))
+        plans.append(plan)
     return tuple(sorted(plans, key=lambda plan: plan.at_s))
-
-
-def _read_spec(fault: Section) -> FaultSpec | None:
-    kind = fault.require("kind", _KIND)
-    spec = FaultSpec(
-        kind=kind or FaultKind.ECC,
-        device=fault.read("device", _DEVICE, None),
-        core=fault.read("core", _CORE, None),
-        to=fault.read("to", _DEVICE, None),
-        tag=fault.read("tag", WORDS, None),
-        after_executions=fault.read("after_executions", WHOLE, 0),
-        count=fault.read("count", WHOLE, None),
-        duration_s=fault.read("duration", DURATION, None),
-        factor=fault.read("factor", NUMBER, 2.0),
-        ecc=fault.read("ecc", _ECC, None) or EccType.MEM_UNCORRECTED,
-        amount=fault.read("amount", WHOLE, 1),
-        every_s=fault.read("every", DURATION, None),
-    )
-    return None if kind is None else spec
 
 
 def _layout(instance: InstanceType, lnc: int) -> Layout:
     links = tuple(neighbours or () for neighbours in instance.connected_to)
     return Layout(instance.device_count, instance.cores_per_device(lnc), instance.device.memory_bytes, links)
-
-
-def _read_host(section: Section) -> HostPlan:
-    host = section.section("host", "a mapping such as {cpu_user: 12, cpu_system: 2, memory: 64 GiB}")
-    if host is None:
-        return HostPlan()
-    plan = HostPlan(
-        read_curve(host.get("cpu_user"), PERCENT, 100.0),
-        read_curve(host.get("cpu_system"), PERCENT, 100.0),
-        read_curve(host.get("memory"), SIZE),
-    )
-    host.finish()
-    return plan

@@ -255,7 +255,7 @@ def _fill(runs: list[list[ProcessRun]], device: int, scenario: Scenario, layout:
             if run is not None:
                 living[index] = run
         while sum(now.values()) > layout.memory_bytes:
-            growing = [index for index, run in living.items() if not _has_failed(run, time_s)]
+            growing = [index for index, run in living.items() if run.fails_s is None or time_s < run.fails_s]
             if not growing:
                 break
             victim = max(growing, key=lambda index: (now[index] - before[index], index))
@@ -278,10 +278,6 @@ def _fill(runs: list[list[ProcessRun]], device: int, scenario: Scenario, layout:
 
 def _running_at(runs: list[ProcessRun], time_s: float) -> ProcessRun | None:
     return next((run for run in reversed(runs) if run.start_s <= time_s < run.end_s), None)
-
-
-def _has_failed(run: ProcessRun, time_s: float) -> bool:
-    return run.fails_s is not None and time_s >= run.fails_s
 
 
 @dataclass(frozen=True, slots=True)

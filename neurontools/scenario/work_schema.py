@@ -15,6 +15,8 @@ from neurontools.scenario.curves import NOTHING, Constant, Curve, Noise, Pieces,
 from neurontools.scenario.model import Latency, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from neurontools.config.reader import Section, Value
 
 DEVICE_CATEGORIES = (
@@ -38,12 +40,6 @@ _A_CURVE = "a value or a curve such as {curve: ramp, from: 0, to: 90, over: 60s}
 _A_PAIR = "a pair [time, value]"
 _PHASE = types.number(expected="a part of a period, 0 to 1")
 _P99_OF_P50 = 3.0
-_CURVE_MAPPINGS = (
-    ("memory", "a mapping of memory categories", DEVICE_CATEGORIES, SIZE, MAX_BYTES),
-    ("host_memory", "a mapping of memory categories", HOST_CATEGORIES, SIZE, MAX_BYTES),
-    ("cpu", "a mapping such as {user: 120, system: 5}", ("user", "system"), PERCENT, _MAX_CPU_PERCENT),
-)
-
 _Name = tuple[str, str]  # such as ("memory", "tensors") or ("utilization", "")
 
 _RATE = types.number(expected="a number per second")
@@ -111,24 +107,18 @@ STATUS = types.scalar("an NRT status such as NRT_EXEC_BAD_INPUT", _parse_status,
 
 def _read_curves(section: Section) -> dict[_Name, Curve]:
     found: dict[_Name, Curve] = {}
-    for name, quantity, greatest in (("utilization", PERCENT, 100.0), ("executions", _RATE, _MAX_RATE)):
-        value = section.get(name)
-        if value is not None:
-            found[name, ""] = read_curve(value, quantity, greatest)
-    for name, form, keys, quantity, greatest in _CURVE_MAPPINGS:
-        inner = section.section(name, form)
-        if inner is not None:
-            for key in keys:
-                if (value := inner.get(key)) is not None:
-                    found[name, str(key)] = read_curve(value, quantity, greatest)
-            inner.finish()
+    for name, curve in (("utilization", curve_of(PERCENT, 100.0)), ("executions", _RATE_CURVE)):
+        if (value := section.get(name)) is not None:
+            found[name, ""] = value.read(curve, NOTHING)
+    for name, curves in _CURVE_MAPPINGS:
+        found.update({(name, key): level for key, level in section.read(name, curves, {}).items()})
     for name, value in section.section("errors", "a mapping of NRT statuses") or ():
         try:
             status = _parse_status(name)
         except MismatchError as error:
             value.fail(error.message, error.hint)
         else:
-            found["errors", str(status)] = read_curve(value, _RATE, _MAX_RATE)
+            found["errors", str(status)] = value.read(_RATE_CURVE, NOTHING)
     return found
 
 
@@ -160,21 +150,22 @@ def _named(curves: dict[_Name, Curve], name: str) -> tuple[tuple[str, Curve], ..
     return tuple((key, curve) for (group, key), curve in curves.items() if group == name)
 
 
-def read_curve(value: Value | None, quantity: Type[float], greatest: float | None = None) -> Curve:
-    """Return the curve that a value of the file describes.
+def curve_of(quantity: Type[float], greatest: float | None = None) -> Type[Curve]:
+    """Return the type of a curve: a single value, or a mapping with `curve`.
 
     Args:
-        value: a single value, or a mapping with `curve`; None gives a curve that is always 0.
         quantity: the type of a level.
         greatest: the limit of the quantity.
     """
-    if value is None:
-        return NOTHING
-    before = len(value.problems)
-    curve = _curve(value, quantity)
-    if len(value.problems) == before:
-        _check_bounds(value, curve, greatest)
-    return curve
+
+    def parse(value: Value) -> Curve:
+        before = len(value.problems)
+        curve = _curve(value, quantity)
+        if len(value.problems) == before:
+            _check_bounds(value, curve, greatest)
+        return curve
+
+    return Type(_A_CURVE, parse, NOTHING)
 
 
 def read_latencies(value: Value | None) -> tuple[tuple[float, Latency], ...]:
@@ -205,13 +196,13 @@ def _curve(value: Value, quantity: Type[float]) -> Curve:
     return curve
 
 
-def _constant(section: Section, quantity: Type[float]) -> Curve:
-    return Constant(section.require("value", quantity))
-
-
-def _ramp(section: Section, quantity: Type[float]) -> Curve:
-    start, end = section.require("from", quantity), section.require("to", quantity)
-    return Ramp(start, end, section.require("over", POSITIVE_DURATION))
+def _by_keys(
+    make: Callable[..., Curve], levels: tuple[str, ...], times: tuple[str, ...] = ()
+) -> Callable[[Section, Type[float]], Curve]:
+    return lambda section, quantity: make(
+        *(section.require(key, quantity) for key in levels),
+        *(section.require(key, POSITIVE_DURATION) for key in times),
+    )
 
 
 def _sine(section: Section, quantity: Type[float]) -> Curve:
@@ -220,11 +211,6 @@ def _sine(section: Section, quantity: Type[float]) -> Curve:
     if low > high:
         section.value.fail("'low' is greater than 'high'")
     return Sine(low, high, section.require("period", POSITIVE_DURATION), phase)
-
-
-def _noise(section: Section, quantity: Type[float]) -> Curve:
-    mean, amplitude = section.require("mean", quantity), section.require("amplitude", quantity)
-    return Noise(mean, amplitude, section.require("period", POSITIVE_DURATION))
 
 
 def _steps(section: Section, quantity: Type[float]) -> Curve:
@@ -258,14 +244,34 @@ def _sum(section: Section, quantity: Type[float]) -> Curve:
 
 
 _READERS = {
-    "constant": _constant,
-    "ramp": _ramp,
+    "constant": _by_keys(Constant, ("value",)),
+    "ramp": _by_keys(Ramp, ("from", "to"), ("over",)),
     "sine": _sine,
     "steps": _steps,
-    "noise": _noise,
+    "noise": _by_keys(Noise, ("mean", "amplitude"), ("period",)),
     "sum": _sum,
 }
 _KIND = types.choice(_READERS, "curve")
+_RATE_CURVE = curve_of(_RATE, _MAX_RATE)
+
+
+def _curves(expected: str, keys: Sequence[str], curve: Type[Curve]) -> Type[dict[str, Curve]]:
+    return types.record(dict, expected, {}, {str(key): (str(key), curve) for key in keys})
+
+
+_MEMORY = curve_of(SIZE, MAX_BYTES)
+_CURVE_MAPPINGS = (
+    ("memory", _curves("a mapping of memory categories", DEVICE_CATEGORIES, _MEMORY)),
+    ("host_memory", _curves("a mapping of memory categories", HOST_CATEGORIES, _MEMORY)),
+    (
+        "cpu",
+        _curves(
+            "a mapping such as {user: 120, system: 5}",
+            ("user", "system"),
+            curve_of(PERCENT, _MAX_CPU_PERCENT),
+        ),
+    ),
+)
 
 
 def _check_bounds(value: Value, curve: Curve, greatest: float | None) -> None:

@@ -53,7 +53,9 @@ class HostDevices:
         self._physical = max(1, first.core_count)
         self.lnc = _lnc(reported, instance, self._physical)
         self.lnc_applies = self.lnc > 1 if instance is None else instance.lnc_applies
-        self.neuroncore_version = reported.hardware.neuroncore_version or _version(instance, self.lnc)
+        self.neuroncore_version = reported.hardware.neuroncore_version or (
+            instance.device.core.monitor_version(self.lnc) if instance is not None else ""
+        )
         self._memory_bytes = reported.hardware.neuron_device_memory_size or _memory_bytes(instance)
         self._links = instance.connected_to if instance is not None else ()
         places, self.notices = _places(root, instance)
@@ -172,10 +174,6 @@ def _lnc(reported: ReportedMachine, instance: InstanceType | None, physical: int
     choices += [int(text) for name in _LNC_VARIABLES if (text := os.environ.get(name, "")).isdecimal()]
     choices.append(instance.device.lnc_default if instance is not None else 1)
     return next((lnc for lnc in choices if lnc > 0 and physical % lnc == 0), 1)
-
-
-def _version(instance: InstanceType | None, lnc: int) -> str:
-    return instance.device.core.monitor_version(lnc) if instance is not None else ""
 
 
 def _memory_bytes(instance: InstanceType | None) -> int:

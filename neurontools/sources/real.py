@@ -49,7 +49,7 @@ _HOLDERS_EVERY_S = 5.0
 
 
 def find_monitor(root: str = "") -> str | None:
-    """Return the path of the host's neuron-monitor, None where there is none; our own does not count.
+    """Return the path of the host's neuron-monitor, None without one; our own does not count.
 
     Args:
         root: where `opt` is looked for first, "" for the host's own.

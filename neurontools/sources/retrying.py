@@ -179,7 +179,7 @@ class Feed(Protocol[Update_co]):
     """Something that yields updates until it is closed, which another thread may do."""
 
     def updates(self) -> Iterator[Update_co]:
-        """Yield what is new."""
+        """Yield new items."""
         ...
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class SimSource:
 
 
 class _Onlooker(Client):
-    """A client that replaces a crashed daemon, but never starts what was stopped: who only looks must not undo that."""
+    """A client that replaces a crashed daemon, but never starts a stopped one: an observer must not undo that."""
 
     def _start_again(self) -> None:
         if not launch.has_crashed(self.machine):

@@ -79,7 +79,7 @@ class _TimedReader(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read what is there, at least a byte unless the peer has closed."""
+        """Read the available bytes, at least one unless the peer has closed."""
         remaining_s = self._end_s - time.monotonic()
         if remaining_s <= 0:
             raise TimeoutError("timed out")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neurontools.base.filters import FilterError
 from neurontools.cache import layouts
 from neurontools.cache.browser import LEVELS, ORDERS, Browser, change_stamp, make_groups, visible_rows
 from neurontools.cache.entries import Entry, scan
 from neurontools.cache.entry_files import State
-from neurontools.cache.filters import FilterSyntaxError
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.locks import hold
 
@@ -173,7 +173,7 @@ def test_a_filter_that_cannot_be_read_changes_nothing(tree: Tree) -> None:
     tree.failed(graph="77")
     browser = opened(tree)
     browser.set_filter("state=failed")
-    with pytest.raises(FilterSyntaxError):
+    with pytest.raises(FilterError):
         browser.set_filter("state=failde")
     assert browser.filter_text == "state=failed"
     assert [entry.state for entry in browser.shown] == [State.FAILED]

@@ -31,6 +31,7 @@ from neurontools.compiler.options import CompileError
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.copies import copy_all
+from tests.cache.entries import entry_path
 from tests.cache.failing_writes import How, spoiled
 from tests.compiler.graphs import mlp
 from tests.loaded_python import LoadedPython
@@ -77,7 +78,7 @@ def refused(root: str) -> None:
 
 
 def entry_of(root: str, graph: Graph) -> Path:
-    return Path(opened(root).entry_of(graph, TRN1))
+    return Path(entry_path(opened(root), graph))
 
 
 def the_place(root: str, graph: Graph) -> EntryRef:

@@ -23,6 +23,7 @@ from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
 from neurontools.commands.cache import main
 from tests.cache.conftest import DAY, TRN1, Tree
+from tests.cache.entries import entry_path
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ def test_a_strangers_root_cannot_make_the_user_delete_files(home: Path, open_cac
     home.chmod(0o755)
     root = home / "compile-cache"
     cache = open_cache()
-    entry = Path(cache.entry_of(mlp(), TRN1))
+    entry = Path(entry_path(cache, mlp()))
     entry.mkdir(parents=True)
     (entry / layouts.NEFF).write_bytes(b"junk")
     (entry / layouts.DONE).touch()

@@ -27,6 +27,7 @@ from neurontools.commands.cache import main
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
 from tests.cache.conftest import Tree  # noqa: TC001  needed by pytest
+from tests.cache.entries import entry_path
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -93,7 +94,7 @@ def test_a_waiter_is_seen_and_takes_over_from_the_dead(
     caplog.set_level("INFO", "neurontools.cache")
     monkeypatch.setattr(lookup, "_SHORT_WAIT_S", 0.0)
     cache = open_cache()
-    entry = cache.entry_of(mlp(), TRN1)
+    entry = entry_path(cache, mlp())
     announce = Waiter.announce
 
     def announce_and_kill(waiter: Waiter) -> None:

@@ -26,6 +26,7 @@ from neurontools.cache.locks import LockState, examine_lock, is_in_use, remove_l
 from neurontools.cache.pruning.removal import break_locks
 from neurontools.cache.store import CompileCache
 from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.entries import entry_path
 from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def test_waiters_of_a_killed_compiler_go_on_with_one_compile(
 
 
 def foreign_lock(cache: CompileCache) -> Path:
-    entry = Path(cache.entry_of(mlp(), TRN1))
+    entry = Path(entry_path(cache, mlp()))
     entry.mkdir(parents=True)
     (entry / layouts.LOCK).touch()
     return entry / layouts.LOCK
@@ -271,7 +272,7 @@ def test_a_lock_without_an_owner_is_foreign(content: bytes) -> None:
 
 def test_a_lock_tells_its_owner_at_every_moment(open_cache: Opener) -> None:
     cache = open_cache()
-    entry = cache.entry_of(mlp(), TRN1)
+    entry = entry_path(cache, mlp())
     layouts.make_root(cache.root)
     os.makedirs(entry)
     lock = try_lock(cache.root, entry)
@@ -285,7 +286,7 @@ def test_a_lock_tells_its_owner_at_every_moment(open_cache: Opener) -> None:
 
 def test_a_lock_that_was_taken_over_is_not_removed_by_its_first_owner(open_cache: Opener) -> None:
     cache = open_cache()
-    entry = cache.entry_of(mlp(), TRN1)
+    entry = entry_path(cache, mlp())
     layouts.make_root(cache.root)
     os.makedirs(entry)
     first = try_lock(cache.root, entry)
@@ -301,7 +302,7 @@ def test_a_process_removes_its_own_lock_alone(
     open_cache: Opener, start_ticks: int | None, removed: bool
 ) -> None:
     cache = open_cache()
-    entry = cache.entry_of(mlp(), TRN1)
+    entry = entry_path(cache, mlp())
     os.makedirs(entry)
     path = Path(entry, layouts.LOCK)
     owner = new_lock_owner()
@@ -358,7 +359,7 @@ def test_a_heart_beats(open_cache: Opener, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(locks, "HEARTBEAT_S", 0.01)
     cache = open_cache()
-    entry = cache.entry_of(mlp(), TRN1)
+    entry = entry_path(cache, mlp())
     layouts.make_root(cache.root)
     os.makedirs(entry)
     lock = try_lock(cache.root, entry)
@@ -377,7 +378,7 @@ def test_a_process_does_not_wait_for_a_lock_of_its_own_that_it_could_not_remove(
     open_cache: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = open_cache()
-    entry = Path(cache.entry_of(mlp(), TRN1))
+    entry = Path(entry_path(cache, mlp()))
     entry.mkdir(parents=True)
     Path(cache.root, layouts.ROOT_LOCK).touch()
     lock = try_lock(cache.root, str(entry))

@@ -47,16 +47,20 @@ def removed(rules: PruneRules, *found: Entry) -> list[str]:
     return [choice.entry.module for choice in plan.remove]
 
 
-def test_keep_last_alone_removes_the_others() -> None:
-    found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 2, 3)]
-    assert removed(PruneRules(keep_last=2), *found) == ["3"]
-    assert removed(PruneRules(keep_last=0), *found) == ["3", "2", "1"]
-
-
-def test_keep_last_protects_from_the_other_rules() -> None:
-    found = [number(which, made_unix_s=NOW - 100 * DAY) for which in (1, 40, 50)]
-    assert removed(PruneRules(keep_last=2, older_than_s=30 * DAY), *found) == ["50"]
-    assert removed(PruneRules(keep_last=1, max_bytes=0), *found) == ["50", "40"]
+@pytest.mark.parametrize(
+    ("numbers", "rules", "left"),
+    [
+        ((1, 2, 3), PruneRules(keep_last=2), ["3"]),
+        ((1, 2, 3), PruneRules(keep_last=0), ["3", "2", "1"]),
+        ((1, 40, 50), PruneRules(keep_last=2, older_than_s=30 * DAY), ["50"]),
+        ((1, 40, 50), PruneRules(keep_last=1, max_bytes=0), ["50", "40"]),
+    ],
+)
+def test_keep_last_alone_removes_the_others_and_protects_from_other_rules(
+    numbers: tuple[int, ...], rules: PruneRules, left: list[str]
+) -> None:
+    found = [number(which, made_unix_s=NOW - 100 * DAY) for which in numbers]
+    assert removed(rules, *found) == left
 
 
 def test_every_rule_but_keep_last_and_grace_selects() -> None:

@@ -22,6 +22,7 @@ from neurontools.cache.verify import repair, verify_entries
 from neurontools.cache.walk import walk
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.entries import entry_path
 from tests.compiler.graphs import mlp
 
 TRN1 = instance_type("trn1.2xlarge").device
@@ -33,7 +34,7 @@ class EntryLife(RuleBasedStateMachine):
         super().__init__()
         self.home = tempfile.mkdtemp(prefix="nt-", dir="/tmp")
         self.cache = CompileCache.open({}, f"{self.home}/cache")
-        self.entry = Path(self.cache.entry_of(mlp(), TRN1))
+        self.entry = Path(entry_path(self.cache, mlp()))
         layouts.make_root(self.cache.root)
 
     def teardown(self) -> None:

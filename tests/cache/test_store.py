@@ -25,6 +25,7 @@ from neurontools.compiler.graph import graph_from_bytes
 from neurontools.compiler.neff import NeffError, parse
 from neurontools.compiler.options import CompileError
 from neurontools.machine.instances.catalogue import instance_type
+from tests.cache.entries import entry_path
 from tests.compiler.graphs import custom_graph, mlp
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def test_the_full_hash_is_checked_on_request(open_cache: Opener) -> None:
 
 def test_a_failure_is_remembered_until_a_retry(open_cache: Opener, caplog: pytest.LogCaptureFixture) -> None:
     cache = open_cache()
-    entry = cache.entry_of(BROKEN, TRN1)
+    entry = entry_path(cache, BROKEN)
     with pytest.raises(CompileError, match="NCC_EVRF004") as first:
         cache.get_or_compile(BROKEN, TRN1, "broken")
     assert state_of(cache, entry) is State.FAILED
@@ -226,7 +227,7 @@ def test_an_interrupted_compile_is_not_a_failure(open_cache: Opener, monkeypatch
         patch.setattr("neurontools.compiler.compile.compile_graph", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cache.get_or_compile(mlp(), TRN1, "mlp")
-    assert state_of(cache, cache.entry_of(mlp(), TRN1)) is State.TODO
+    assert state_of(cache, entry_path(cache, mlp())) is State.TODO
     assert not cache.get_or_compile(mlp(), TRN1, "mlp").hit
 
 
@@ -262,7 +263,7 @@ def test_a_disk_that_fills_up_while_publishing_leaves_no_done_marker(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fills_up)
         assert cache.get_or_compile(mlp(), TRN1, "mlp").entry == ""
-    assert state_of(cache, cache.entry_of(mlp(), TRN1)) is State.TODO
+    assert state_of(cache, entry_path(cache, mlp())) is State.TODO
 
 
 # The interpreter may lie in a directory that only root can enter, so everything is imported before the change of user.

@@ -1,4 +1,7 @@
-"""The stored form of graphs: the same graph comes back, and damage is refused."""
+"""The stored form of graphs: the same graph comes back, and damage is refused.
+
+complex64 compiles in some operators, other complex types in none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 import zlib
 from dataclasses import replace
 
@@ -13,7 +17,9 @@ import pytest
 from hypothesis import given
 from msgspec import structs
 
-from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, graph_from_bytes
+from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, View, graph_from_bytes
+from neurontools.compiler.limits import type_error
+from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import graph_of, graphs, mlp, tensor
 
 
@@ -162,3 +168,43 @@ def test_another_schema_is_named_with_what_to_do() -> None:
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
     with pytest.raises(GraphError, match="not a graph"):
         graph_from_bytes(b"[" * 100_000)
+
+
+TRN1 = instance_type("trn1.2xlarge").device
+
+
+def call(op: str, dtype: str) -> Node:
+    view = View(0, dtype, (4,), (1,), 0)
+    return Node(op, (view,), (), (view,), source="train.py:7")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "add.Tensor",
+        "mul_.Tensor",
+        "_foreach_mul_.Scalar",
+        "abs.default",
+        "exp.default",
+        "mm.default",
+        "cat.default",
+    ],
+)
+def test_complex64_runs_in_the_documented_operations(op: str) -> None:
+    assert type_error(call(f"aten.{op}", "complex64"), TRN1) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        ("aten.sum.default", "complex64"),
+        ("aten._fft_c2c.default", "complex64"),
+        ("aten.index.Tensor", "complex64"),
+        ("aten.add.Tensor", "complex128"),
+        ("mine.add.default", "complex64"),
+    ],
+)
+def test_other_complex_calls_are_refused_with_the_source_line(op: str, dtype: str) -> None:
+    error = type_error(call(op, dtype), TRN1)
+    assert error is not None
+    assert re.search(rf"NCC_EVRF004.*{dtype} in {op} \(train.py:7\)", error.message)

@@ -149,12 +149,6 @@ def test_products_of_experts_run_on_the_tensor_engine() -> None:
     assert cost.matmul_flops == MatMul(1, 8, 32, 16).flops
 
 
-def test_padding_never_makes_work_smaller() -> None:
-    for product in (MatMul(1, 1, 1, 1), MatMul(3, 128, 128, 512), MatMul(2, 129, 127, 5)):
-        assert product.padded_flops >= product.flops
-    assert MatMul(1, 128, 256, 512).padded_flops == MatMul(1, 128, 256, 512).flops
-
-
 def test_a_tensor_given_as_out_is_written() -> None:
     x, y, out = tensor(0, 4), tensor(1, 4), tensor(2, 4)
     node = Node("aten.add.out", (x, y), (("alpha", y), ("out", out)), (out,))

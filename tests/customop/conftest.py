@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,15 @@ UNOPTIMIZED = {
 """Kernels of which tests count or compare results; the samples, `faults`, `wrong` and `advice` are built as users do."""
 
 Library = Callable[[str], Path]
+Read = Callable[[str], Package]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def request_for(name: str, directory: Path | None = None) -> BuildRequest:

@@ -69,16 +69,6 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_what_a_shape_function_may_not_take_or_give(
-    scratch: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    function, error, hint = SHAPES[name]
-    (scratch / "kernel.cpp").write_text(kernel_source(KERNEL))
-    (scratch / "shape.cpp").write_text(shape_source(function))
-    assert built(capsys) == (error, hint)
-
-
 DEFINITIONS = {
     "eleven": (
         [f'm.def("op{i}", &same, "op");' for i in range(11)],
@@ -105,16 +95,6 @@ DEFINITIONS = {
 }
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
-def test_what_a_library_may_not_register(
-    scratch: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    definitions, error, hint = DEFINITIONS[name]
-    (scratch / "kernel.cpp").write_text(kernel_source(KERNEL))
-    (scratch / "shape.cpp").write_text(shape_source(SAME, *definitions))
-    assert built(capsys) == (error, hint)
-
-
 KERNELS = {
     "mismatch": (
         "torch::Tensor op(const torch::Tensor& x, double) { return x; }",
@@ -134,11 +114,21 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels_that_do_not_fit(scratch: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    text, error, hint = KERNELS[name]
-    (scratch / "kernel.cpp").write_text(kernel_source(text))
-    (scratch / "shape.cpp").write_text(shape_source(SAME))
+CASES = {
+    **{f"shape-{name}": (KERNEL, (text,), *told) for name, (text, *told) in SHAPES.items()},
+    **{name: (KERNEL, (SAME, *definitions), *told) for name, (definitions, *told) in DEFINITIONS.items()},
+    **{f"kernel-{name}": (text, (SAME,), *told) for name, (text, *told) in KERNELS.items()},
+}
+"""Source of the kernel, shape function with definitions, error and hint."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_fit_is_refused_in_a_line(
+    scratch: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    kernel, shape, error, hint = CASES[name]
+    (scratch / "kernel.cpp").write_text(kernel_source(kernel))
+    (scratch / "shape.cpp").write_text(shape_source(*shape))
     assert built(capsys) == (error, hint)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +29,7 @@ from neurontools.customop.package import Package, find_operator, read_package
 from neurontools.customop.probe import operator_ns, remember_operator
 from neurontools.customop.runner import TensorInput
 from neurontools.errors import UsageError
-from tests.customop.conftest import request_for
+from tests.customop.conftest import Read, request_for
 
 if TYPE_CHECKING:
     from neurontools.customop.bench.report import BenchReport
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 KERNELS = Path(__file__).parent / "kernels"
 ROOT = Path(__file__).parents[2]
 CALIBRATION = yaml.safe_load((ROOT / "fixtures" / "gpsimd" / "calibration.yaml").read_text())
-Read = Callable[[str], Package]
 
 
 def benched(

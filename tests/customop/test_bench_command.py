@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from neurontools.commands.customop import build_parser, main
 
+if TYPE_CHECKING:
+    from tests.customop.conftest import Library
+
 pytestmark = pytest.mark.torch
 
-Library = Callable[[str], Path]
 GOLDEN = Path(__file__).parent / "golden"
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 

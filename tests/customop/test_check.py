@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -16,23 +15,15 @@ from neurontools.commands.customop import main
 from neurontools.customop.checking.calls import CheckedOperator
 from neurontools.customop.checking.check import TOLERANCES, _Check, _place, check, first_difference
 from neurontools.customop.checking.inputs import Pattern, _assignments, cases, parse_pattern
-from neurontools.customop.checking.report import CheckReport, CheckSettings
+from neurontools.customop.checking.report import CheckSettings
 from neurontools.customop.errors import NeuronCustomOpError
-from neurontools.customop.package import Package, find_operator
+from neurontools.customop.package import find_operator
 from neurontools.customop.runner import TensorInput, parse_input
 from neurontools.errors import UsageError
+from tests.customop.reports import checked, told
 
-Library = Callable[[str], Path]
-Read = Callable[[str], Package]
-
-
-def checked(package: Package, op: str, *inputs: str, **settings: object) -> CheckReport:
-    values: dict[str, object] = {"patterns": tuple(map(parse_pattern, inputs)), "count": 2, **settings}
-    return check(package, find_operator(package, op), CheckSettings(**values))  # type: ignore[arg-type]
-
-
-def told(report: CheckReport) -> dict[str, str]:
-    return {finding.check: finding.message for finding in report.findings}
+if TYPE_CHECKING:
+    from tests.customop.conftest import Library, Read
 
 
 @pytest.mark.parametrize("name", ["relu_element", "relu_tcm", "relu_multicore"])

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from neurontools.commands.customop import main
-from neurontools.customop.checking.check import check
 from neurontools.customop.checking.discovery import mixed_inputs
 from neurontools.customop.checking.inputs import Pattern, cases, parse_pattern, pattern_words
-from neurontools.customop.checking.report import CheckReport, CheckSettings
-from neurontools.customop.package import Package, find_operator
 from neurontools.customop.runner import TensorInput, make_tensor, parse_input
 from neurontools.errors import UsageError
+from tests.customop.reports import checked, told
 
-Library = Callable[[str], Path]
-Read = Callable[[str], Package]
-
-
-def checked(package: Package, op: str, *inputs: str, **settings: object) -> CheckReport:
-    values: dict[str, object] = {"patterns": tuple(map(parse_pattern, inputs)), "count": 2, **settings}
-    return check(package, find_operator(package, op), CheckSettings(**values))  # type: ignore[arg-type]
-
-
-def told(report: CheckReport) -> dict[str, str]:
-    return {finding.check: finding.message for finding in report.findings}
+if TYPE_CHECKING:
+    from tests.customop.conftest import Library, Read
 
 
 def test_inputs_of_different_ranks_and_dtypes_are_tried_out(package: Read) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from neurontools.commands.customop import COMMANDS, build_parser, main
 from neurontools.customop import doctor
 
+if TYPE_CHECKING:
+    from tests.customop.conftest import Library
+
 pytestmark = pytest.mark.torch
 
-Library = Callable[[str], Path]
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 
 

@@ -12,6 +12,7 @@ from neurontools.customop.checking.inputs import parse_pattern
 from neurontools.customop.checking.report import CheckReport, CheckSettings
 from neurontools.customop.package import read_package
 from tests.customop.conftest import KERNELS, request_for
+from tests.customop.reports import told
 
 MEMORY = "results depend on memory that the kernel did not write"
 BLOCK = "of a TCM block of 32 bytes"
@@ -64,10 +65,6 @@ def place_of(name: str, mark: str) -> str:
     lines = (KERNELS / name / "compute.cpp").read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(lines, 1) if text.endswith(f"// {mark}"))
     return f" at {KERNELS / name / 'compute.cpp'}:{line}"
-
-
-def told(report: CheckReport) -> dict[str, str]:
-    return {finding.check: finding.message for finding in report.findings}
 
 
 @pytest.mark.parametrize("which", CASES)

@@ -1,4 +1,7 @@
-"""Library files: truncated, foreign, damaged ones are told apart and never loaded."""
+"""Library files: truncated, foreign, damaged ones are told apart and never loaded.
+
+Every item of the reference's interface works, and docs/reference/customop-api.md lists what a kernel here shows.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools.commands.customop import main
 from neurontools.customop.building.request import write_compile_commands
 from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.package import (
     Package,
     Parts,
@@ -29,9 +33,12 @@ from neurontools.customop.package import (
     write_package,
 )
 from neurontools.customop.scaffold import create_project
-from tests.customop.conftest import request_for
+from tests.customop.conftest import Read, request_for
 
-Read = Callable[[str], Package]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.customop.operation import CustomOperator
 
 
 def refusal(path: Path) -> str:
@@ -200,3 +207,28 @@ def test_the_digest_of_a_library_covers_each_part_with_its_length() -> None:
         expected.update(len(part).to_bytes(8, "little") + part)
     assert Parts(b"a", b"", b"bc").sha256 == expected.hexdigest()
     assert Parts(b"", b"a", b"bc").sha256 != expected.hexdigest()
+
+
+SOURCES = Path(__file__).parent / "kernels" / "interface"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "customop-api.md"
+
+
+@pytest.mark.parametrize("items", ["dtypes", "factories", "operations", "bits", "members", "streams", "tcm"])
+def test_items_do_what_they_should(operation: Callable[[str], CustomOperator], items: str) -> None:
+    output, completed = execute(operation(f"interface::{items}"), (torch.arange(8.0),))
+    assert output[0] == 1
+    assert completed.warnings == ()
+
+
+def test_every_kind_of_parameter(operation: Callable[[str], CustomOperator]) -> None:
+    x = torch.ones(2)
+    output, _ = execute(operation("interface::parameters"), (x, x, x, 1.5, 0.5, 3))
+    assert output.tolist() == [1]
+
+
+def test_the_page_lists_the_items_that_are_tested() -> None:
+    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.cpp")))
+    tested = re.findall(r"\[([\w:=]+)\]", "".join(re.findall(r"//((?: \[[\w:=]+\])+)$", text, re.MULTILINE)))
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `") and "| yes" in line]
+    listed = [item for row in rows for item in re.findall(r"`([\w:=]+)[^`]*`", row.split("|")[1])]
+    assert sorted(listed) == sorted(tested)

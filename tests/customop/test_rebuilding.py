@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +17,7 @@ from neurontools.customop.building.request import BuildRequest
 from neurontools.customop.building.toolchain import home as cache_home
 from neurontools.customop.errors import CustomOpBuildError
 from neurontools.customop.package import read_package
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.customop.conftest import wait_until
 
 ONE = "#include <torch/torch.h>\ntorch::Tensor one(const torch::Tensor& x) { return x; }\n"
 TWO = '#include <torch/torch.h>\n#include "two.h"\ntorch::Tensor two(const torch::Tensor& x) { return torch::full(x.sizes(), TWO, torch::kFloat); }\n'
@@ -80,13 +76,6 @@ def compiling_through(home: Path, text: str) -> str:
 def work_of(library: Path) -> Path:
     """Return where a library's object files are; the cache is shared with other tests that run now."""
     return cache_home() / "work" / hashlib.sha256(os.fsencode(library)).hexdigest()[:24]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_only_what_changed_is_compiled(sources: Path) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from neurontools.customop import torch_operators as registered
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
+from tests.customop.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +38,6 @@ def faults(library: Callable[[str], Path]) -> Any:
 def executor_of(qualified: str) -> WorkerExecutor:
     """Return what runs a loaded operator."""
     return registered._registry.operations[qualified].executor  # type: ignore[return-value]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def kill_until(done: threading.Event, executor: WorkerExecutor) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -20,7 +20,11 @@ from neurontools.customop.errors import CustomOpBuildError, CustomOpLibraryError
 from neurontools.customop.load import load, load_library
 from neurontools.customop.torch_operators import loaded_libraries, operation
 
-Library = Callable[[str], Path]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.customop.conftest import Library
+
 SAMPLES = Path(__file__).parents[2] / "fixtures" / "customops"
 STYLES = ("relu_element", "relu_tcm", "relu_multicore")
 SIZES = [(32, 4096), (37, 53), (1, 1), (0, 4), (3, 5461), (8, 128)]

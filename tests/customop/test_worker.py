@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -24,12 +24,14 @@ from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpErro
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
-from neurontools.customop.package import Package
 from neurontools.customop.session import Session
 from neurontools.errors import UsageError
+from tests.customop.conftest import Read, wait_until
+
+if TYPE_CHECKING:
+    from neurontools.customop.package import Package
 
 Find = Callable[[str], CustomOperator]
-Read = Callable[[str], Package]
 
 
 @pytest.fixture
@@ -48,13 +50,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def descriptors() -> list[str]:

@@ -90,18 +90,19 @@ def test_a_device_that_fell_off_the_bus_has_no_cores_and_no_counters():
     assert 1 not in {device.device_index for device in report.system.hardware_errors.devices}
 
 
-def test_a_process_that_came_within_the_period_is_counted_from_its_begin():
-    began = job(busy_s=1, statuses={0: 7}, registered_s=10.5)
-    (entry,) = report_of(machine_at(10), machine_at(12, began)).runtimes
-    assert dict(entry.neuroncore_counters.cores)[0].utilization_percent == 50
-    assert entry.execution_stats.executions.completed == 7
-
-
-def test_a_process_that_was_there_but_not_seen_is_not_counted_from_its_begin():
-    old = job(busy_s=100, statuses={0: 7_000_000}, registered_s=1)
-    (entry,) = report_of(machine_at(200), machine_at(201, old)).runtimes
-    assert dict(entry.neuroncore_counters.cores)[0].utilization_percent == 0
-    assert entry.execution_stats.executions.completed == 0
+@pytest.mark.parametrize(
+    ("times_s", "process", "percent", "completed"),
+    [
+        ((10, 12), {"busy_s": 1, "statuses": {0: 7}, "registered_s": 10.5}, 50, 7),
+        ((200, 201), {"busy_s": 100, "statuses": {0: 7_000_000}, "registered_s": 1}, 0, 0),
+    ],
+    ids=["began within the period", "was there before, but not seen"],
+)
+def test_a_process_counts_from_its_begin_if_that_is_within_the_period(times_s, process, percent, completed):
+    before, after = machine_at(times_s[0]), machine_at(times_s[1], job(**process))
+    (entry,) = report_of(before, after).runtimes
+    assert dict(entry.neuroncore_counters.cores)[0].utilization_percent == percent
+    assert entry.execution_stats.executions.completed == completed
 
 
 def test_a_process_that_ended_is_gone():

@@ -113,19 +113,17 @@ def test_very_many_ends_of_other_names_cost_no_more(home: Path) -> None:
     assert trace.problems == (f"{count} events that end what never began left out",)
 
 
-@pytest.mark.parametrize("end", [",]}", ", ]}", ",\n\n]\n}", ",,]}", ',],"displayTimeUnit":"ns",}', "],}"])
-@pytest.mark.parametrize("start", ['{"traceEvents":[', '{"a":1,"traceEvents":['])
+ENDS = [",]}", ", ]}", ",\n\n]\n}", ",,]}", ',],"displayTimeUnit":"ns",}', "],}"]
+STARTS = ('{"traceEvents":[', '{"a":1,"traceEvents":[')
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [*((start, end) for start in STARTS for end in ENDS), *(("[", end) for end in (",]", ", ]\n", ",,]"))],
+)
 def test_a_comma_before_the_last_bracket_costs_nothing(home: Path, start: str, end: str) -> None:
     events = ",".join(json.dumps(mark("X", at, "a", dur=1)) for at in range(3))
     trace = read(home, start + events + end)
-    assert trace.event_count == 3
-    assert trace.problems == ()
-
-
-@pytest.mark.parametrize("end", [",]", ", ]\n", ",,]"])
-def test_an_array_may_end_with_a_comma(home: Path, end: str) -> None:
-    events = ",".join(json.dumps(mark("X", at, "a", dur=1)) for at in range(3))
-    trace = read(home, f"[{events}{end}")
     assert trace.event_count == 3
     assert trace.problems == ()
 

@@ -60,7 +60,7 @@ class Pruning:
     def carry_out(
         self, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Removal, tuple[LockState, ...]]:
-        """Carry out the removal and return what was removed.
+        """Carry out the removal and return its result.
 
         Args:
             progress: called periodically with the number of finished entries and the total.

@@ -156,7 +156,7 @@ def _graph_causes(comparison: EntryComparison, diff: GraphDiff, *, same_run: boo
 
 
 def _value_read(diff: GraphDiff) -> Cause | None:
-    """Return a value read that ends the new graph within what was one graph before."""
+    """Return a value read that splits a graph which was one before."""
     if diff.old.cut == diff.new.cut or not is_value_read(diff.new.cut):
         return None
     old, new = diff.old.operations, diff.new.operations
@@ -395,7 +395,7 @@ def find_series_cause(graphs: Sequence[GraphFacts]) -> Cause | None:
 
 
 def _find_varying_size(graphs: Sequence[GraphFacts]) -> tuple[int, int, list[int]] | None:
-    """Return (input, axis, sizes in order) of the input whose size varies most, None if none varies."""
+    """Return (input, axis, sizes in order) of the input whose size varies most; None if all are constant."""
     best: tuple[int, int, list[int]] | None = None
     for number in range(min(len(graph.inputs) for graph in graphs)):
         shapes = [graph.inputs[number].shape for graph in graphs]

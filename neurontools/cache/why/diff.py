@@ -425,7 +425,7 @@ def _slide_insertions(
 def _best_slide(
     pairs: list[Pair], index: int, gap: int, b: Sequence[str], alike: Callable[[int, int], int]
 ) -> int:
-    """Return how many pairs before an insertion agree more with the end of what is inserted."""
+    """Return how many pairs before an insertion match the end of the inserted operators better."""
     gain = best = best_count = 0
     for count in range(1, index):
         i, j = pairs[index - count]

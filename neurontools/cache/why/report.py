@@ -101,7 +101,9 @@ def format_explanation(explanation: Explanation, style: ReportStyle) -> str:
 
 def format_run(report: RunExplanation, style: ReportStyle) -> str:
     """Return why a run compiled."""
-    replayed = sum(_kind(miss) is LookupEventKind.REPLAY for miss in report.misses)
+    replayed = sum(
+        miss.event is not None and miss.event.kind is LookupEventKind.REPLAY for miss in report.misses
+    )
     compiled = plural(len(report.misses) + report.left_out - replayed, "compile")
     head = f"{report.run}, {format_time(report.started_unix_s)}: {compiled}"
     head += f" ({report.compiled_s:.3f} s), {plural(report.hits, 'hit')}"
@@ -132,10 +134,6 @@ def format_compile(number: int, miss: Explanation, style: ReportStyle) -> str:
         )
         lines[2:2] = style.wrap(read_source_line(source), 3, "line") if cause else []
     return "\n".join(lines)
-
-
-def _kind(miss: Explanation) -> LookupEventKind | None:
-    return None if miss.event is None else miss.event.kind
 
 
 def _module(miss: Explanation) -> str:

@@ -69,7 +69,7 @@ class EngineCosts:
 def engine_costs(core: str) -> EngineCosts:
     """Return the constants of a core (`NeuronCore-v3`); those of v2, marked as a fallback, for one without."""
     version = core.rpartition("-")[2]
-    return _costs(version) if version in versions() else _fallback(versions()[0])
+    return _costs(version) if version in versions() else _costs(versions()[0], is_fallback=True)
 
 
 def versions() -> tuple[str, ...]:
@@ -99,7 +99,3 @@ def _costs(version: str, *, is_fallback: bool = False) -> EngineCosts:
     missing = {item.name for item in fields(EngineCosts)} ^ {"version", "is_fallback", *chosen}
     assert not missing, f"costs.yaml and EngineCosts differ: {sorted(missing)}"
     return EngineCosts(version=version, is_fallback=is_fallback, **chosen)
-
-
-def _fallback(version: str) -> EngineCosts:
-    return _costs(version, is_fallback=True)

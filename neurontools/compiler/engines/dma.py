@@ -38,12 +38,6 @@ def transfer_ns(machine: ModelledCore, nbytes: int, row_bytes: int) -> float:
     return max(moving_ns, costs.dma_latency_ns / (costs.dma_engines * machine.lnc))
 
 
-def bandwidth_share(machine: ModelledCore, partition_bytes: int) -> float:
-    """Return the share of the plateau's bandwidth that transfers of 128 partitions reach."""
-    nbytes = partition_bytes * machine.costs.partitions
-    return nbytes / machine.dma_bytes_ns / transfer_ns(machine, nbytes, partition_bytes)
-
-
 def transposed_ns(machine: ModelledCore, nbytes: int, row_bytes: int, *, from_hbm: bool = True) -> float:
     """Return the time of a transfer that transposes: slower, and each instruction makes its descriptors (v3, v4)."""
     costs = machine.costs

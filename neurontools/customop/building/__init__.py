@@ -1,1 +1,1 @@
-"""From sources to a library: compilers, what is out of date, messages."""
+"""From sources to a library: compilers, freshness, messages."""

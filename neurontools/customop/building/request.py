@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neurontools.base.files import write_atomic
+from neurontools.base.files import read_input, write_atomic
 from neurontools.base.json_reader import load_json
 from neurontools.config import types
 from neurontools.config.reader import FileError, FormatError, read_yaml
@@ -212,9 +212,7 @@ def load_project(path: Path) -> Project:
         CustomOpBuildError: it cannot be read, is not YAML, or has mistakes, all of which are listed.
     """
     try:
-        root = read_yaml(path.read_bytes())
-    except OSError as error:
-        raise CustomOpBuildError(f"cannot read {path}: {error.strerror}") from error
+        root = read_yaml(read_input(path, CustomOpBuildError))
     except FormatError as error:
         raise CustomOpBuildError(error.problem.located(str(path)), "write YAML: key: value") from error
     section = root.section("keys: at least name, compute and shape")

@@ -218,7 +218,7 @@ def _kind_of(message: str) -> str:
 
 
 def backward_named(package: Package, entry: OperatorEntry) -> OperatorEntry | None:
-    """Return the backward operator of an operator, found by name, None if there is none."""
+    """Return the backward operator of an operator, found by name; None without one."""
     names = {f"{entry.name}_backward", f"{entry.name}_grad"}
     if "forward" in entry.name:
         names.add(entry.name.replace("forward", "backward"))

@@ -279,7 +279,7 @@ class Reference:
             self._findings.add("reference", "", worst_difference(output, expected), case)
 
     def skipped(self) -> tuple[tuple[str, str], ...]:
-        """Return what was not compared and the reason."""
+        """Return the skipped comparisons and their reasons."""
         if not self._expression:
             return (("reference", "give one with --reference, such as 'torch.relu(x0)'"),)
         if self._empty:

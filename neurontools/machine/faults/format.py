@@ -126,7 +126,7 @@ def describe(fault: Fault) -> str:
 
 
 def absent_target(spec: FaultSpec, processes: Iterable[ProcessState]) -> str:
-    """Return what is wrong with the process that a fault names, "" where the machine has it."""
+    """Return the error in the process that a fault names; "" if the machine has it."""
     present = list(processes)
     if spec.tag is not None and all(process.tag != spec.tag for process in present):
         tags = sorted({process.tag for process in present if process.tag})
@@ -156,7 +156,7 @@ def _limits(fault: Fault) -> list[str]:
 
 
 def _remaining(fault: Fault, now_ns: int) -> str:
-    """Return what is left of a fault in the list: `2 errors`, `4.2s`."""
+    """Return the remaining extent of a fault for the list: `2 errors`, `4.2s`."""
     if fault.phase not in {Phase.WAITING, Phase.ARMED}:
         return "-"
     limits = [_hits_left(fault)]

@@ -81,7 +81,11 @@ class FaultRegistry:
         self._last_id += 1
         due_ns = now_ns + round(spec.after_s * 1e9)
         once = spec.kind is FaultKind.ECC and spec.every_s is None and spec.count is None
-        clear = replace(spec, device=self._device(spec), count=1 if once else spec.count)
+        clear = replace(
+            spec,
+            device=spec.device if spec.core is None else self._layout.device_of(spec.core),
+            count=1 if once else spec.count,
+        )
         self._faults[self._last_id] = Fault(self._last_id, clear, due_ns, next_ns=due_ns)
         return self._last_id
 
@@ -167,7 +171,7 @@ class FaultRegistry:
         return tuple(sorted(peer for peer in peers if peer is not None))
 
     def unhealthy(self, device: int) -> tuple[str, ...]:
-        """Return what is broken of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
+        """Return the broken parts of a device, in the driver's words (AWS Neuron documentation, sysfs user guide)."""
         names = {
             ECC[fault.spec.ecc].component
             for fault in self._faults.values()
@@ -184,9 +188,6 @@ class FaultRegistry:
     def armed_for(self, process: Process) -> int:
         """Return how many faults may hit a process now."""
         return sum(self._may_hit(fault, process) for fault in self._faults.values())
-
-    def _device(self, spec: FaultSpec) -> int | None:
-        return spec.device if spec.core is None else self._layout.device_of(spec.core)
 
     def _keep(self, fault: Fault) -> None:
         """Store a fault in the phase that its facts mean, or forget it when nothing is left of it."""

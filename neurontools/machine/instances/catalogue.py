@@ -296,7 +296,7 @@ def load_compiled(*, fresh: bool = False) -> dict[str, Any]:
         CatalogueError: a YAML file is missing, unreadable or does not follow the schema.
     """
     files = _yaml_files()
-    digest = _digest(files)
+    digest = source_hash(b"\0".join(name.encode() + b"\0" + data for name, data in files.items())).hex()
     compiled = None if fresh else _read(digest)
     if compiled is None:
         from neurontools.machine.instances.schema import compile_catalogue
@@ -319,10 +319,6 @@ def _yaml_files() -> dict[str, bytes]:
             with open(f"{directory}/{name}", "rb") as file:
                 files[name] = file.read()
     return files
-
-
-def _digest(files: dict[str, bytes]) -> str:
-    return source_hash(b"\0".join(name.encode() + b"\0" + data for name, data in files.items())).hex()
 
 
 def _read(digest: str) -> dict[str, Any] | None:

@@ -43,6 +43,16 @@ _NUMBERS = types.list_of(types.WHOLE, "a list of whole numbers")
 _LINKS = types.list_of(_NUMBERS, "a list of lists of device numbers")
 
 
+def _mapping(**keys: types.Type[Any]) -> types.Type[Plain]:
+    return types.record(dict, "a mapping", {key: (key, wanted) for key, wanted in keys.items()})
+
+
+_GPSIMD = _mapping(processors=types.WHOLE, tcm_kib=types.WHOLE)
+_MONITOR = _mapping(device_type=types.TEXT, device_version=types.TEXT)
+_SYSFS = _mapping(**dict.fromkeys(_SYSFS_KEYS, types.TEXT))
+_ULTRASERVER = _mapping(nodes=_COUNT, chips=_COUNT, modes=_NUMBERS, class_files=_TEXTS)
+
+
 class CatalogueError(FileError):
     """A file of the catalogue is missing or does not follow the schema."""
 
@@ -114,22 +124,20 @@ def _compile_each(
 
 
 def _compile_core(core: Section) -> Plain:
-    gpsimd = _require_section(core, "gpsimd")
-    compiled = {
+    gpsimd = core.require("gpsimd", _GPSIMD)
+    return {
         "name": core.require("name", types.TEXT),
         "tensor_tflops": _read_numbers(core, "tensor_tflops"),
         "vector_flops_s": core.require("vector_tflops", _ABOVE_ZERO) * 1e12,
         "scalar_flops_s": core.require("scalar_tflops", _ABOVE_ZERO) * 1e12,
-        "gpsimd_processors": gpsimd.require("processors", types.WHOLE),
-        "gpsimd_tcm_bytes": gpsimd.require("tcm_kib", types.WHOLE) * KIB,
+        "gpsimd_processors": gpsimd["processors"],
+        "gpsimd_tcm_bytes": gpsimd["tcm_kib"] * KIB,
         "clock_hz": [[engine, ghz * 1e9] for engine, ghz in _read_numbers(core, "clocks_ghz")],
         "sbuf_bytes": core.require("sbuf_mib", _COUNT) * MIB,
         "psum_bytes": core.require("psum_mib", _COUNT) * MIB,
         "sbuf_collectives": core.require("sbuf_collectives", types.FLAG),
         "monitor_versions": _read_versions(_require_section(core, "monitor_version")),
     }
-    gpsimd.finish()
-    return compiled
 
 
 def _require_section(section: Section, name: str) -> Section:
@@ -155,8 +163,6 @@ def _read_versions(section: Section) -> list[tuple[int, str]]:
 
 def _compile_device(device: Section, cores: Plain) -> Plain:
     lnc = _require_section(device, "lnc")
-    monitor = _require_section(device, "monitor")
-    sysfs = _require_section(device, "sysfs")
     compiled = {
         "name": device.value.key,
         "core": device.require("core", types.choice(cores, "core version")),
@@ -171,14 +177,12 @@ def _compile_device(device: Section, cores: Plain) -> Plain:
         "collective_cores": device.read("collective_cores", _COUNT, None),
         "lnc_choices": lnc.require("choices", _NUMBERS),
         "lnc_default": lnc.require("default", _COUNT),
-        "device_type": monitor.require("device_type", types.TEXT),
-        "device_version": monitor.require("device_version", types.TEXT),
-        "sysfs": {key: sysfs.require(key, types.TEXT) for key in _SYSFS_KEYS},
+        **device.require("monitor", _MONITOR),
+        "sysfs": device.require("sysfs", _SYSFS),
         "pci_ids": device.require("pci_ids", _TEXTS),
     }
     _check_lnc(lnc, compiled)
-    for part in (lnc, monitor, sysfs):
-        part.finish()
+    lnc.finish()
     return compiled
 
 
@@ -240,7 +244,7 @@ def _compile_instance(instance: Section, devices: Plain, topologies: Plain, deci
         "topology": links["shape"],
         "connected_to": rows,
         "connected_to_docs": docs_rows,
-        "ultraserver": _compile_ultraserver(instance.section("ultraserver")),
+        "ultraserver": instance.read("ultraserver", _ULTRASERVER, None),
         "pci_bdf": instance.require("pci_bdf", _texts_of(count)),
         "cpu_affinity": _read_affinity(instance, numa_node),
         "numa_node": numa_node,
@@ -252,19 +256,6 @@ def _compile_instance(instance: Section, devices: Plain, topologies: Plain, deci
 
 def _edges(rows: list[list[int] | None]) -> set[tuple[int, int]]:
     return {(device, peer) for device, row in enumerate(rows) for peer in row or ()}
-
-
-def _compile_ultraserver(ultraserver: Section | None) -> Plain | None:
-    if ultraserver is None:
-        return None
-    compiled = {
-        "nodes": ultraserver.require("nodes", _COUNT),
-        "chips": ultraserver.require("chips", _COUNT),
-        "modes": ultraserver.require("modes", _NUMBERS),
-        "class_files": ultraserver.require("class_files", _TEXTS),
-    }
-    ultraserver.finish()
-    return compiled
 
 
 def _texts_of(count: int) -> types.Type[list[str]]:

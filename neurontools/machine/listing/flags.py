@@ -7,7 +7,9 @@ The real tool's parser is taken to be go-flags: short flags bundle, a value foll
 
 from __future__ import annotations
 
-from neurontools.machine.listing.filters import Filter, FilterError, looks_like_filter, parse_filter
+from neurontools.base.filters import FilterCondition, FilterError, looks_like_condition
+from neurontools.base.text import printable
+from neurontools.machine.listing.filters import parse_filter
 from neurontools.machine.machine_names import parse_indices
 
 _LONG = {
@@ -40,7 +42,10 @@ DEFAULT_PERIOD_S = 1.0
 
 
 class FlagError(Exception):
-    """The command line is invalid; the text is what the tool prints."""
+    """The command line is invalid; the text is what the tool prints, `printable` unless it has lines of its own."""
+
+    def __init__(self, text: str, *, has_lines: bool = False) -> None:
+        super().__init__(text if has_lines else printable(text))
 
 
 class UnknownFlagError(FlagError):
@@ -87,7 +92,7 @@ class Flags:
         self.debug = False
         self.format = "text"
         self.devices: frozenset[int] | None = None
-        self.filters: tuple[Filter, ...] = ()
+        self.filters: tuple[FilterCondition, ...] = ()
         self.colour: str | None = None
         self.machine: str | None = None
         self.source: str | None = None
@@ -148,7 +153,7 @@ def _long(flags: Flags, word: str, words: list[str]) -> None:
     elif flag in _VALUES:
         _set(flags, flag, value if equals else _next(flag, words))
         if flag == "--filter":
-            while words and words[0][:1] != "-" and looks_like_filter(words[0]):
+            while words and words[0][:1] != "-" and looks_like_condition(words[0]):
                 _set(flags, flag, words.pop(0))
     else:
         raise UnknownFlagError(flag[2:], flag)
@@ -188,7 +193,8 @@ def _set(flags: Flags, flag: str, value: str) -> None:
         try:
             flags.filters += (parse_filter(text),)
         except FilterError as error:
-            raise FlagError(f"flag `{flag}': invalid `{value}': {error}") from error
+            message = f"flag `{flag}': {error.message}\nhint: {printable(error.remedy)}"
+            raise FlagError(message, has_lines=True) from error
     elif not value:
         raise FlagError(f"expected argument for flag `{flag}'")
     elif flag == "--machine":

@@ -180,7 +180,7 @@ def render(snapshot: Snapshot, argv: list[str], emulate: str, *, asker: Asker | 
     try:
         flags = parse(argv)
     except FlagError as error:
-        return 1, _encoded(f"{printable(str(error))}\n"), b""
+        return 1, _encoded(f"{error}\n"), b""
     snapshot = _without_lost(snapshot)
     if flags.show_all and asker is not None and asker[0]:
         snapshot = _with_processes(snapshot, (*snapshot.processes, _onlooker(asker)))

@@ -192,7 +192,7 @@ class PageReader:
         return None
 
     def salvage(self) -> bool:
-        """Recover what is known of a page whose writer stopped in the middle of a change.
+        """Recover the consistent values of a page whose writer stopped in the middle of a change.
 
         Of the cores whose sections check these are the last values, of the others the counters as they stand; memory
         and models are those of the last good read. False when the page is cut short.

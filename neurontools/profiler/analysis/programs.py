@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.compiler.engines.estimate import plan
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE
@@ -83,12 +83,7 @@ def read_neff(trace: Trace, neff_hash: str) -> Neff:
         ProfileError: the copy is gone, or cannot be read.
         NeffError: it is damaged.
     """
-    path = neff_path(trace, neff_hash)
-    try:
-        with open_input(path) as file:
-            return parse(file.read())
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
+    return parse(read_input(neff_path(trace, neff_hash), ProfileError, "check its permissions"))
 
 
 def core_of(neff: Neff, device: DeviceType | None = None) -> ModelledCore:

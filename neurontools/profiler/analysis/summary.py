@@ -84,7 +84,9 @@ def summarise(trace: Trace) -> Summary:
     return Summary(
         processes=trace.processes,
         cores=(*(_core(trace, rows) for rows in _by_core(trace)), *_stated(trace)),
-        models=_models(trace),
+        models=tuple(
+            _model(trace, runs, int(number)) for runs in trace.runs for number in np.unique(runs.model)
+        ),
         event_count=trace.event_count,
         span_ns=trace.end_ns - trace.start_ns,
         warnings=tuple(_warnings(trace)),
@@ -135,10 +137,6 @@ def _core(trace: Trace, rows: tuple[TraceRow, ...]) -> CoreSummary:
 
 def _busy_ns(row: TraceRow) -> int:
     return sum(part.weight * busy_ns(part.events.start, part.events.duration) for part in row.events.parts())
-
-
-def _models(trace: Trace) -> tuple[ModelSummary, ...]:
-    return tuple(_model(trace, runs, int(number)) for runs in trace.runs for number in np.unique(runs.model))
 
 
 def _model(trace: Trace, core: CoreRuns, number: int) -> ModelSummary:

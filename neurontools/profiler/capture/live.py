@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from neurontools import paths
-from neurontools.base.locks import flock
+from neurontools.base.locks import is_locked
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.capture.format import ProfileError
 from neurontools.profiler.capture.observer import Capture, describe_run
@@ -162,13 +162,4 @@ def is_live_directory(directory: str, machine: str) -> bool:
 
 def is_watched(directory: str) -> bool:
     """Return whether the profile in a directory has a viewer."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return not flock(descriptor, wait=False)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+    return is_locked(directory, os.O_DIRECTORY)

@@ -105,7 +105,7 @@ class _OpenStack:
         self._by_name.setdefault(name, []).append(begin)
 
     def pop(self, name: str | None) -> _Begin | None:
-        """Close the topmost begin event of a name, or of all if an end has no name, as Perfetto does; None if none is open."""
+        """Close the topmost begin event of a name, or of all if an end has no name, as Perfetto does; None if all are closed."""
         waiting = self._by_name.get(name, []) if name else self._begins
         while waiting:
             begin = waiting.pop()

@@ -207,9 +207,6 @@ class _Builder:
         rows.sort(key=lambda row: (row.process, row.track, row.title))
         return rows
 
-    def _of_track(self, number: int) -> slice:
-        return slice(*self._events.bounds[number : number + 2].tolist())
-
     def _flat(self, chosen: slice | Int64s, origin: int) -> FlatEvents:
         events = self._events
         start, duration, action = events.start[chosen], events.duration[chosen], events.name[chosen]
@@ -288,7 +285,7 @@ class _Builder:
 
     def _split(self, number: int) -> list[tuple[slice | Int64s, _Place]]:
         """Return the rows of a track: what a device does, the spans around that, and what another program put there."""
-        place, chosen = self._place(number), self._of_track(number)
+        place, chosen = self._place(number), slice(*self._events.bounds[number : number + 2].tolist())
         if place.track is not Track.DEVICE or not self._of_tracks[number] & ~np.uint8(_Nature.WORK):
             return [(chosen, place)]
         natures = self._natures[self._events.name[chosen]]

@@ -240,7 +240,7 @@ def _program(connection: Any, files: dict[str, str], directory: str, problems: l
 
 
 def _add_readable(connection: Any, name: str, files: dict[str, str]) -> list[str]:
-    """Add the events of a table, of its parts those that can be read; return what was left out."""
+    """Add the events of the readable parts of a table; return the omissions."""
     if not files:
         return []
     try:
@@ -253,7 +253,7 @@ def _add_readable(connection: Any, name: str, files: dict[str, str]) -> list[str
 
 
 def _add(connection: Any, name: str, files: Iterable[str]) -> list[str]:
-    """Add the events of a table to the table of all; return what was left out.
+    """Add the events of a table to the table of all; return the omissions.
 
     Raises:
         OSError: a file cannot be read.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.base.files import open_input, packing_of
+from neurontools.base.files import packing_of, read_input
 from neurontools.profiler.capture.format import (
     META_FILE,
     NC_EXEC_RUNNING,
@@ -71,11 +71,7 @@ def open_trace(path: str, session: int | None = None) -> Trace:
 def _is_json(path: str) -> bool:
     if os.path.isdir(path) or not os.path.lexists(path) or os.path.basename(path) == META_FILE:
         return False
-    try:
-        with open_input(path) as file:
-            first = file.read(_SNIFFED_BYTES)
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "check the file") from error
+    first = read_input(path, ProfileError, "check the file", _SNIFFED_BYTES)
     packing = packing_of(first)
     if packing is not None and packing[0] != "gzip":
         raise ProfileError(

@@ -243,9 +243,8 @@ class PeriodicEvents(RowEvents):
 
     def latest(self, numbers: Int64s) -> Int64s:
         """Return which event up to each one ends last."""
-        run = self._run_of(numbers)
-        base = self._base[self._template[run]] - self._before[run]
-        return self._latest[numbers + base] - base
+        _, place = self._places(numbers)
+        return self._latest[place] - (place - numbers)
 
     @cached_property
     def _latest(self) -> Int64s:

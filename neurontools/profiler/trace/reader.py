@@ -1,4 +1,4 @@
-"""Opening captures: the directory of one process, or a directory with several. What is damaged is left out and named."""
+"""Opening captures: the directory of one process, or a directory with several. Damaged parts are omitted and named."""
 
 from __future__ import annotations
 

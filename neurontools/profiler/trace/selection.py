@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.base.files import open_input
+from neurontools.base.files import read_input
 from neurontools.profiler.capture.format import (
     DEVICE_TRACKS,
     NAMED_TRACKS,
@@ -186,11 +186,7 @@ class _OfModels(ExecutionFilter):
 
 
 def _loaded_from(trace: Trace, path: str) -> Mask:
-    try:
-        with open_input(path) as file:
-            neff_hash = pairing_hash(file.read())
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}", "give the NEFF of the profile") from error
+    neff_hash = pairing_hash(read_input(path, ProfileError, "give the NEFF of the profile"))
     is_loaded: Mask = np.array([model.neff_hash == neff_hash for model in trace.models], dtype=bool)
     if not is_loaded.any():
         raise ProfileError(

@@ -113,6 +113,22 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return ran
 
 
+@pytest.fixture
+def uploaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the objects that are uploaded, in order."""
+    from neurontools.cache.remote.bucket import Bucket
+
+    written: list[str] = []
+    upload = Bucket.upload
+
+    def noted(self: Bucket, path: str, *rest: Any, **options: Any) -> bool:
+        written.append(path.rpartition("/")[2])
+        return upload(self, path, *rest, **options)
+
+    monkeypatch.setattr(Bucket, "upload", noted)
+    return written
+
+
 def connect(root: str) -> Bucket:
     from neurontools.cache.remote.bucket import Bucket
 

@@ -1,4 +1,7 @@
-"""A cache in a bucket is read as one in a directory is, and with few requests."""
+"""A cache in a bucket is read as one in a directory is, and with few requests.
+
+`why` for entries in a bucket: read from there, explained as those of a directory.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,14 @@ from neurontools.cache.remote import tree
 from neurontools.cache.remote.bucket import StoredObject
 from neurontools.cache.remote.tree import BucketItem, BucketTree
 from neurontools.compiler.neff_header import write_header
-from tests.cache.remote.conftest import connect, fill, modules, put
+from tests.cache.remote.conftest import TRN1, Run, connect, fill, modules, put
 from tests.cache.trees import lay_out
+from tests.compiler.graphs import mlp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neurontools.cache.store import CompileCache
     from tests.cache.remote.conftest import Run, Server
 
 ENTRY = "neuronxcc-2.16.372.0+4a9b2326/MODULE_9219523464496887986+e30acd3a"
@@ -322,3 +329,24 @@ def test_what_a_bucket_says_of_an_object_is_said_as_of_a_file() -> None:
     assert (found.st_size, found.st_nlink) == (7, 1)
     assert found.st_atime == found.st_mtime == found.st_ctime == 1_700_000_000.25
     assert found.st_mtime_ns == pytest.approx(1_700_000_000_250_000_000, abs=1000)
+
+
+def test_compiles_into_a_bucket_are_explained(
+    bucket: str,
+    open_cache: Callable[..., CompileCache],
+    run: Run,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "xdg-cache"))
+    cache = open_cache(bucket)
+    for rows in (8, 3):
+        cache.get_or_compile(mlp(rows=rows), TRN1, "mlp")
+    cache.close()
+    report = run("why", "--last", "--json", "--cache-dir", bucket).json
+    assert [cause["name"] for cause in report["causes"]] == ["last partial batch"]
+    paths = [miss["entry"]["path"] for miss in report["misses"]]
+    assert all(path.startswith(f"{bucket}/") for path in paths)
+    pair = run("why", *paths, "--json", "--cache-dir", bucket).json
+    assert pair["causes"][0]["name"] == "input shape changed"
+    assert (pair["nearest"]["path"], pair["entry"]["path"]) == tuple(paths)

@@ -14,7 +14,7 @@ from tests.cache.remote.wires import refusing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cache.remote.conftest import Run
+    from tests.cache.remote.conftest import Ran, Run
 
 COMMANDS = [
     ["ls"],
@@ -37,9 +37,10 @@ def deaf() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def assert_one_error(err: str, says: str) -> None:
-    lines = err.splitlines()
-    assert len(lines) == 2, err
+def assert_refused(done: Ran, says: str) -> None:
+    assert done.code == 1
+    lines = done.err.splitlines()
+    assert len(lines) == 2, done.err
     assert lines[0].startswith("error: ")
     assert says in lines[0]
     assert lines[1].startswith("hint: ")
@@ -51,8 +52,7 @@ def test_access_denied(words: list[str], run: Run, monkeypatch: pytest.MonkeyPat
     with refusing("AccessDenied") as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         refused = run(*words, "--cache-dir", "s3://closed/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, "access denied")
+    assert_refused(refused, "access denied")
     assert "s3:ListBucket" in refused.err
 
 
@@ -62,8 +62,7 @@ def test_bad_credentials(code: str, run: Run, monkeypatch: pytest.MonkeyPatch) -
     with refusing(code) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         refused = run("ls", "--cache-dir", "s3://closed/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, f"the server rejected the credentials ({code})")
+    assert_refused(refused, f"the server rejected the credentials ({code})")
 
 
 @needs_s3fs
@@ -77,13 +76,11 @@ def test_an_answer_that_is_unknown_is_shown(run: Run, monkeypatch: pytest.Monkey
 
 def test_no_such_bucket(bucket: str, run: Run) -> None:
     refused = run("ls", "--cache-dir", "s3://caches-nobody-made/x")
-    assert refused.code == 1
-    assert_one_error(
-        refused.err, "cannot list s3://caches-nobody-made/x: bucket 'caches-nobody-made' does not exist"
+    assert_refused(
+        refused, "cannot list s3://caches-nobody-made/x: bucket 'caches-nobody-made' does not exist"
     )
     refused = run("ls", "--cache-dir", f"{bucket}/elsewhere")
-    assert refused.code == 1
-    assert_one_error(refused.err, "no compile cache at")
+    assert_refused(refused, "no compile cache at")
 
 
 def test_other_things_in_a_bucket(bucket: str, run: Run) -> None:
@@ -91,10 +88,7 @@ def test_other_things_in_a_bucket(bucket: str, run: Run) -> None:
 
     put(bucket, {"holiday.jpg": b"x", "letters/one.txt": b"x"})
     refused = run("ls", "--cache-dir", bucket)
-    assert refused.code == 1
-    assert_one_error(
-        refused.err, "is not a compile cache: it contains other files ('holiday.jpg', 'letters')"
-    )
+    assert_refused(refused, "is not a compile cache: it contains other files ('holiday.jpg', 'letters')")
 
 
 @needs_s3fs
@@ -103,8 +97,7 @@ def test_no_credentials(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     refused = run("ls", "--cache-dir", "s3://some/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, "no AWS credentials found")
+    assert_refused(refused, "no AWS credentials found")
 
 
 @needs_s3fs
@@ -113,8 +106,7 @@ def test_no_listener(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         port = listener.getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
     refused = run("ls", "--cache-dir", "s3://some/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, f'Could not connect to the endpoint URL: "http://127.0.0.1:{port}/some"')
+    assert_refused(refused, f'Could not connect to the endpoint URL: "http://127.0.0.1:{port}/some"')
 
 
 @needs_s3fs
@@ -124,16 +116,14 @@ def test_a_server_that_says_nothing_is_given_up(deaf: int, run: Run, monkeypatch
     monkeypatch.setattr(bucket, "SILENCE_S", 0.2)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf}")
     refused = run("ls", "--cache-dir", "s3://some/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, "Read timeout on endpoint URL")
+    assert_refused(refused, "Read timeout on endpoint URL")
 
 
 @needs_s3fs
 def test_an_endpoint_that_is_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nonsense")
     refused = run("ls", "--cache-dir", "s3://some/x")
-    assert refused.code == 1
-    assert_one_error(refused.err, "Invalid endpoint: nonsense")
+    assert_refused(refused, "Invalid endpoint: nonsense")
 
 
 def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +133,6 @@ def test_without_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (["ls", "--cache-dir", "s3://some/x"], ["copy", "--from", "s3://some/x", "--to", "here"]):
         refused = run(*words)
         assert refused.code == 1
-        assert_one_error(refused.err, "need the package s3fs")
+        assert_refused(refused, "need the package s3fs")
         assert "pip install 'neurontools[s3]'" in refused.err
     assert run("stats", "--path", "--cache-dir", "s3://some/x").code == 0

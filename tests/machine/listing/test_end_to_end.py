@@ -342,14 +342,6 @@ def test_with_verbose_it_says_where_the_list_is_from(tool):
     assert run.stdout == tool("neuron-ls", "--machine=ci", "-j").stdout
 
 
-def test_another_source_and_a_machine_contradict_each_other(tool):
-    run = tool("neuron-ls", "--source", "real", "--machine", "ci")
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(
-        "error: --machine ci names a simulated machine, source 'real' is not simulated\n"
-    )
-
-
 def test_colours_only_on_the_flag(tool, monkeypatch):
     start("trn1.2xlarge")
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -65,7 +65,7 @@ def test_the_numbers_of_the_json(top: Top, working: PageWriter) -> None:
             ("--once", "--machine", "a,b", "--page", "history"),
             "--once prints only the list of several machines",
         ),
-        (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid takes"),
+        (("--once", "--filter", "pid~4"), "--filter 'pid~4': pid does not support '~'"),
         (("--exec-on-alert", "'"), "--exec-on-alert"),
         (("--exec-on-alert", ""), "--exec-on-alert needs a command"),
         (("--exec-on-alert", "no-such-command-here -x"), "command not found: 'no-such-command-here'"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from neurontools.base.filters import FilterError
 from neurontools.base.text import plural, printable
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_rows import ProcessJob, find_jobs, presences
@@ -19,7 +20,6 @@ from neurontools.dashboard.process_table import (
     user_name,
 )
 from neurontools.errors import NeuronToolsError
-from neurontools.machine.listing.filters import FilterError
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
 from neurontools.tui.top.page import ListPage, PageKey
