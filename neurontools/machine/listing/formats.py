@@ -75,7 +75,9 @@ def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) ->
     colours = _COLOURS if flags.colour == "always" else {}
     columns = list(zip(*first, *further.values(), strict=True))
     shape = [
-        (index, _column_width(index, cells)) for index, cells in enumerate(columns) if any(cells)
+        (index, max(*map(len, _HEADER[index]), *map(display_width, cells)))
+        for index, cells in enumerate(columns)
+        if any(cells)
     ] or _EMPTY_SHAPE
     separator = "+" + "+".join("-" * (width + 2) for _, width in shape) + "+"
     heading = HEADER if colours else ""
@@ -136,10 +138,6 @@ def _cells(device: DeviceState | None, process: _Cells) -> _Cells:
         command,
         version,
     )
-
-
-def _column_width(index: int, cells: _Cells) -> int:
-    return max(len(_HEADER[index][0]), len(_HEADER[index][1]), *map(display_width, cells))
 
 
 def _row(cells: _Cells, shape: list[tuple[int, int]], colours: dict[int, str]) -> str:
