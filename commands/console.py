@@ -197,6 +197,15 @@ def print_json(value: object) -> None:
     out(json.dumps(value, indent=2))
 
 
+def show(as_json: bool, value: Callable[[], object], text: Callable[[], str]) -> int:
+    """Print a result as JSON or as text, of which only one is made; return exit code 0."""
+    if as_json:
+        print_json(value())
+    else:
+        out(text())
+    return 0
+
+
 def _trace() -> int:
     import traceback
 

@@ -71,17 +71,15 @@ def _duration(_flag: str, text: str) -> float:
     return parse_duration(text)
 
 
-def _text(_flag: str, text: str) -> str:
-    return text
-
-
 _PARAMETERS = {
     "where (default: on every core)": (
         _Parameter("device", "--device", "N", "only this device", _whole),
         _Parameter("core", "--core", "N", "only this core, by its id on the machine", _whole),
         _Parameter("to", "--to", "N", "the device at the other end of a link (link-down)", _whole),
         _Parameter("pid", "--pid", "PID", "only this process", _whole),
-        _Parameter("tag", "--tag", "TAG", "only processes with this NEURON_PROCESS_TAG", _text),
+        _Parameter(
+            "tag", "--tag", "TAG", "only processes with this NEURON_PROCESS_TAG", lambda _, text: text
+        ),
     ),
     "when and how often (default: now, until it is cleared)": (
         _Parameter("after_s", "--after", "DURATION", "delay before the fault fires, e.g. 10s", _duration),
@@ -222,11 +220,7 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 
 def _print(arguments: argparse.Namespace, value: object, text: str) -> int:
-    if arguments.json:
-        console.print_json(value)
-    else:
-        console.out(text)
-    return 0
+    return console.show(arguments.json, lambda: value, lambda: text)
 
 
 main = console.command(build_parser)

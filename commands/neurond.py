@@ -150,11 +150,11 @@ def _status(arguments: argparse.Namespace) -> int:
     info = launch.find(check_name(env.machine() if arguments.machine is None else arguments.machine))
     with Client.connect(info.machine) as client:
         snapshot = client.snapshot()
-    if arguments.json:
-        console.print_json({"daemon": info.to_json(), "machine": snapshot.to_json()})
-    else:
-        console.out(_status_text(info, snapshot))
-    return 0
+    return console.show(
+        arguments.json,
+        lambda: {"daemon": info.to_json(), "machine": snapshot.to_json()},
+        lambda: _status_text(info, snapshot),
+    )
 
 
 def _stop(arguments: argparse.Namespace) -> int:

@@ -86,10 +86,11 @@ def _info(arguments: argparse.Namespace) -> int:
     from neurontools.compiler.neff_file import read_neff_file
 
     found = read_neff_file(arguments.file)
-    if arguments.json:
-        console.print_json(neff_text.neff_info_json(found, weights=arguments.weights))
-    else:
-        console.out(neff_text.format_neff_info(found, weights=arguments.weights, shapes=arguments.shapes))
+    console.show(
+        arguments.json,
+        lambda: neff_text.neff_info_json(found, weights=arguments.weights),
+        lambda: neff_text.format_neff_info(found, weights=arguments.weights, shapes=arguments.shapes),
+    )
     return _judge(arguments.file, found)
 
 

@@ -173,11 +173,11 @@ def _scan(arguments: argparse.Namespace) -> int:
 
     groups = compilation.group_entries(_directory())
     with_failed = arguments.command == "scan-with-failed"
-    if arguments.json:
-        console.print_json(compilation.groups_json(groups))
-    else:
-        console.out(compilation.format_groups(groups, with_failed=with_failed))
-    return 0
+    return console.show(
+        arguments.json,
+        lambda: compilation.groups_json(groups),
+        lambda: compilation.format_groups(groups, with_failed=with_failed),
+    )
 
 
 def _clean(arguments: argparse.Namespace) -> int:

@@ -32,10 +32,10 @@ if width == 128:
 
 async def take(root: str, theme: str) -> str:
     """Browse a root, mark some entries and return the screen."""
-    from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
+    from neurontools.tui.cache.browser import Browser
 
-    app = CacheApp(actions.new_browser(root), theme=theme)
+    app = CacheApp(Browser(root), theme=theme)
     async with app.run_test(size=(160, 42)) as pilot:
         await app.workers.wait_for_complete()
         await pilot.press("down", "down", "space", "space", "down", "down")

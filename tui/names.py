@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 PAGE_NAMES = ("overview", "history", "processes", "devices", "events")
-"""The pages, in their order; F1 is the first."""
-
-PAGE_LETTERS = {"overview": "o", "history": "h", "processes": "p", "devices": "v", "events": "e"}
-"""The letter of each page, beside its function key."""
+"""The pages of neuron-top in their order, a class of `top/pages` each; F1 is the first."""
 
 AUTO = "auto"
 COLORBLIND = "colorblind"

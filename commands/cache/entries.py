@@ -161,11 +161,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
     root = location(arguments, remote=True).root
     shown = [show.read_details(root, place) for place in find_entries(root, arguments.entries)]
-    if arguments.json:
-        console.print_json([show.details_json(details) for details in shown])
-    else:
-        console.out("\n\n".join(show.format_details(details, time.time(), width()) for details in shown))
-    return 0
+    return console.show(
+        arguments.json,
+        lambda: [show.details_json(details) for details in shown],
+        lambda: "\n\n".join(show.format_details(details, time.time(), width()) for details in shown),
+    )
 
 
 def add_pins_and_tags(verbs: Verbs) -> None:
@@ -264,14 +264,13 @@ def _tui(arguments: argparse.Namespace) -> int:
         raise UsageError("neuron-cache tui needs a terminal", "use neuron-cache ls, show and prune in pipes")
     if obstacle:
         raise UsageError(f"neuron-cache tui cannot draw: {obstacle}", "set TERM, e.g. TERM=xterm-256color")
-    from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
+    from neurontools.tui.cache.browser import Browser
     from neurontools.tui.names import TEXTUAL_THEMES, THEME_NAMES
 
     if arguments.theme not in (known := (*THEME_NAMES, *TEXTUAL_THEMES)):
         raise UsageError(f"unknown theme {arguments.theme!r}", did_you_mean(arguments.theme, known))
-    root = location(arguments).root
-    browser = actions.new_browser(root)
+    browser = Browser(location(arguments).root)
     browser.set_filter(arguments.filter)
     code = CacheApp(browser, colour=console.colour_wanted(), theme=arguments.theme).run()
     return 0 if code is None else code

@@ -189,10 +189,11 @@ def show_plan(work: Pruning, *, as_json: bool) -> None:
     """Print what would be removed."""
     from neurontools.cache.pruning import prune
 
-    if as_json:
-        console.print_json(prune.plan_json(work.plan, None, work.locks, work.orphans))
-    else:
-        console.out(prune.format_plan(work.plan, work.locks, work.orphans, width=width()))
+    console.show(
+        as_json,
+        lambda: prune.plan_json(work.plan, None, work.locks, work.orphans),
+        lambda: prune.format_plan(work.plan, work.locks, work.orphans, width=width()),
+    )
 
 
 def remove(work: Pruning, *, as_json: bool) -> None:
@@ -206,10 +207,11 @@ def remove(work: Pruning, *, as_json: bool) -> None:
     with ProgressCounter("removing", "entries") as progress:
         removal, broken = work.carry_out(progress)
     gone = work.removed_orphans()
-    if as_json:
-        console.print_json(prune.plan_json(work.plan, removal, broken, gone))
-    else:
-        console.out(prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()))
+    console.show(
+        as_json,
+        lambda: prune.plan_json(work.plan, removal, broken, gone),
+        lambda: prune.format_removal(removal, broken, gone, root=work.plan.root, width=width()),
+    )
 
 
 def add_locks(verbs: Verbs) -> None:

@@ -59,11 +59,9 @@ def _stats(arguments: argparse.Namespace) -> int:
     from neurontools.cache import stats
 
     sums = _sums(arguments)
-    if arguments.json:
-        console.print_json(stats.stats_json(sums))
-    else:
-        console.out(stats.format_stats(sums, width()))
-    return 0
+    return console.show(
+        arguments.json, lambda: stats.stats_json(sums), lambda: stats.format_stats(sums, width())
+    )
 
 
 def _path(arguments: argparse.Namespace) -> int:
@@ -71,11 +69,11 @@ def _path(arguments: argparse.Namespace) -> int:
 
     exclude_each_other(arguments, "json", "quiet")
     found = location(arguments, remote=True)
-    if arguments.json:
-        console.print_json(location_json(found))
-    else:
-        console.out(found.root if arguments.quiet else format_location(found))
-    return 0
+    return console.show(
+        arguments.json,
+        lambda: location_json(found),
+        lambda: found.root if arguments.quiet else format_location(found),
+    )
 
 
 def _sums(arguments: argparse.Namespace) -> Stats:
@@ -94,8 +92,6 @@ def _runs(arguments: argparse.Namespace) -> int:
     from neurontools.cache import events, stats
 
     found = stats.group_runs(events.Events(location(arguments, remote=True).root).read())
-    if arguments.json:
-        console.print_json(stats.runs_json(found))
-    else:
-        console.out(stats.format_runs(found, width()))
-    return 0
+    return console.show(
+        arguments.json, lambda: stats.runs_json(found), lambda: stats.format_runs(found, width())
+    )

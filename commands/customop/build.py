@@ -44,7 +44,9 @@ def _build_once(arguments: argparse.Namespace) -> BuildResult:
         raise type(error)(_colorize(error.message, paint), error.remedy) from error
     finally:
         # Editors need it most while a source does not compile, but not for sources that do not exist.
-        if not arguments.no_compile_commands and _sources_exist(request):
+        if not arguments.no_compile_commands and all(
+            source.is_file() for source in (*request.compute, *request.shape)
+        ):
             _write_compile_commands(request, directory)
     for line in result.warnings:
         console.err(_colorize(line, paint), styled=paint is not plain)
@@ -132,10 +134,6 @@ def _watched_paths(arguments: argparse.Namespace) -> set[str]:
             paths.add(str(project))
             paths |= {str(path) for path in project.parent.rglob("*.[ch]*") if path.suffix in _SUFFIXES}
     return {os.path.abspath(path) for path in paths}
-
-
-def _sources_exist(request: BuildRequest) -> bool:
-    return all(source.is_file() for source in (*request.compute, *request.shape))
 
 
 def _write_compile_commands(request: BuildRequest, directory: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PLAIN = ("--wide", "--show-all-procs", "--topology", "--json-output", "--json", "--csv")
-_PLAIN_VALUES = ("--device=", "--format=")
+_PLAIN_DEVICE = "--device="
 _PLAIN_LETTERS = "watj"
 _INTERRUPTED = 130
 
@@ -62,5 +62,5 @@ def build_parser() -> "ArgumentParser":
 def is_plain(word: str) -> bool:
     """Return whether an argument only chooses what the daemon renders."""
     if word[:2] == "--":
-        return word in _PLAIN or (word.startswith(_PLAIN_VALUES) and "\n" not in word)
+        return word in _PLAIN or (word.startswith(_PLAIN_DEVICE) and "\n" not in word)
     return len(word) > 1 and word[0] == "-" and not word[1:].strip(_PLAIN_LETTERS)

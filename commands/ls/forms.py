@@ -78,7 +78,7 @@ def _list_machine(flags: Flags, machine: str) -> int:
     words = flags.words()
     if flags.verbose:
         console.err(f"source: sim:{machine}")
-    reply = _ask(words, machine)
+    reply = _ask_once(words, machine) or _ask_again(words, machine)
     if reply is None and flags.machine is not None:
         from neurontools.machine import launch
 
@@ -182,10 +182,6 @@ def _frame(out: bytes, *, lines_of_json: bool) -> bytes:
     return out
 
 
-def _ask(words: list[str], machine: str) -> Reply | None:
-    return _ask_once(words, machine) or _ask_again(words, machine)
-
-
 def _ask_again(words: list[str], machine: str) -> Reply | None:
     from neurontools.machine import launch
 
@@ -261,15 +257,12 @@ def build_parser() -> ArgumentParser:
 
 
 def _add_ours(group: _ArgumentGroup) -> None:
-    import argparse
-
     from neurontools.commands.parsing import add_json, add_machine
-    from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S, FORMATS
+    from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S
 
     add = group.add_argument
     add_json(group, "print JSON, as -j")
     add("--csv", action="store_true", help="print CSV, one line per process")
-    add("--format", choices=FORMATS, help=argparse.SUPPRESS)  # an old spelling
     add("--device", metavar="LIST", help="only these devices, e.g. 0,2 or 0-3")
     add(
         "--filter",

@@ -88,10 +88,11 @@ def _diff(arguments: argparse.Namespace) -> int:
         raise UsageError("--json and --markdown exclude each other", "give one of them")
     comparison = compare(open_profile(arguments.before), open_profile(arguments.after))
     limit = arguments.limit or _LIMIT
-    if arguments.json:
-        console.print_json(_diff_json(comparison))
-    else:
-        console.out(_diff_text(comparison, limit, markdown=arguments.markdown))
+    console.show(
+        arguments.json,
+        lambda: _diff_json(comparison),
+        lambda: _diff_text(comparison, limit, markdown=arguments.markdown),
+    )
     return _INCONCLUSIVE if comparison.verdict is StepVerdict.INCONCLUSIVE else 0
 
 

@@ -20,6 +20,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from neurontools.commands.parsing import Verbs
     from neurontools.profiler.analysis.host import Gaps
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from neurontools.profiler.analysis.roofline import Roofline
     from neurontools.profiler.analysis.steps import ProcessSteps
     from neurontools.profiler.trace.trace import Trace
+
+    Columns = dict[str, Callable[[Any], str]]  # head of a column, and its text of an item
 
 WIDTH = 80
 _LIMIT = 20
@@ -238,21 +241,17 @@ def _top(arguments: argparse.Namespace) -> int:
 
 
 def _groups_text(groups: tuple[GroupTotal, ...], by: str, title: str) -> str:
-    rows = [
-        (
-            each.name,
-            str(each.count),
-            format_ns(each.total_ns),
-            f"{each.share:.1%}",
-            format_ns(each.median_ns),
-            format_ns(each.max_ns),
-            format_count(each.flops_s),
-            format_count(each.bytes_s),
-        )
-        for each in groups
-    ]
-    head = (by, "count", "total", "share", "median", "longest", "FLOP/s", "B/s")
-    return f"{title}\n{_named_table(head, rows, (4, 5))}"
+    columns: Columns = {
+        by: lambda each: each.name,
+        "count": lambda each: str(each.count),
+        "total": lambda each: format_ns(each.total_ns),
+        "share": lambda each: f"{each.share:.1%}",
+        "median": lambda each: format_ns(each.median_ns),
+        "longest": lambda each: format_ns(each.max_ns),
+        "FLOP/s": lambda each: format_count(each.flops_s),
+        "B/s": lambda each: format_count(each.bytes_s),
+    }
+    return f"{title}\n{_named_table(columns, groups, 'median', 'longest')}"
 
 
 def _roofline(arguments: argparse.Namespace) -> int:
@@ -277,24 +276,20 @@ def _roofline(arguments: argparse.Namespace) -> int:
 
 
 def _roofline_text(found: Roofline, by: str) -> str:
-    rows = [
-        (
-            each.name,
-            format_ns(each.total_ns),
-            "-" if each.intensity == float("inf") else format_count(each.intensity),
-            format_count(each.flops_s),
-            format_count(each.bytes_s),
-            each.bound or "-",
-            f"{each.roof_share:.1%}" if each.bound else "-",
-            format_ns(each.gap_ns) if each.bound else "-",
-        )
-        for each in found.points
-    ]
+    columns: Columns = {
+        by: lambda each: each.name,
+        "time": lambda each: format_ns(each.total_ns),
+        "FLOP/B": lambda each: "-" if each.intensity == float("inf") else format_count(each.intensity),
+        "FLOP/s": lambda each: format_count(each.flops_s),
+        "B/s": lambda each: format_count(each.bytes_s),
+        "bound": lambda each: each.bound or "-",
+        "of roof": lambda each: f"{each.roof_share:.1%}" if each.bound else "-",
+        "gap": lambda each: format_ns(each.gap_ns) if each.bound else "-",
+    }
     peaks = f"{format_count(found.peak_flops_s)}FLOP/s, {format_count(found.peak_bytes_s)}B/s"
-    head = (by, "time", "FLOP/B", "FLOP/s", "B/s", "bound", "of roof", "gap")
     return "\n".join([
         f"Roofline of a NeuronCore, modelled: {peaks}, ridge {format_count(found.ridge)} FLOP/B",
-        _named_table(head, rows, (3, 4)),
+        _named_table(columns, found.points, "FLOP/s", "B/s"),
     ])  # fmt: skip
 
 
@@ -321,30 +316,31 @@ def _gaps(arguments: argparse.Namespace) -> int:
 def _gaps_text(found: Gaps) -> str:
     if not found.count:
         return "No gaps: each execution follows the one before at once, or there are fewer than two."
-    rows = [
-        (
-            f"pid {gap.pid}" if gap.rank is None else f"rank {gap.rank}",
-            f"NC{gap.nc}",
-            format_ns(gap.start_ns),
-            format_ns(gap.duration_ns),
-            _host_text(gap.host),
-        )
-        for gap in found.gaps
-    ]
+    columns: Columns = {
+        "worker": lambda gap: f"pid {gap.pid}" if gap.rank is None else f"rank {gap.rank}",
+        "core": lambda gap: f"NC{gap.nc}",
+        "start": lambda gap: format_ns(gap.start_ns),
+        "length": lambda gap: format_ns(gap.duration_ns),
+        "host": lambda gap: _host_text(gap.host),
+    }
     return "\n".join([
         f"{plural(found.count, 'gap')} between executions, measured: {format_ns(found.total_ns)}, {found.share:.1%} of the time",
         f"meanwhile the host: {_host_text(found.host, 4)}",
-        table(("worker", "core", "start", "length", "host"), rows, "<<>><", width=WIDTH),
+        _table(columns, found.gaps, "<<>><"),
     ])  # fmt: skip
 
 
-def _named_table(head: Sequence[str], rows: Sequence[Sequence[str]], left_out: tuple[int, ...]) -> str:
+def _named_table(columns: Columns, items: Sequence[Any], *left_out: str) -> str:
     """Return a table whose first column has names; where they are long, columns that say less are left out."""
-    if max(len(row[0]) for row in rows) > _LONG_NAME:
-        head, *rows = [
-            [cell for column, cell in enumerate(row) if column not in left_out] for row in (head, *rows)
-        ]
-    return table(head, rows, "<" + ">" * (len(head) - 1), width=WIDTH)
+    name = next(iter(columns.values()))
+    if max(len(name(item)) for item in items) > _LONG_NAME:
+        columns = {head: text for head, text in columns.items() if head not in left_out}
+    return _table(columns, items, "<" + ">" * (len(columns) - 1))
+
+
+def _table(columns: Columns, items: Sequence[Any], align: str) -> str:
+    rows = [[text(item) for text in columns.values()] for item in items]
+    return table(tuple(columns), rows, align, width=WIDTH)
 
 
 def _host_text(host: Sequence[tuple[str, int]], limit: int = 2) -> str:
@@ -368,21 +364,18 @@ def _critical_path(arguments: argparse.Namespace) -> int:
 
 def _path_text(path: CriticalPath, limit: int) -> str:
     engines = ", ".join(f"{each.name} {each.share:.0%}" for each in path.engines if each.path_ns)
-    rows = [
-        (
-            each.name,
-            str(each.count),
-            format_ns(each.path_ns),
-            f"{each.share:.1%}",
-            "-" if each.slack_ns is None else format_ns(each.slack_ns),
-        )
-        for each in path.operators[:limit]
-    ]
+    columns: Columns = {
+        "operator": lambda each: each.name,
+        "parts": lambda each: str(each.count),
+        "on the path": lambda each: format_ns(each.path_ns),
+        "share": lambda each: f"{each.share:.1%}",
+        "slack of the rest": lambda each: "-" if each.slack_ns is None else format_ns(each.slack_ns),
+    }
     return "\n".join([
         f"{path.program}: {format_ns(path.total_ns)} modelled, {plural(path.executions, 'execution')}",
         f"launch: {format_ns(path.launch_ns)}",
         f"engines of the path: {engines or '-'}",
-        table(("operator", "parts", "on the path", "share", "slack of the rest"), rows, "<>>>>", width=WIDTH),
+        _table(columns, path.operators[:limit], "<>>>>"),
     ])  # fmt: skip
 
 
@@ -396,21 +389,18 @@ def _ranks(arguments: argparse.Namespace) -> int:
 
 
 def _ranks_text(found: RankReport) -> str:
-    rows = [
-        (
-            f"rank {each.rank}",
-            format_ns(each.step_ns),
-            format_ns(each.work_ns),
-            format_ns(each.wait_ns) if found.has_waits else "-",
-            f"{each.slowest_share:.0%}",
-            "straggler" if each.is_straggler else "",
-        )
-        for each in found.ranks
-    ]
+    columns: Columns = {
+        "worker": lambda each: f"rank {each.rank}",
+        "step": lambda each: format_ns(each.step_ns),
+        "work": lambda each: format_ns(each.work_ns),
+        "wait": lambda each: format_ns(each.wait_ns) if found.has_waits else "-",
+        "slowest in": lambda each: f"{each.slowest_share:.0%}",
+        "": lambda each: "straggler" if each.is_straggler else "",
+    }
     lines = [
-        f"{len(rows)} workers, {plural(len(found.steps), 'step')} in common, medians, measured",
+        f"{len(found.ranks)} workers, {plural(len(found.steps), 'step')} in common, medians, measured",
         f"the slowest worker of a step takes {format_ns(found.lost_ns)} longer than the median worker",
-        table(("worker", "step", "work", "wait", "slowest in", ""), rows, "<>>>><", width=WIDTH),
+        _table(columns, found.ranks, "<>>>><"),
     ]
     if found.missing:
         lines.append(f"missing in the profile: rank {', '.join(map(str, found.missing))}")

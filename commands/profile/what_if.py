@@ -110,15 +110,16 @@ def _run(arguments: argparse.Namespace) -> int:
     names = arguments.instance
     names = instance_names() if names == ("all",) else names or tuple(prices)
     forecasts = what_if(neff, change, names, arguments.lnc, prices)
-    if arguments.json:
-        console.print_json({
+    console.show(
+        arguments.json,
+        lambda: {
             "is_simulation": True,
             "neff": path,
             "operators": len(neff.graph.nodes),
             "forecasts": [_json(forecast) for forecast in forecasts],
-        })  # fmt: skip
-    else:
-        console.out(f"NEFF       {path}\n{_text(neff, change, forecasts)}")
+        },
+        lambda: f"NEFF       {path}\n{_text(neff, change, forecasts)}",
+    )
     return 0 if any(forecast.after_ns is not None for forecast in forecasts) else 1
 
 

@@ -18,7 +18,7 @@ from neurontools.base.procfs import read_stat
 from neurontools.machine.machine_view import process_key, quantile_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from neurontools.machine.host import CpuTimes, HostSample
     from neurontools.machine.machine_view import ProcessKey
@@ -176,17 +176,13 @@ def process_rows(
             max(0, after.taken_ns - process.registered_ns) / 1e9,
             host.get(process_key(process)),
         )
-        for process in sorted(users, key=_oldest_first)
+        for process in sorted(users, key=attrgetter("registered_ns", "pid"))
     )
 
 
 def _sum_of_positive(values: Sequence[int]) -> int:
     # Counters rarely go back, and C adds up much faster than a generator.
     return sum(values) if min(values, default=0) >= 0 else sum(max(0, value) for value in values)
-
-
-def _oldest_first(process: ProcessState) -> tuple[int, int]:
-    return process.registered_ns, process.pid
 
 
 _core, _busy_ns, _gpsimd_ns, _executions = map(attrgetter, ("core", "busy_ns", "gpsimd_ns", "executions"))
@@ -252,7 +248,7 @@ def host_uses(
     earlier = {process_key(process): process for process in before.processes} if before else {}
     start, end = (dict(sample.processes) for sample in cpu) if cpu else ({}, {})
     uses = {}
-    for process in _users(after):
+    for process in filter(attrgetter("uses_device"), after.processes):
         key = process_key(process)
         if process.origin == "live":
             if key in present:
@@ -263,10 +259,6 @@ def host_uses(
             share = _share(used_s, wall_s) if key in earlier else 0.0
             uses[key] = HostUse(share, process.host_memory.total_bytes)
     return uses
-
-
-def _users(snapshot: Snapshot) -> Iterable[ProcessState]:
-    return (process for process in snapshot.processes if process.uses_device)
 
 
 def _used_s(start: CpuTimes | None, end: CpuTimes | None) -> float:

@@ -1,13 +1,10 @@
-"""Order and filter of the process table: by the last two chosen columns, or as a tree by parent."""
+"""Filter of the process table, and its tree by parent."""
 
 from __future__ import annotations
 
 import pwd
-from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec import Struct
 
 from neurontools.base.filters import FilterError, looks_like_condition
 from neurontools.machine.listing.filters import DEVICE_KEYS, parse_filter, select
@@ -15,37 +12,10 @@ from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.machine.snapshot import Snapshot
-
-
-class Column(StrEnum):
-    """A column of the process table."""
-
-    PID = "pid"
-    USER = "user"
-    TAG = "tag"
-    CORES = "cores"
-    MEMORY = "memory"
-    UTILIZATION = "utilization"
-    EXECUTIONS = "executions"
-    ERRORS = "errors"
-    P50 = "p50"
-    P99 = "p99"
-    RUNTIME = "runtime"
-    AGE = "age"
-    CPU = "cpu"
-    RESIDENT = "resident"
-    ORIGIN = "origin"
-    COMMAND = "command"
-
-
-TEXTS = frozenset(
-    {Column.USER, Column.TAG, Column.RUNTIME, Column.ORIGIN, Column.COMMAND, Column.PID, Column.CORES}
-)
-"""Columns that are sorted upwards first; of the others the largest comes first."""
 
 
 @cache
@@ -57,48 +27,6 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-_VALUES: dict[Column, Callable[[ProcessRow], float | str]] = {
-    Column.PID: lambda row: row.process.pid,
-    Column.USER: lambda row: user_name(row.process.uid),
-    Column.TAG: lambda row: row.process.tag,
-    Column.CORES: lambda row: row.process.cores[0].core if row.process.cores else 1 << 30,
-    Column.MEMORY: lambda row: row.device_bytes,
-    Column.UTILIZATION: lambda row: row.utilization,
-    Column.EXECUTIONS: lambda row: row.executions_s,
-    Column.ERRORS: lambda row: row.failed_share,
-    Column.P50: lambda row: row.latency_s(50) or 0.0,
-    Column.P99: lambda row: row.latency_s(99) or 0.0,
-    Column.RUNTIME: lambda row: row.process.runtime_version,
-    Column.AGE: lambda row: row.age_s,
-    Column.CPU: lambda row: row.host.cpu_share if row.host else 0.0,
-    Column.RESIDENT: lambda row: row.host.resident_bytes if row.host else 0,
-    Column.ORIGIN: lambda row: row.process.origin,
-    Column.COMMAND: lambda row: row.process.command,
-}
-
-
-class Sorting(Struct, frozen=True):
-    """A sort column with its direction, and a second one for equal rows."""
-
-    column: Column = Column.CORES
-    descending: bool = False
-    then: tuple[Column, bool] = (Column.PID, False)
-
-    def by(self, column: Column) -> Sorting:
-        """Return the order after choosing a column: the same column reverses it, another one comes first."""
-        if column is self.column:
-            return Sorting(column, not self.descending, self.then)
-        return Sorting(column, column not in TEXTS, (self.column, self.descending))
-
-
-def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, ...]:
-    """Return the rows sorted; the sort is stable."""
-    found = list(rows)
-    for column, descending in (sorting.then, (sorting.column, sorting.descending)):
-        found.sort(key=_VALUES[column], reverse=descending)
-    return tuple(found)
 
 
 class TreeLine(NamedTuple):

@@ -1,4 +1,4 @@
-"""Filtering and ordering processes, and the tree by parents."""
+"""Filtering processes, and the tree by parents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.dashboard.process_rows import ProcessRow, process_rows
-from neurontools.dashboard.process_table import Column, ProcessFilter, Sorting, ordered, problem_of, tree
+from neurontools.dashboard.process_table import ProcessFilter, problem_of, tree
 
 if TYPE_CHECKING:
     from neurontools.machine.snapshot import ProcessState, Snapshot
@@ -65,24 +65,6 @@ def test_invalid_input_is_named(text: str) -> None:
 def test_any_line_is_a_filter_or_has_a_problem(text: str) -> None:
     if not problem_of(text):
         ProcessFilter(text)
-
-
-@pytest.mark.parametrize("column", list(Column))
-def test_every_column_orders(machine: Snapshot, column: Column) -> None:
-    rows = process_rows(None, machine, {})
-    up = ordered(rows, Sorting(column, descending=False))
-    down = ordered(rows, Sorting(column, descending=True))
-    assert {row.process.pid for row in up} == {row.process.pid for row in down} == {10, 20, 30}
-    if column in {Column.PID, Column.TAG, Column.CORES}:
-        assert [row.process.pid for row in up] == [row.process.pid for row in reversed(down)]
-
-
-def test_choosing_a_column_again_turns_it_round_and_another_makes_it_the_second() -> None:
-    first = Sorting().by(Column.UTILIZATION)
-    assert (first.column, first.descending, first.then) == (Column.UTILIZATION, True, (Column.CORES, False))
-    again = first.by(Column.UTILIZATION)
-    assert (again.descending, again.then) == (False, (Column.CORES, False))
-    assert again.by(Column.TAG) == Sorting(Column.TAG, descending=False, then=(Column.UTILIZATION, False))
 
 
 def rows_of(*pids: int, process_at: Process) -> tuple[ProcessRow, ...]:

@@ -267,15 +267,15 @@ async def _tour(updates: Sequence[TimedSnapshot]) -> str:
 
 async def take_cache(directory: Path, theme: str) -> None:
     """Take the cache browser with an entry, a group and a failure at the cursor."""
-    from neurontools.tui.cache import actions
     from neurontools.tui.cache.app import CacheApp
+    from neurontools.tui.cache.browser import Browser
     from tests.tui.cache.made_cache import make_cache
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         os.environ["XDG_STATE_HOME"] = f"{folder}/state"
         make_cache(Path("compile-cache"))
         time_now, time.time = time.time, lambda: NOW
-        app = CacheApp(actions.new_browser("compile-cache"), theme=theme)
+        app = CacheApp(Browser("compile-cache"), theme=theme)
         async with app.run_test(size=SIZES[0]) as pilot:
             for width, height in SIZES:
                 await pilot.resize_terminal(width, height)

@@ -109,6 +109,12 @@ class Terminal:
     def send(self, data: bytes) -> None:
         os.write(self._master, data)
 
+    def quit(self, keys: str = "q", code: int = 0) -> None:
+        """Press keys that end the program, and assert its exit code and a terminal as it was."""
+        self.press(keys)
+        assert self.exit_code() == code
+        assert self.is_restored()
+
     def exit_code(self) -> int:
         """Read to the end and return the exit code."""
         end = time.monotonic() + _PATIENCE_S

@@ -1,4 +1,4 @@
-"""Actions of the cache browser that need no screen: listing, texts about an entry, pins, tags, deletion."""
+"""Actions of the cache browser that need no screen: texts about an entry, pins, deletion."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
 from neurontools.base.units import format_size
-from neurontools.cache import lock_list, pins_and_tags
-from neurontools.cache.browser import Browser
-from neurontools.cache.location import is_network_root
+from neurontools.cache import pins_and_tags
 from neurontools.cache.pruning import prune
 from neurontools.cache.show import format_details, read_details
-from neurontools.cache.walk import walk
 from neurontools.cache.why import explain, report
 
 if TYPE_CHECKING:
     from neurontools.cache.entries import Entry
     from neurontools.cache.pruning.prune import Pruning
-    from neurontools.errors import NeuronToolsError
-
-
-def new_browser(root: str) -> Browser:
-    """Return a browser of a root; nothing is read yet."""
-    return Browser(root, network=is_network_root(root))
 
 
 def entry_text(root: str, entry: Entry, width: int) -> str:
@@ -45,11 +36,6 @@ def why_text(root: str, paths: tuple[str, ...], width: int) -> str:
     return report.format_explanation(found, report.ReportStyle(width=width, full=True, most_lines=1000))
 
 
-def locks_text(root: str) -> str:
-    """Return the text of `neuron-cache locks`."""
-    return lock_list.format_locks(root, lock_list.list_locks(walk(root).places))
-
-
 def change_pins(root: str, entries: tuple[Entry, ...]) -> str:
     """Pin entries, or unpin them if all are pinned; return a message.
 
@@ -57,19 +43,8 @@ def change_pins(root: str, entries: tuple[Entry, ...]) -> str:
         TagError: an entry is gone or not writable.
     """
     unpin = all(entry.pinned for entry in entries)
-    changed = sum(
-        (pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin)(root, entry.place) for entry in entries
-    )
-    return f"{changed} unpinned" if unpin else f"{changed} pinned"
-
-
-def add_tag(root: str, entries: tuple[Entry, ...], tag: str) -> str:
-    """Tag entries; return a message.
-
-    Raises:
-        NeuronToolsError: the tag is invalid, or an entry is not writable.
-    """
-    return f"{sum(pins_and_tags.set_tag(root, entry.place, tag) for entry in entries)} tagged {tag}"
+    change = pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin
+    return f"{sum(change(root, entry.place) for entry in entries)} {'un' * unpin}pinned"
 
 
 def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
@@ -90,11 +65,4 @@ def delete(work: Pruning) -> str:
     removal, _ = work.carry_out()
     spared = (*work.plan.spare, *removal.spared)
     words = prune.format_removal(removal).splitlines()[-1]
-    if spared:
-        words += f"; {len(spared)} spared: {spared[0].reason}"
-    return words
-
-
-def format_error(error: NeuronToolsError) -> str:
-    """Format an error as one line."""
-    return " ".join(error.message.split())
+    return f"{words}; {len(spared)} spared: {spared[0].reason}" if spared else words

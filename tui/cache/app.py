@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.worker import Worker, WorkerState
 
-from neurontools.cache.browser import change_stamp
+from neurontools.cache import lock_list, pins_and_tags
 from neurontools.cache.entries import scan
+from neurontools.cache.walk import walk
 from neurontools.errors import NeuronToolsError
 from neurontools.tui.cache import actions
-from neurontools.tui.cache.lines import HEAD_LINES, first_row, rows_shown, screen_lines
-from neurontools.tui.names import AUTO, shown_key
+from neurontools.tui.cache.browser import change_stamp
+from neurontools.tui.cache.lines import HEAD_LINES, rows_shown, screen_lines
+from neurontools.tui.names import AUTO
+from neurontools.tui.widgets.help import key_rows
 from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Prompt
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-    from neurontools.cache.browser import Browser, Refusal
     from neurontools.cache.entries import Entry
+    from neurontools.tui.cache.browser import Browser, Refused
 
 REFRESH_S = 2.0
 INTERRUPTED = 130
@@ -36,26 +38,6 @@ _ENTRIES_ASKED = 6
 _TWO = 2
 # Border, padding and scroll bar of a screen that is read.
 _FRAME_OF_TEXT = 6
-
-
-class ReadScreen(TextScreen):
-    """A text as large as the screen allows; arrows scroll, Escape, Enter and q close it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll(-1)", "up"),
-        Binding("down,j", "scroll(1)", "down"),
-        Binding("pageup,b", "scroll(-20)", "page up"),
-        Binding("pagedown,space", "scroll(20)", "page down"),
-        Binding("home", "scroll(-1000000)", "first line"),
-        Binding("end", "scroll(1000000)", "last line"),
-    ]
-    DEFAULT_CSS = """
-    ReadScreen > VerticalScroll { width: 100%; height: 100%; max-height: 100%; background: $background; }
-    """
-
-    def action_scroll(self, lines: int) -> None:
-        """Scroll by lines."""
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
 class CacheApp(ThemedApp, KeyQueue):
@@ -74,18 +56,18 @@ class CacheApp(ThemedApp, KeyQueue):
     AUTO_FOCUS = None
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "leave(0)", "quit", id="quit"),
-        Binding("ctrl+c", f"leave({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
+        Binding("q", "exit(0)", "quit", id="quit"),
+        Binding("ctrl+c", f"exit({INTERRUPTED})", "quit with exit code 130", priority=True, id="interrupt"),
         Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)", id="suspend"),
         Binding("question_mark", "keys", "this help", id="help"),
-        Binding("up,k", "move(-1)", "up", id="up"),
-        Binding("down,j", "move(1)", "down", id="down"),
+        Binding("up,k", "browser('move', -1)", "up", id="up"),
+        Binding("down,j", "browser('move', 1)", "down", id="down"),
         Binding("pageup", "page(-1)", "page up", id="page-up"),
         Binding("pagedown", "page(1)", "page down", id="page-down"),
-        Binding("home", "move(-10000000)", "first row", id="first"),
-        Binding("end", "move(10000000)", "last row", id="last"),
-        Binding("right,l", "open", "open the group, or step in", id="open"),
-        Binding("left,h", "close", "close the group, or step out", id="close"),
+        Binding("home", "browser('move', -10000000)", "first row", id="first"),
+        Binding("end", "browser('move', 10000000)", "last row", id="last"),
+        Binding("right,l", "browser('open')", "open the group, or step in", id="open"),
+        Binding("left,h", "browser('close')", "close the group, or step out", id="close"),
         Binding("enter", "show", "details of the entry; open or close a group", id="show"),
         Binding("space", "mark", "mark or unmark for deletion; a group with its entries", id="mark"),
         Binding("a", "mark_shown", "mark everything shown", id="mark-shown"),
@@ -96,8 +78,8 @@ class CacheApp(ThemedApp, KeyQueue):
         Binding("w", "why", "why it was compiled, or how two marked entries differ", id="why"),
         Binding("L", "locks", "locks and waiting processes", id="locks"),
         Binding("slash", "filter", "filter like 'ls --filter'", id="filter"),
-        Binding("s", "sort", "next sort key", id="sort"),
-        Binding("g", "group", "next grouping", id="group"),
+        Binding("s", "browser('next_order')", "next sort key", id="sort"),
+        Binding("g", "browser('next_grouping')", "next grouping", id="group"),
         Binding("r", "read", "read again", id="read"),
         Binding("ctrl+p", "command_palette", "command palette", id="palette"),
         Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
@@ -107,7 +89,6 @@ class CacheApp(ThemedApp, KeyQueue):
     def __init__(self, browser: Browser, *, colour: bool = True, theme: str = AUTO) -> None:
         super().__init__(theme=theme, colour=colour, ansi_color=None if colour else True)
         self.browser = browser
-        self.first = 0
         self._message = ""
         self._reading = False
         self._stamp: int | None = None
@@ -166,12 +147,12 @@ class CacheApp(ThemedApp, KeyQueue):
             self.action_read()
         else:
             self.show_message("")
-            self.push_screen(ReadScreen(name, result))
+            self.push_screen(TextScreen(name, result, whole=True))
 
     def _notify_error(self, error: BaseException | None) -> None:
         if isinstance(error, NeuronToolsError):
             self._stamp = change_stamp(self.browser.root)
-            self.show_message(actions.format_error(error))
+            self.show_message(" ".join(error.message.split()))
         elif error is not None:
             raise error
 
@@ -182,53 +163,38 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def show(self) -> None:
         """Paint all changed lines."""
-        panes = self.query(LinePane)
-        if not panes:
-            return
-        self.first = first_row(self.browser, self.first, self.size)
-        panes.first().show(
-            screen_lines(self.browser, self.first, self.size, reading=self._reading, message=self._message)
-        )
+        for pane in self.query(LinePane):
+            pane.show(screen_lines(self.browser, self.size, reading=self._reading, message=self._message))
 
     # Moving
 
-    def action_move(self, steps: int) -> None:
-        """Move the cursor."""
-        self.browser.move(steps)
+    def action_browser(self, method: str, *values: int) -> None:
+        """Run a method of the browser."""
+        getattr(self.browser, method)(*values)
         self.show()
 
     def action_page(self, pages: int) -> None:
         """Move the cursor by screens."""
-        self.browser.move(pages * max(1, rows_shown(self.size) - 1))
-        self.show()
-
-    def action_open(self) -> None:
-        """Open a group, or step into it."""
-        self.browser.open()
-        self.show()
-
-    def action_close(self) -> None:
-        """Close a group, or step out of it."""
-        self.browser.close()
-        self.show()
+        self.action_browser("move", pages * max(1, rows_shown(self.size) - 1))
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to a row; a second click opens it."""
         at = event.screen_y - HEAD_LINES
-        position = self.first + at
+        cursor = self.browser.cursor
+        position = cursor.first + at
         if not 0 <= at < rows_shown(self.size) or position >= len(self.browser.rows):
             return
-        if self.browser.go_to(position):
+        if cursor.row == position:
             self.action_show()
-        self.show()
+        self.action_browser("move", position - cursor.row)
 
     def on_mouse_scroll_up(self) -> None:
         """Move up with the wheel."""
-        self.action_move(-_WHEEL_ROWS)
+        self.action_browser("move", -_WHEEL_ROWS)
 
     def on_mouse_scroll_down(self) -> None:
         """Move down with the wheel."""
-        self.action_move(_WHEEL_ROWS)
+        self.action_browser("move", _WHEEL_ROWS)
 
     # Marks and removal
 
@@ -240,7 +206,7 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def action_mark_shown(self) -> None:
         """Mark everything shown."""
-        self._notify_refused(self.browser.mark_shown())
+        self._notify_refused(self.browser.marks.mark(self.browser.shown))
 
     def action_unmark(self) -> None:
         """Clear all marks."""
@@ -249,7 +215,7 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def action_delete(self) -> None:
         """Ask, then delete the marked entries."""
-        if not len(self.browser.marks):
+        if not self.browser.marks:
             self.show_message("nothing is marked: space marks a row, a marks all")
             return
 
@@ -264,12 +230,10 @@ class CacheApp(ThemedApp, KeyQueue):
             ChooseScreen(Choose("Delete?", lines, ("delete",), lambda _: None), self.look), chosen
         )
 
-    def _notify_refused(self, refused: tuple[Refusal, ...]) -> None:
-        message = ""
-        if refused:
-            more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-            message = f"not marked: {refused[0].entry.module}{more}: {refused[0].reason}"
-        self.show_message(message)
+    def _notify_refused(self, refused: Refused) -> None:
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        messages = [f"not marked: {entry.module}{more}: {reason}" for entry, reason in refused[:1]]
+        self.show_message("".join(messages))
 
     def action_pin(self) -> None:
         """Pin or unpin the entry under the cursor."""
@@ -277,26 +241,24 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def action_tag(self) -> None:
         """Ask for a tag and add it to the entry under the cursor."""
-        typed: list[str] = [""]
 
-        def changed(text: str) -> str:
-            typed[0] = text
-            return ""
+        def set_tag(entries: tuple[Entry, ...], tag: str) -> str:
+            count = sum(pins_and_tags.set_tag(self.browser.root, entry.place, tag) for entry in entries)
+            return f"{count} tagged {tag}"
 
-        def tagged(_: None) -> None:
-            if typed[0]:
-                self._change(lambda entries: actions.add_tag(self.browser.root, entries, typed[0]))
+        def tagged(tag: str | None) -> None:
+            if tag:
+                self._change(lambda entries: set_tag(entries, tag))
 
-        self.push_screen(PromptScreen(Prompt("tag", "", changed), self.look, lambda: None), tagged)
+        self.push_screen(PromptScreen(Prompt("tag"), self.look, lambda: None), tagged)
 
     def _change(self, change: Callable[[tuple[Entry, ...]], str]) -> None:
-        entries = self.browser.chosen()
-        if not entries:
+        if not self.browser.chosen:
             return
         try:
-            message = change(entries)
+            message = change(self.browser.chosen)
         except NeuronToolsError as error:
-            message = actions.format_error(error)
+            message = " ".join(error.message.split())
         self.show_message(message)
         self.action_read()
 
@@ -304,45 +266,39 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def action_show(self) -> None:
         """Show an entry, or open and close a group."""
-        row = self.browser.current
-        if row is None:
-            return
-        if row.entry is None:
-            self.browser.toggle()
-            self.show()
-            return
-        entry = row.entry
+        entry = self.browser.current.entry if self.browser.current else None
+        if entry is None:
+            self.action_browser("toggle")
+        else:
+            self._read_text(entry.module, lambda width: actions.entry_text(self.browser.root, entry, width))
+
+    def _read_text(self, title: str, text: Callable[[int], str]) -> None:
         width = self.size.width - _FRAME_OF_TEXT
-        self.in_thread(lambda: actions.entry_text(self.browser.root, entry, width), entry.module)
+        self.in_thread(lambda: text(width), title)
 
     def action_why(self) -> None:
         """Explain the two marked entries, the older one first, or the one under the cursor."""
-        marked = [entry for entry in self.browser.entries if entry.path in self.browser.marks.paths]
-        row = self.browser.current
-        if len(marked) == _TWO:
-            paths = tuple(entry.path for entry in sorted(marked, key=lambda entry: entry.made_unix_s))
-        elif row is not None and row.entry is not None:
-            paths = (row.entry.path,)
-        else:
+        entries = sorted(self.browser.marks.values(), key=lambda entry: entry.made_unix_s)
+        if len(entries) != _TWO:
+            row = self.browser.current
+            entries = [row.entry] if row and row.entry else []
+        if not entries:
             self.show_message("why needs an entry, or two marked entries")
             return
         self.show_message("comparing …")
-        width = self.size.width - _FRAME_OF_TEXT
-        self.in_thread(lambda: actions.why_text(self.browser.root, paths, width), "why")
+        paths = tuple(entry.path for entry in entries)
+        self._read_text("why", lambda width: actions.why_text(self.browser.root, paths, width))
 
     def action_locks(self) -> None:
         """Show the locks."""
-        self.in_thread(lambda: actions.locks_text(self.browser.root), "locks")
+        root = self.browser.root
+        self._read_text(
+            "locks", lambda _: lock_list.format_locks(root, lock_list.list_locks(walk(root).places))
+        )
 
     def action_keys(self) -> None:
         """Show every key."""
-        rows = [
-            (" ".join(dict.fromkeys(shown_key(key) for key in item.key.split(","))), item.description)
-            for item in self.BINDINGS
-            if isinstance(item, Binding)
-        ]
-        text = "\n".join(f"{keys:<14}{message}" for keys, message in rows)
-        self.push_screen(ReadScreen("keys", text))
+        self.show_help(("Keys", key_rows(self.BINDINGS)))
 
     def action_filter(self) -> None:
         """Filter while it is typed."""
@@ -356,26 +312,3 @@ class CacheApp(ThemedApp, KeyQueue):
 
         prompt = Prompt("filter: state=failed size>1GB used>30d name~bert", self.browser.filter_text, changed)
         self.push_screen(PromptScreen(prompt, self.look, self.show))
-
-    def action_sort(self) -> None:
-        """Sort by the next key."""
-        self.browser.next_order()
-        self.show()
-
-    def action_group(self) -> None:
-        """Use the next grouping."""
-        self.browser.next_grouping()
-        self.show()
-
-    # The screen
-
-    def action_save_svg(self) -> None:
-        """Save the screen as an SVG file in this directory."""
-        try:
-            self.show_message(f"saved {self.save_screenshot(path='.')}")
-        except OSError as error:
-            self.show_message(f"cannot save the screen: {error.strerror}")
-
-    def action_leave(self, code: int) -> None:
-        """End with an exit code."""
-        self.exit(code)

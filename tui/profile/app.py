@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
-from textual.widgets import ContentSwitcher, Input
+from textual.widgets import ContentSwitcher
 
 from neurontools.base import units
 from neurontools.base.text import plural, printable
-from neurontools.errors import NeuronToolsError
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.compare_page import ComparePage
 from neurontools.tui.profile.memory_page import MemoryPage
@@ -25,19 +22,18 @@ from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
 from neurontools.tui.profile.tree_page import TreePage
 from neurontools.tui.widgets.chrome import head_line, pages_line, small_screen
+from neurontools.tui.widgets.help import key_rows
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.screens import TextScreen
+from neurontools.tui.widgets.screens import PromptScreen, TextScreen
 from neurontools.tui.widgets.theme import MONOCHROME
 from neurontools.tui.widgets.themed_app import ThemedApp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from textual import events
     from textual.app import ComposeResult
 
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.profile.page import Asked, ShowEvent
+    from neurontools.tui.profile.page import PromptRequested, ShowEvent
     from neurontools.tui.widgets.chrome import ChromeLine
     from neurontools.tui.widgets.theme import Theme
 
@@ -66,52 +62,6 @@ def make_page(name: str, trace: Trace, look: Theme, other: Trace | None = None) 
 FIRST_PAGE = "timeline"
 SMALLEST = (60, 12)
 _HINTS = (("?", "help"), ("^p", "palette"), ("q", "quit"))
-_QUESTIONS = {
-    "search": ("Search operations", "regular expression, for example aten\\.mm"),
-    "time": ("Go to time", "as on the axis, for example 1.5ms"),
-}
-
-
-class Question(ModalScreen[str | None]):
-    """A line to type; returns the answer, None for Escape."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
-    DEFAULT_CSS = """
-    Question { align: center bottom; }
-    Question > Input { width: 100%; border: round $primary; }
-    """
-
-    def __init__(self, title: str, placeholder: str, value: str = "") -> None:
-        super().__init__()
-        self._title = title
-        self._placeholder = placeholder
-        self._value = value
-
-    def compose(self) -> ComposeResult:
-        """Make the line."""
-        line = Input(value=self._value, placeholder=self._placeholder)
-        line.border_title = self._title
-        yield line
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Give the answer."""
-        self.dismiss(event.value)
-
-    def action_cancel(self) -> None:
-        """Give no answer."""
-        self.dismiss(None)
-
-
-def bindings_text(*groups: Iterable[BindingType]) -> str:
-    """Return one line per binding: its keys and what they do."""
-    rows = [
-        (binding.key_display or binding.key.replace(",", " "), binding.description)
-        for group in groups
-        for binding in group
-        if isinstance(binding, Binding)
-    ]
-    width = max(len(keys) for keys, _ in rows)
-    return "\n".join(f"{keys.ljust(width)}  {purpose}" for keys, purpose in rows)
 
 
 class ProfileApp(ThemedApp):
@@ -120,7 +70,6 @@ class ProfileApp(ThemedApp):
     Args:
         trace: what is shown.
         other: a profile to compare it with.
-        directory: where pictures of the screen are saved.
         theme: name of a theme, or "auto".
     """
 
@@ -136,7 +85,7 @@ class ProfileApp(ThemedApp):
             )
             for number, name in enumerate(PAGE_NAMES, 1)
         ),
-        Binding("ctrl+s,e", "screenshot_file", "save the screen as SVG", key_display="ctrl+s e"),
+        Binding("ctrl+s,e", "save_svg", "save the screen as SVG", key_display="ctrl+s e"),
         Binding("ctrl+z", "suspend_process", "suspend to the shell (fg resumes)"),
         Binding("ctrl+t", "next_theme", "next theme"),
         Binding("ctrl+p", "command_palette", "command palette"),
@@ -145,13 +94,10 @@ class ProfileApp(ThemedApp):
         Binding("ctrl+c", "exit(130)", "quit with exit code 130", show=False, priority=True),
     ]
 
-    def __init__(
-        self, trace: Trace, other: Trace | None = None, *, directory: str = ".", theme: str = AUTO
-    ) -> None:
+    def __init__(self, trace: Trace, other: Trace | None = None, *, theme: str = AUTO) -> None:
         super().__init__(theme=theme)
         self._other = other
         self._trace = trace
-        self._directory = directory
         if self.no_color:
             self.look = MONOCHROME
         self._shown = FIRST_PAGE
@@ -203,7 +149,7 @@ class ProfileApp(ThemedApp):
     def on_show_event(self, message: ShowEvent) -> None:
         """Show an event in the timeline."""
         self.action_tab(FIRST_PAGE)
-        self.timeline.change("show_closely", message.event)
+        self.timeline.action_change("show_closely", message.event)
 
     def apply_theme(self, theme: Theme) -> None:
         """Change the colours of the pages too."""
@@ -239,44 +185,18 @@ class ProfileApp(ThemedApp):
             for pane in self.screen_stack[0].query(f"#{name}").results(LinePane):
                 pane.show(lines)
 
-    def action_exit(self, code: int) -> None:
-        """End with an exit code."""
-        self.exit(code)
-
     def action_keys(self) -> None:
         """Show every key: of the page, then of all pages."""
         page = self.page(self._shown)
         own = TimelineView.BINDINGS if isinstance(page, TimelinePage) else page.key_bindings()
-        self.push_screen(TextScreen("Keys", bindings_text(own, self.BINDINGS)))
+        self.show_help(
+            (f"Keys of this page: {self._shown}", key_rows(own)),
+            ("Keys on every page", key_rows(self.BINDINGS)),
+        )
 
-    def action_screenshot_file(self) -> None:
-        """Save the screen as an SVG file that does not exist yet."""
-        number = 1
-        while os.path.exists(os.path.join(self._directory, f"neuron-profile-{number}.svg")):
-            number += 1
-        name = f"neuron-profile-{number}.svg"
-        try:
-            self.save_screenshot(name, self._directory)
-        except OSError as error:
-            self.notify(f"cannot write {name}: {error.strerror}", severity="error")
-        else:
-            self.notify(f"saved {name}")
-
-    def on_asked(self, message: Asked) -> None:
-        """Ask for the text that names of a page contain."""
-
-        def filtered(text: str | None) -> None:
-            page = self.page("operators")
-            if text is not None and isinstance(page, OperatorsPage):
-                page.filter_by(text)
-
-        self.push_screen(Question("Filter", "text that names contain", message.value), filtered)
-
-    def on_timeline_view_asked(self, message: TimelineView.Asked) -> None:
-        """Ask, then search or go to a time."""
-        title, placeholder = _QUESTIONS[message.what]
-        answer = self._search if message.what == "search" else self._go
-        self.push_screen(Question(title, placeholder), answer)
+    def on_prompt_requested(self, message: PromptRequested) -> None:
+        """Ask for a line of text."""
+        self.push_screen(PromptScreen(message.prompt, self.look, lambda: None), message.on_answer)
 
     def on_timeline_view_details_requested(self) -> None:
         """Show the details of an event over the page, where they are not beside it."""
@@ -287,22 +207,3 @@ class ProfileApp(ThemedApp):
         width = max(len(name) for name, _ in rows)
         text = "\n".join(f"{name.ljust(width)}  {printable(value)}" for name, value in rows)
         self.push_screen(TextScreen("Event", text))
-
-    def _search(self, pattern: str | None) -> None:
-        if not pattern:
-            return
-        try:
-            hits = self.timeline.show_search(pattern)
-        except NeuronToolsError as error:
-            self.notify(error.message, severity="error", markup=False)
-            return
-        if hits == 0:
-            self.notify(f"no operation matches {pattern}", severity="warning", markup=False)
-
-    def _go(self, text: str | None) -> None:
-        if not text:
-            return
-        try:
-            self.timeline.change("go_to", units.parse_duration_ns(text, needs_unit=True))
-        except NeuronToolsError as error:
-            self.notify(error.message, severity="error", markup=False)

@@ -207,28 +207,42 @@ class StepTimelines(Widget):
         self.refresh()
 
 
-_COLUMNS = (
-    TableColumn("name", right=False),
-    TableColumn("before", 10),
-    TableColumn("after", 10),
-    TableColumn("difference", 11),
-    TableColumn("ratio", 7, rank=1),
-    TableColumn("", 7, right=False),
-    TableColumn("count", 15, rank=2),
-)
 _STEP_TITLE = "A steady step"
 _ROLES = {ChangeKind.SLOWER: Role.ALERT, ChangeKind.NEW: Role.ALERT, ChangeKind.SAME: Role.DIM}
+
+
+def _difference(change: GroupChange) -> Span:
+    sign = "+" if change.difference_ns > 0 else "-" if change.difference_ns < 0 else ""
+    return f"{sign}{units.format_ns(abs(change.difference_ns))}", _ROLES.get(change.kind, Role.PLAIN)
+
+
+def _counts(change: GroupChange) -> Span:
+    before = "" if change.before_count == change.after_count else f"{change.before_count:g} → "
+    return f"{before}{change.after_count:g}", Role.DIM
+
+
+# fmt: off
+_COLUMNS = (
+    TableColumn("name", right=False, cell=lambda change: (short_name(change.name), Role.PLAIN)),
+    TableColumn("before", 10, cell=lambda change: (units.format_ns(change.before_ns), Role.PLAIN)),
+    TableColumn("after", 10, cell=lambda change: (units.format_ns(change.after_ns), Role.VALUE)),
+    TableColumn("difference", 11, cell=_difference),
+    TableColumn("ratio", 7, rank=1, cell=lambda change: (f"x{change.after_ns / change.before_ns:.2f}" if change.before_ns else "-", Role.PLAIN)),
+    TableColumn("", 7, right=False, cell=lambda change: (str(change.kind), _ROLES.get(change.kind, Role.PLAIN))),
+    TableColumn("count", 15, rank=2, cell=_counts),
+)
+# fmt: on
 
 
 class ComparePage(ProfileGroupsPage):
     """Two profiles: the first one given is before, the second after."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "pan(-1)", "earlier", key_display="←/h", show=False),
-        Binding("right,l", "pan(1)", "later", key_display="→/l", show=False),
-        Binding("plus,w,equals_sign", "zoom(1)", "zoom in", key_display="+/w", show=False),
-        Binding("minus,s", "zoom(-1)", "zoom out", key_display="-/s", show=False),
-        Binding("f", "fit", "the whole step", show=False),
+        Binding("left,h", "steps('pan', -1)", "earlier", key_display="←/h", show=False),
+        Binding("right,l", "steps('pan', 1)", "later", key_display="→/l", show=False),
+        Binding("plus,w,equals_sign", "steps('zoom', 1)", "zoom in", key_display="+/w", show=False),
+        Binding("minus,s", "steps('zoom', -1)", "zoom out", key_display="-/s", show=False),
+        Binding("f", "steps('fit')", "the whole step", show=False),
     ]
     DEFAULT_CSS = "ComparePage { layout: vertical; }"
     title = "Compare"
@@ -261,20 +275,10 @@ class ComparePage(ProfileGroupsPage):
         before, after = step_rows(self._trace), step_rows(self._other) if self._other else None
         return StepTimelines(before, after) if before and after else None
 
-    def action_pan(self, steps: int) -> None:
-        """Move the window of the timelines by eighths of its length."""
+    def action_steps(self, method: str, *values: int) -> None:
+        """Run a method of the timelines."""
         if self._steps is not None:
-            self._steps.pan(steps)
-
-    def action_zoom(self, direction: int) -> None:
-        """Zoom both timelines."""
-        if self._steps is not None:
-            self._steps.zoom(direction)
-
-    def action_fit(self) -> None:
-        """Show the whole steps."""
-        if self._steps is not None:
-            self._steps.fit()
+            getattr(self._steps, method)(*values)
 
     def draw(self) -> None:
         """Draw the verdict, the timelines below it, and the table at the bottom."""
@@ -337,7 +341,7 @@ class ComparePage(ProfileGroupsPage):
         if self._found is None or height <= edges:
             return []
         layout = TableLayout(_COLUMNS, inner_width(width, boxed=boxed))
-        body = self.table(layout, height - edges - 1, lambda row: _cells(self._changes[row]))
+        body = self.table(layout, height - edges - 1, self._changes)
         unit = "a sample" if self._found.is_per_sample else "a step"
         note = f"{plural(self.count, 'group')}, {unit}, modelled"
         title = f"Changes by {self.by}"
@@ -360,19 +364,3 @@ def _time_lines(name: str, change: TimeChange | None, width: int) -> list[Line]:
         (f"  {change.before_steps} and {plural(change.after_steps, 'step')}{chance}", Role.DIM),
     )
     return [fit(spans, width)]
-
-
-def _cells(change: GroupChange) -> tuple[Span, ...]:
-    sign = "+" if change.difference_ns > 0 else "-" if change.difference_ns < 0 else ""
-    ratio = f"x{change.after_ns / change.before_ns:.2f}" if change.before_ns else "-"
-    counts = f"{change.before_count:g} → {change.after_count:g}"
-    role = _ROLES.get(change.kind, Role.PLAIN)
-    return (
-        (short_name(change.name), Role.PLAIN),
-        (units.format_ns(change.before_ns), Role.PLAIN),
-        (units.format_ns(change.after_ns), Role.VALUE),
-        (f"{sign}{units.format_ns(abs(change.difference_ns))}", role),
-        (ratio, Role.PLAIN),
-        (str(change.kind), role),
-        (counts if change.before_count != change.after_count else f"{change.after_count:g}", Role.DIM),
-    )

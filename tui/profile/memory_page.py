@@ -167,7 +167,7 @@ class MemoryPage(ProfileListPage):
         inner = inner_width(size[0], boxed=boxed)
         layout = TableLayout(_COLUMNS, inner)
         room = size[1] - chrome_lines(boxed=boxed) - 1
-        body = self.table(layout, room, lambda row: self._owner_cells(self._core.owners[row]))
+        body = self.table(layout, room, self._core.owners if self._cores else (), self._owner_cells)
         return framed("Peak", body, size, boxed=boxed, foot="↑↓ select")
 
     def _owner_cells(self, owner: MemoryOwner) -> tuple[Span | tuple[Span, ...], ...]:

@@ -9,10 +9,17 @@ from textual.binding import Binding
 from neurontools.base import units
 from neurontools.base.text import plural
 from neurontools.profiler.analysis.operators import By, GroupParts, group_totals
-from neurontools.tui.profile.page import PARTS_NOTE, Asked, ProfileGroupsPage, part_lines, short_name
+from neurontools.tui.profile.page import (
+    PARTS_NOTE,
+    ProfileGroupsPage,
+    PromptRequested,
+    part_lines,
+    short_name,
+)
 from neurontools.tui.widgets.bars import bar
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.requests import Prompt
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
@@ -25,28 +32,27 @@ if TYPE_CHECKING:
     from neurontools.tui.widgets.theme import Theme
 
 _BAR = 12
+
+
+def _rate(value: float) -> Span:
+    return (units.format_count(value), Role.PLAIN) if value else ("-", Role.DIM)
+
+
+# fmt: off
 _COLUMNS = (
-    TableColumn("name", right=False),
-    TableColumn("count", 8),
-    TableColumn("time", 10),
-    TableColumn("share", 6),
-    TableColumn("", _BAR, right=False, rank=3),
-    TableColumn("median", 10, rank=2),
-    TableColumn("max", 10, rank=4),
-    TableColumn("flop/s", 8, rank=1),
-    TableColumn("B/s", 8, rank=5),
-    TableColumn("flop/B", 8, rank=6),
+    TableColumn("name", right=False, cell=lambda group: (short_name(group.name), Role.PLAIN), order=lambda group: group.name),
+    TableColumn("count", 8, cell=lambda group: (str(group.count), Role.DIM), order=lambda group: -group.count),
+    TableColumn("time", 10, cell=lambda group: (units.format_ns(group.total_ns), Role.VALUE), order=lambda group: -group.total_ns),
+    TableColumn("share", 6, cell=lambda group: (f"{100 * group.share:.1f}%", Role.PLAIN)),
+    TableColumn("", _BAR, right=False, rank=3, cell=lambda group: bar(group.share, _BAR)),
+    TableColumn("median", 10, rank=2, cell=lambda group: (units.format_ns(group.median_ns), Role.PLAIN), order=lambda group: -group.median_ns),
+    TableColumn("max", 10, rank=4, cell=lambda group: (units.format_ns(group.max_ns), Role.PLAIN), order=lambda group: -group.max_ns),
+    TableColumn("flop/s", 8, rank=1, cell=lambda group: _rate(group.flops_s), order=lambda group: -group.flops_s),
+    TableColumn("B/s", 8, rank=5, cell=lambda group: _rate(group.bytes_s), order=lambda group: -group.bytes_s),
+    TableColumn("flop/B", 8, rank=6, cell=lambda group: (f"{group.intensity:.1f}", Role.PLAIN) if group.intensity else ("-", Role.DIM), order=lambda group: -group.intensity),
 )
-_ORDERS = {
-    0: lambda group: group.name,
-    1: lambda group: -group.count,
-    2: lambda group: -group.total_ns,
-    5: lambda group: -group.median_ns,
-    6: lambda group: -group.max_ns,
-    7: lambda group: -group.flops_s,
-    8: lambda group: -group.bytes_s,
-    9: lambda group: -group.intensity,
-}
+# fmt: on
+_ORDERS = {number: column.order for number, column in enumerate(_COLUMNS) if column.order}
 _TIME = 2
 _PARTS = (By.SHAPE, By.LAYER, By.SOURCE, By.OPERATOR)
 _LEAST_BELOW = 10
@@ -96,13 +102,16 @@ class OperatorsPage(ProfileGroupsPage):
 
     def action_filter(self) -> None:
         """Ask for a text that names contain."""
-        self.post_message(Asked("filter", self._filter))
+        self.post_message(
+            PromptRequested(Prompt("Filter: text that names contain", self._filter, self.filter_by))
+        )
 
-    def filter_by(self, text: str) -> None:
+    def filter_by(self, text: str) -> str:
         """Show the groups whose names contain a text."""
         self._filter = text
         self.cursor.row = 0
         self.draw()
+        return ""
 
     def action_open(self) -> None:
         """Show the slowest event of the group in the timeline."""
@@ -155,7 +164,7 @@ class OperatorsPage(ProfileGroupsPage):
         self._layout = layout = TableLayout(_COLUMNS, inner)
         self._top = 2
         room = height - chrome_lines(boxed=boxed) - 1
-        body = self.table(layout, room, lambda row: _cells(rows[row]))
+        body = self.table(layout, room, rows)
         body[0] = layout.head(self._order)
         clock = "measured" if self._trace.measured_by else "modelled"
         filtered = f" with {self._filter!r}" if self._filter else ""
@@ -168,21 +177,3 @@ class OperatorsPage(ProfileGroupsPage):
         self._order = column
         self.cursor.row = 0
         self.draw()
-
-
-def _cells(group: GroupTotal) -> tuple[Span | tuple[Span, ...], ...]:
-    def rate(value: float) -> tuple[str, Role]:
-        return (units.format_count(value), Role.PLAIN) if value else ("-", Role.DIM)
-
-    return (
-        (short_name(group.name), Role.PLAIN),
-        (str(group.count), Role.DIM),
-        (units.format_ns(group.total_ns), Role.VALUE),
-        (f"{100 * group.share:.1f}%", Role.PLAIN),
-        bar(group.share, _BAR),
-        (units.format_ns(group.median_ns), Role.PLAIN),
-        (units.format_ns(group.max_ns), Role.PLAIN),
-        rate(group.flops_s),
-        rate(group.bytes_s),
-        (f"{group.intensity:.1f}", Role.PLAIN) if group.intensity else ("-", Role.DIM),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding
 from textual.message import Message
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from neurontools.profiler.analysis.operators import By, GroupPart
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line, Span
-    from neurontools.tui.widgets.table_lines import TableLayout
+    from neurontools.tui.widgets.lines import Line
+    from neurontools.tui.widgets.requests import Prompt
+    from neurontools.tui.widgets.table_lines import Cell, TableLayout
     from neurontools.tui.widgets.theme import Theme
 
 
@@ -49,13 +50,13 @@ class ShowEvent(Message):
         self.event = event
 
 
-class Asked(Message):
-    """A page asks for a line of text; `what` is the question, `value` what the line holds at first."""
+class PromptRequested(Message):
+    """A page asks for a line of text; `on_answer` gets it, or None for Escape."""
 
-    def __init__(self, what: str, value: str = "") -> None:
+    def __init__(self, prompt: Prompt, on_answer: Callable[[str | None], None] = lambda _: None) -> None:
         super().__init__()
-        self.what = what
-        self.value = value
+        self.prompt = prompt
+        self.on_answer = on_answer
 
 
 class ProfilePage(Widget, can_focus=True):
@@ -144,11 +145,27 @@ class ProfileListPage(ProfilePage):
         raise NotImplementedError
 
     def table(
-        self, layout: TableLayout, room: int, cells_of: Callable[[int], Sequence[Span | tuple[Span, ...]]]
+        self,
+        layout: TableLayout,
+        room: int,
+        items: Sequence[Any],
+        cells_of: Callable[[Any], Sequence[Cell]] | None = None,
     ) -> list[Line]:
-        """Return the head of a table and its rows in view, which have `room` lines."""
+        """Return the head of a table and its rows in view, which have `room` lines.
+
+        Args:
+            layout: of the columns.
+            room: number of lines.
+            items: one a row.
+            cells_of: returns the cells of an item, where the columns do not make them.
+        """
         window = self.cursor.window(self.count, max(room, 0))
-        rows = [layout.line(cells_of(row), selected=row == self.cursor.row) for row in window]
+        rows = [
+            layout.line(cells_of(items[row]), selected=row == self.cursor.row)
+            if cells_of
+            else layout.item(items[row], selected=row == self.cursor.row)
+            for row in window
+        ]
         return [layout.head(), *rows]
 
     def action_move(self, steps: int) -> None:

@@ -104,7 +104,7 @@ class RanksPage(ProfileListPage):
         layout = TableLayout(_COLUMNS, inner)
         longest = max(rank.step_ns for rank in report.ranks)
         self._top = 2
-        body = self.table(layout, upper - edges - 1, lambda row: _rank_cells(report.ranks[row], longest))
+        body = self.table(layout, upper - edges - 1, report.ranks, lambda rank: _rank_cells(rank, longest))
         lost = f"{units.format_ns(report.lost_ns)} of a step lost to the slowest, measured"
         missing = f", {plural(len(report.missing), 'rank')} missing" if report.missing else ""
         foot = "↑↓ select  ⏎ slowest step in the timeline"

@@ -17,18 +17,20 @@ from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 if TYPE_CHECKING:
     from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line, Span
+    from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.theme import Theme
 
+# fmt: off
 _COLUMNS = (
-    TableColumn("name", right=False, least=23),
-    TableColumn("time", 10),
-    TableColumn("flop/B", 8, rank=3),
-    TableColumn("flop/s", 8, rank=2),
-    TableColumn("of roof", 7),
-    TableColumn("bound by", 8, right=False, rank=1),
-    TableColumn("to gain", 10, rank=4),
+    TableColumn("name", right=False, least=23, cell=lambda point: (short_name(point.name), Role.PLAIN)),
+    TableColumn("time", 10, cell=lambda point: (units.format_ns(point.total_ns), Role.VALUE)),
+    TableColumn("flop/B", 8, rank=3, cell=lambda point: (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN)),
+    TableColumn("flop/s", 8, rank=2, cell=lambda point: (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN)),
+    TableColumn("of roof", 7, cell=lambda point: (f"{100 * point.roof_share:.1f}%" if point.bound else "-", Role.PLAIN)),
+    TableColumn("bound by", 8, right=False, rank=1, cell=lambda point: (point.bound or "-", Role.DIM)),
+    TableColumn("to gain", 10, rank=4, cell=lambda point: (units.format_ns(point.gap_ns), Role.PLAIN)),
 )
+# fmt: on
 _SIDE = 110
 _LIST_LEAST, _LIST_MOST = 59, 94
 _TICK = 11
@@ -89,7 +91,7 @@ class RooflinePage(ProfileGroupsPage):
         inner = inner_width(size[0], boxed=boxed)
         layout = TableLayout(_COLUMNS, inner)
         room = size[1] - chrome_lines(boxed=boxed) - 1
-        body = self.table(layout, max(room, 1), lambda row: _cells(found.points[row]))
+        body = self.table(layout, max(room, 1), found.points)
         return framed("Points", body, size, foot="g group  ⏎ slowest in the timeline", boxed=boxed)
 
     def _plot(self, found: Roofline, width: int, height: int) -> list[Line]:
@@ -170,15 +172,3 @@ def _mark(canvas: Canvas, place: tuple[int, int], point: RooflinePoint, *, is_ch
         canvas.text(left, y // DOWN, name if name.isascii() else "", Role.STRONG)
         return
     canvas.text(x // ACROSS, y // DOWN, "●", Role.GRAPH)
-
-
-def _cells(point: RooflinePoint) -> tuple[Span, ...]:
-    return (
-        (short_name(point.name), Role.PLAIN),
-        (units.format_ns(point.total_ns), Role.VALUE),
-        (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN),
-        (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN),
-        (f"{100 * point.roof_share:.1f}%" if point.bound else "-", Role.PLAIN),
-        (point.bound or "-", Role.DIM),
-        (units.format_ns(point.gap_ns), Role.PLAIN),
-    )

@@ -132,7 +132,7 @@ class SourcePage(ProfileListPage):
             hottest = times.index(max(times))
             self.cursor.row, self.cursor.first = hottest, max(0, hottest - _ABOVE - room // 3)
         self._top = 2
-        body = self.table(layout, room, lambda row: _cells(self.file.lines[row]))
+        body = self.table(layout, room, self.file.lines, _cells)
         problem = f"not readable: {self.file.problem}, " if self.file.problem else ""
         note = f"{problem}{self._at + 1} of {len(self._files)} files, {self.file.share:.1%} of the time, modelled"
         foot = "↑↓ select  n next hot line  tab next file  ⏎ slowest in the timeline"

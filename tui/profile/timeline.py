@@ -12,9 +12,12 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from neurontools.base import units
 from neurontools.base.text import printable
+from neurontools.errors import NeuronToolsError
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import busiest
+from neurontools.tui.profile.page import PromptRequested
 from neurontools.tui.profile.timeline_drawing import (
     GUTTER,
     PLAIN,
@@ -28,8 +31,11 @@ from neurontools.tui.profile.timeline_drawing import (
 from neurontools.tui.profile.timeline_groups import Heading, RowLine, fitting_height, height_of
 from neurontools.tui.profile.timeline_state import ZOOM, TimelineState
 from neurontools.tui.widgets.lines import Role, fixed
+from neurontools.tui.widgets.requests import Prompt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual import events
 
     from neurontools.profiler.analysis.dependencies import EventOrder
@@ -61,10 +67,10 @@ class TimelineView(Widget, can_focus=True):
         Binding("Z", "change('fold_all')", "fold all cores; again: unfold", show=False),
         Binding("tab", "change('move_event', 1)", "next event", key_display="Tab"),
         Binding("shift+tab", "change('move_event', -1)", "previous event", key_display="⇧Tab", show=False),
-        Binding("slash", "ask('search')", "search", key_display="/"),
+        Binding("slash", "search", "search", key_display="/"),
         Binding("n", "match(1)", "next match", show=False),
         Binding("N", "match(-1)", "previous match", key_display="N", show=False),
-        Binding("g", "ask('time')", "go to time"),
+        Binding("g", "go_to_time", "go to time"),
         Binding(
             "left_square_bracket",
             "change('mark_begin')",
@@ -82,13 +88,6 @@ class TimelineView(Widget, can_focus=True):
     ]
 
     DEFAULT_CSS = "TimelineView { height: 1fr; width: 1fr; }"
-
-    class Asked(Message):
-        """The user asks for a prompt: `what` is search or time."""
-
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
 
     class DetailsRequested(Message):
         """The user asks for the details of the selected event."""
@@ -137,14 +136,10 @@ class TimelineView(Widget, can_focus=True):
         self._changed()
         return len(self.state.matches)
 
-    def change(self, action: str, *arguments: int) -> None:
+    def action_change(self, action: str, *arguments: int) -> None:
         """Change the state by one of its methods, and draw it."""
         getattr(self.state, action)(*arguments)
         self._changed()
-
-    def action_change(self, action: str, *arguments: int) -> None:
-        """Change the state, as a key asks for."""
-        self.change(action, *arguments)
 
     def action_clock(self) -> None:
         """Change between device time and the wall clock, and keep the window."""
@@ -160,9 +155,29 @@ class TimelineView(Widget, can_focus=True):
         self.state.move_match(step)
         self._changed()
 
-    def action_ask(self, what: str) -> None:
-        """Ask the user for a search expression or a time."""
-        self.post_message(self.Asked(what))
+    def action_search(self) -> None:
+        """Ask for a regular expression, and select its first match."""
+        prompt = Prompt("Search operations: regular expression, for example aten\\.mm")
+        self.post_message(PromptRequested(prompt, lambda text: self._answer(self._search, text)))
+
+    def action_go_to_time(self) -> None:
+        """Ask for a time, and show it."""
+        prompt = Prompt("Go to time: as on the axis, for example 1.5ms")
+        self.post_message(PromptRequested(prompt, lambda text: self._answer(self._go_to, text)))
+
+    def _answer(self, take: Callable[[str], None], text: str | None) -> None:
+        try:
+            if text:
+                take(text)
+        except NeuronToolsError as error:
+            self.app.notify(error.message, severity="error", markup=False)
+
+    def _search(self, pattern: str) -> None:
+        if not self.show_search(pattern):
+            self.app.notify(f"no operation matches {pattern}", severity="warning", markup=False)
+
+    def _go_to(self, text: str) -> None:
+        self.action_change("go_to", units.parse_duration_ns(text, needs_unit=True))
 
     def action_details(self) -> None:
         """Show the selected event, or select the one in the middle of the window."""
@@ -223,7 +238,7 @@ class TimelineView(Widget, can_focus=True):
         self._dragged = True
         x, start, is_range = self._drag
         if is_range:
-            self.change("mark_between", self._position_at(x), self._position_at(event.x))
+            self.action_change("mark_between", self._position_at(x), self._position_at(event.x))
         else:
             view = self.state.view
             self._show(view.at(start + int((x - event.x) * view.ns_per_cell)))

@@ -15,6 +15,7 @@ from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE_KEYS, key_problems
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.page import PageOptions
 from neurontools.tui.top.page_actions import MachineActions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, MonitoredMachine, PlaybackController
@@ -130,10 +131,8 @@ class TopApp(MachineActions, KeyQueue):
         self.machines = tuple(shown) if machines else ()
         self.shown_machines = tuple(shown)
         self.pages = make_pages(
-            self.settings.columns,
-            readonly=readonly,
-            process_filter=process_filter,
-            others={"machines": self._make_machines_page} if machines else None,
+            PageOptions(self.settings.columns, readonly, process_filter),
+            machines=self._make_machines_page if machines else None,
         )
         page = self.settings.page
         self.page = self.pages[-1] if machines and page == self.pages.names[0] else self.pages.named(page)

@@ -14,6 +14,7 @@ from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.tui.names import TEXTUAL_THEMES
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.page import PageOptions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.screen import whole_frame
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot
@@ -85,7 +86,7 @@ def _colour_system() -> ColorSystem:
 
 
 def _lines(model: TopModel, settings: TopSettings, process_filter: str) -> Iterator[Line]:
-    pages = make_pages(settings.columns, process_filter=process_filter)
+    pages = make_pages(PageOptions(settings.columns, process_filter=process_filter))
     size = shutil.get_terminal_size()
     frame = whole_frame(
         pages, pages.named(settings.page), model, size, settings.keys, classic=settings.classic

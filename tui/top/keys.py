@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from neurontools.base.text import suggest
-from neurontools.tui.names import PAGE_LETTERS, PAGE_NAMES, shown_key
+from neurontools.tui.names import PAGE_NAMES, shown_key
+from neurontools.tui.top.pages.registry import make_pages, page_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ ANYWHERE = [
     Binding("ctrl+s", "save_svg", "save the screen as SVG", id="save-svg"),
     Binding("ctrl+t", "next_theme", "next theme", id="next-theme"),
     *(
-        Binding(f"f{number},{PAGE_LETTERS[name]}", f"page('{name}')", f"page {name}", id=f"page-{name}")
+        Binding(f"f{number},{page_class(name).letter}", f"page('{name}')", f"page {name}", id=f"page-{name}")
         for number, name in enumerate(PAGE_NAMES, 1)
     ),
     *TIME_KEYS,
@@ -81,13 +82,11 @@ CLASSIC_ACTIONS = frozenset({"tree", "model", "classic"})
 
 def key_names() -> list[tuple[str, str, str]]:
     """Return name, keys (with commas between them) and meaning of every key, those for every page first."""
-    from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
     from neurontools.tui.top.pages.machines import MachinesPage
-    from neurontools.tui.top.pages.registry import make_pages
 
     bindings = (*ANYWHERE, *MACHINE_KEYS, *CLASSIC)
     found = [(binding.id or "", binding.key, binding.description) for binding in bindings]
-    for page in (*make_pages(DEFAULT_COLUMNS), MachinesPage(())):
+    for page in (*make_pages(), MachinesPage(())):
         found += [(f"{page.name}.{key.name}", key.keys, key.text) for key in page.bindings()]
     return found
 

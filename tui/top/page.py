@@ -6,7 +6,7 @@ Pages are independent of Textual, so that `--once` prints them without it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.lines import fit
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.pages.columns import Column
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.requests import Request
 
@@ -35,13 +36,35 @@ class PageKey(NamedTuple):
     hint: str = ""
 
 
-class Page:
-    """A page: the area between title and bottom bar."""
+class PageOptions(NamedTuple):
+    """What the user chose: the columns of the process table, none for the default, its filter, and to send no signals."""
 
-    name = ""
-    title = ""
+    columns: Sequence[Column] = ()
+    readonly: bool = False
+    process_filter: str = ""
+
+
+class Page:
+    """A page: the area between title and bottom bar.
+
+    Page `events` is the class `EventsPage` of `pages/events.py`. Its name is in the configuration, and the names of its
+    keys begin with it; its letter and its function key lead to it.
+    """
+
+    name: ClassVar[str]
+    letter: ClassVar[str]
     state = ""
     """Text on the right of the first line; "" for the machine."""
+
+    @classmethod
+    def make(cls, options: PageOptions) -> Page:  # noqa: ARG003  most pages have no options
+        """Return a new page."""
+        return cls()
+
+    @property
+    def title(self) -> str:
+        """Its name in the line of tabs."""
+        return self.name.capitalize()
 
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
@@ -151,6 +174,11 @@ class ListPage(Page):
             key("first", "home", first, -_ALL_ROWS),
             key("last", "end", last, _ALL_ROWS),
         )
+
+
+def switch(owner: object, flag: str) -> Callable[[TopModel], None]:
+    """Return a function for a key that turns a flag of an object on and off."""
+    return lambda _model: setattr(owner, flag, not getattr(owner, flag))
 
 
 def filled(lines: Sequence[Line], width: int, height: int) -> tuple[Line, ...]:

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 # With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
 _WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
 
+_NOTES = (
+    "Utilization: share of wall time in which a core executed.",
+    "FLOPS: from the cost model of the executed models.",
+    "Click to select, click again to open; the wheel scrolls.",
+    "~ and 'modelled': values of a scenario's processes.",
+)
+
 
 class PagePane(LinePane, can_focus=True):
     """The pane of a page: shows its lines and takes its keys, which the app runs.
@@ -51,9 +58,13 @@ class PagePane(LinePane, can_focus=True):
         )
 
 
-def in_tmux(environment: Mapping[str, str]) -> bool:
-    """Return whether this runs inside tmux."""
-    return bool(environment.get("TMUX"))
+def _describe(binding: Binding) -> tuple[str, str]:
+    """Return text and key of a binding for the help; similar bindings get the same text."""
+    if ".tab-" in (binding.id or ""):
+        return "tab by its number", binding.key
+    if ".sort-" in (binding.id or "") and binding.key.isupper():
+        return "sort by that column; again: reverse", "letter in head"
+    return binding.description, binding.key
 
 
 async def copy_into_tmux(text: str) -> bool:
@@ -160,34 +171,23 @@ class PageActions(ThemedApp):
         if key is not None:
             self._take(key.run(self.model))
 
-    def action_exit(self, code: int) -> None:
-        """End the app with an exit code."""
-        self.exit(code)
-
     def action_help(self) -> None:
-        """Show the keys."""
-        from neurontools.tui.top.help import HelpScreen, help_lines
+        """Show the keys of the page, and those of every page."""
+        from neurontools.tui.widgets.help import key_rows
 
-        active = [found.binding for found in self.screen_stack[0].active_bindings.values()]
+        named = [found.binding for found in self.screen_stack[0].active_bindings.values() if found.binding.id]
         name = self.page.name
-
-        def lines(width: int) -> tuple[Line, ...]:
-            return help_lines(active, name, width)
-
-        self.push_screen(HelpScreen(self.look, lines))
-
-    def action_save_svg(self) -> None:
-        """Save the screen as an SVG picture in the working directory."""
-        try:
-            path = self.save_screenshot()
-        except OSError as error:
-            self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
-        else:
-            self.notify(f"saved {path}", markup=False)
+        own = [binding for binding in named if (binding.id or "").startswith(f"{name}.")]
+        anywhere = [binding for binding in named if "." not in (binding.id or "")]
+        self.show_help(
+            (f"Keys of this page: {name}", key_rows(own, _describe)),
+            ("Keys on every page", key_rows(anywhere, _describe)),
+            notes=_NOTES,
+        )
 
     def _copy(self, request: Copy) -> None:
         self.copy_to_clipboard(request.text)
-        if in_tmux(os.environ):
+        if os.environ.get("TMUX"):
             self.run_worker(self._copy_into_tmux(request))
         else:
             self.notify(f"copied {request.what} (if the terminal allows it)", markup=False)

@@ -13,6 +13,7 @@ from neurontools.dashboard.monitor import MachineMonitor
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.sources import open_source
 from neurontools.tui.top.model import TopModel
+from neurontools.tui.top.page import PageOptions
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import text_screen
 from neurontools.tui.top.settings import TopSettings
@@ -221,7 +222,7 @@ def one_page(
     settings = options.settings
     if options.places:
         return machines_page(options, width, as_json=as_json), ()
-    pages = make_pages(settings.columns, readonly=True, process_filter=options.filter)
+    pages = make_pages(PageOptions(settings.columns, readonly=True, process_filter=options.filter))
     page = pages.named(settings.page)
     with open_source(
         options.replay or options.source, machine=options.machine, on_notice=on_notice

@@ -14,9 +14,8 @@ from neurontools.config import types
 from neurontools.config.reader import FLAG, LIST, MAPPING, FormatError, Section, in_order, read_yaml
 from neurontools.config.settings import read_file
 from neurontools.dashboard.alerts import DEFAULT_RULES, Condition, Rule
-from neurontools.dashboard.process_table import Column
 from neurontools.tui.names import PAGE_NAMES, TEXTUAL_THEMES, THEME_NAMES, key_problem
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
+from neurontools.tui.top.pages.columns import COLUMNS, DEFAULT_COLUMNS, Column
 
 if TYPE_CHECKING:
     from neurontools.config.reader import Value
@@ -93,9 +92,9 @@ def _read_columns(value: Value | None) -> tuple[Column, ...]:
     else:
         names = [item.text for item in value.items("a list such as [pid, cores, utilization]")]
     for name in names:
-        if name not in list(Column):
-            value.fail(f"unknown column {name!r}", did_you_mean(name, Column))
-    return tuple(dict.fromkeys(Column(name) for name in names if name in list(Column))) or DEFAULT_COLUMNS
+        if name not in COLUMNS:
+            value.fail(f"unknown column {name!r}", did_you_mean(name, COLUMNS))
+    return tuple(COLUMNS[name] for name in dict.fromkeys(names) if name in COLUMNS) or DEFAULT_COLUMNS
 
 
 def _read_keys(section: Section | None) -> dict[str, str]:

@@ -40,81 +40,18 @@ _OTHERS = {
 class Role(Enum):
     """The purpose of a span of text."""
 
-    PLAIN = "plain"
-    DIM = "dim"
-    STRONG = "strong"
-    VALUE = "value"
-    TITLE = "title"
-    TITLE_DIM = "title-dim"
-    TROUBLE = "trouble"
-    SECTION = "section"
-    SECTION_DIM = "section-dim"
-    HEAD = "head"
-    METER_ON = "meter-on"
-    METER_PART = "meter-part"
-    METER_OFF = "meter-off"
-    MARKED_ON = "marked-on"
-    MARKED_PART = "marked-part"
-    MARKED_OFF = "marked-off"
-    METER_SYSTEM = "meter-system"
-    SELECTED = "selected"
-    BAR = "bar"
-    BAR_DIM = "bar-dim"
-    BAR_CURRENT = "bar-current"
-    ALERT = "alert"
-    GRAPH = "graph"
-    SECTION_KEY = "section-key"
-    SECTION_CURRENT = "section-current"
-    HEAT_0 = "heat-0"
-    HEAT_1 = "heat-1"
-    HEAT_2 = "heat-2"
-    HEAT_3 = "heat-3"
-    HEAT_4 = "heat-4"
-    HEAT_5 = "heat-5"
-    CLASSIC_VALUE = "classic-value"
-    CLASSIC_ALERT = "classic-alert"
-    FRAME = "frame"
-    FRAME_TITLE = "frame-title"
-    FRAME_KEY = "frame-key"
-    FRAME_NOTE = "frame-note"
-    CURSOR = "cursor"
-    ON_PLAIN = "on-plain"
-    ON_DIM = "on-dim"
-    ON_STRONG = "on-strong"
-    ON_VALUE = "on-value"
-    ON_ALERT = "on-alert"
-    ON_GRAPH = "on-graph"
-    WARNING = "warning"
-    TRACK = "track"
-    USE_1 = "use-1"
-    USE_2 = "use-2"
-    USE_3 = "use-3"
-    USE_4 = "use-4"
-    USE_5 = "use-5"
-    USE_FULL = "use-full"
-    SHADE_1 = "shade-1"
-    SHADE_2 = "shade-2"
-    SHADE_3 = "shade-3"
-    SHADE_4 = "shade-4"
-    SHADE_5 = "shade-5"
-    CELL_0 = "cell-0"
-    CELL_1 = "cell-1"
-    CELL_2 = "cell-2"
-    CELL_3 = "cell-3"
-    CELL_4 = "cell-4"
-    CELL_5 = "cell-5"
-    BADGE = "badge"
-    BADGE_WARNING = "badge-warning"
-    BADGE_BAD = "badge-bad"
-    TAB = "tab"
-    TAB_CURRENT = "tab-current"
-    KEY = "key"
-    USER_1 = "user-1"
-    USER_2 = "user-2"
-    USER_3 = "user-3"
-    USER_4 = "user-4"
-    USER_5 = "user-5"
-    USER_6 = "user-6"
+    # fmt: off
+    (
+        PLAIN, DIM, STRONG, VALUE, TITLE, TITLE_DIM, TROUBLE, SECTION, SECTION_DIM, HEAD, METER_ON,
+        METER_PART, METER_OFF, MARKED_ON, MARKED_PART, MARKED_OFF, METER_SYSTEM, SELECTED, BAR, BAR_DIM,
+        BAR_CURRENT, ALERT, GRAPH, SECTION_KEY, SECTION_CURRENT, HEAT_0, HEAT_1, HEAT_2, HEAT_3, HEAT_4,
+        HEAT_5, CLASSIC_VALUE, CLASSIC_ALERT, FRAME, FRAME_TITLE, FRAME_KEY, FRAME_NOTE, CURSOR, ON_PLAIN,
+        ON_DIM, ON_STRONG, ON_VALUE, ON_ALERT, ON_GRAPH, WARNING, TRACK, USE_1, USE_2, USE_3, USE_4, USE_5,
+        USE_FULL, SHADE_1, SHADE_2, SHADE_3, SHADE_4, SHADE_5, CELL_0, CELL_1, CELL_2, CELL_3, CELL_4,
+        CELL_5, BADGE, BADGE_WARNING, BADGE_BAD, TAB, TAB_CURRENT, KEY, USER_1, USER_2, USER_3, USER_4,
+        USER_5, USER_6,
+    ) = range(75)
+    # fmt: on
 
     # Members are compared and hashed for every span of every frame; identity is enough and needs no Python call.
     __hash__ = object.__hash__

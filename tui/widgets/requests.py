@@ -28,8 +28,8 @@ class Prompt(NamedTuple):
     """Ask for a line of text. `on_change` gets it as it is typed and returns an error message or ""."""
 
     title: str
-    text: str
-    on_change: Callable[[str], str]
+    text: str = ""
+    on_change: Callable[[str], str] = lambda _: ""
 
 
 class Choose(NamedTuple):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _BOX_WIDTH = 58
 
 
-class PromptScreen(ModalScreen[None]):
-    """A line at the bottom of the screen; the input takes effect while it is typed.
+class PromptScreen(ModalScreen[str | None]):
+    """A line at the bottom of the screen; the input takes effect while it is typed, and is the result of Enter.
 
     Args:
         prompt: the request.
@@ -71,15 +71,15 @@ class PromptScreen(ModalScreen[None]):
         self._show(self._prompt.on_change(event.value))
         self._on_change()
 
-    def on_input_submitted(self) -> None:
+    def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep the input."""
-        self.dismiss()
+        self.dismiss(event.value)
 
     def action_cancel(self) -> None:
         """Discard the input."""
         self._prompt.on_change("")
         self._on_change()
-        self.dismiss()
+        self.dismiss(None)
 
     def _show(self, problem: str) -> None:
         width = self.app.size.width
@@ -171,18 +171,28 @@ class ChooseScreen(ModalScreen[int | None]):
 
 
 class TextScreen(ModalScreen[None]):
-    """A box of text; Escape, Enter and q close it."""
+    """A box of text, or with `whole` a text as large as the screen; arrows scroll, Escape, Enter and q close it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "dismiss_box", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q", "dismiss(None)", "close"),
+        Binding("up,k", "scroll(-1)", "up"),
+        Binding("down,j", "scroll(1)", "down"),
+        Binding("pageup,b", "scroll(-20)", "page up"),
+        Binding("pagedown,space", "scroll(20)", "page down"),
+        Binding("home", "scroll(-1000000)", "first line"),
+        Binding("end", "scroll(1000000)", "last line"),
+    ]
+    AUTO_FOCUS = None
     DEFAULT_CSS = """
     TextScreen { align: center middle; }
+    TextScreen.-whole > VerticalScroll { width: 100%; height: 100%; max-height: 100%; background: $background; }
     TextScreen > VerticalScroll { width: 76; max-width: 100%; height: auto; max-height: 90%; border: round $primary;
         padding: 0 1; background: $surface; }
     TextScreen Static { height: auto; width: 1fr; }
     """
 
-    def __init__(self, title: str, text: str) -> None:
-        super().__init__()
+    def __init__(self, title: str, text: str, *, whole: bool = False) -> None:
+        super().__init__(classes="-whole" if whole else None)
         self._title = title
         self._text = text
 
@@ -192,9 +202,9 @@ class TextScreen(ModalScreen[None]):
             box.border_title = self._title
             yield Static(printable_lines(self._text), markup=False)
 
-    def action_dismiss_box(self) -> None:
-        """Close it."""
-        self.dismiss(None)
+    def action_scroll(self, lines: int) -> None:
+        """Scroll by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
 class Palette(CommandPalette):

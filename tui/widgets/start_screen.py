@@ -95,7 +95,7 @@ class StartScreen:
         Args:
             seconds: how long to wait at most.
         """
-        answers = BackgroundAnswers(self._take_background)
+        answers = BackgroundAnswers(lambda dark: setattr(self, "is_dark", dark))
         until_s = time.monotonic() + seconds
         while self.is_dark is None:
             left_s = max(0.0, until_s - time.monotonic())
@@ -135,9 +135,6 @@ class StartScreen:
         self.is_drawn, self._frame = False, ""
         self._release()
         return settings
-
-    def _take_background(self, dark: bool) -> None:
-        self.is_dark = dark
 
     def _end(self, number: int, _frame: object) -> None:
         # An exception would be lost, or become another one, where a module in C is just being imported.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from neurontools.tui.widgets.frames import row
 from neurontools.tui.widgets.lines import Line, Role, Span, fixed, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _GAP = 2
 _LEAST_TEXT = 26
 _KEY = {True: "▾", False: ""}
+
+Cell = Span | tuple[Span, ...]
+"""A text with its role, or several that are as wide as the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class TableColumn:
         right: whether cells stand on the right.
         rank: columns with the highest rank vanish first; 0 never does.
         least: cells that the column with the remaining cells should have; others vanish for it.
+        cell: returns the cell of an item, for `TableLayout.item`.
+        order: returns the value by which items are sorted, None for a column that does not sort.
     """
 
     head: str
@@ -33,6 +38,8 @@ class TableColumn:
     right: bool = True
     rank: int = 0
     least: int = _LEAST_TEXT
+    cell: Callable[[Any], Cell] = lambda _: ("", Role.PLAIN)
+    order: Callable[[Any], Any] | None = None
 
 
 class TableLayout:
@@ -46,6 +53,7 @@ class TableLayout:
             columns[number].rank for number in shown
         ):
             shown.remove(max(shown, key=lambda number: (columns[number].rank, number)))
+        self._columns = columns
         self._shown = [(number, columns[number]) for number in shown]
         fixed_cells = sum(column.width + _GAP for _, column in self._shown if column.width)
         self._rest = max(width - fixed_cells - _GAP - 1, 1)
@@ -58,8 +66,12 @@ class TableLayout:
             spans.append((self._cell(title, column), Role.VALUE if number == sorted_by else Role.HEAD))
         return row(spans, self._width)
 
-    def line(self, cells: Sequence[Span | tuple[Span, ...]], *, selected: bool = False) -> Line:
-        """Return a row; a cell is a text with its role, or several that are as wide as the column."""
+    def item(self, item: object, *, selected: bool = False) -> Line:
+        """Return the row of an item; its cells are those that the columns make."""
+        return self.line([column.cell(item) for column in self._columns], selected=selected)
+
+    def line(self, cells: Sequence[Cell], *, selected: bool = False) -> Line:
+        """Return a row."""
         spans: list[Span] = []
         for number, column in self._shown:
             cell = cells[number]

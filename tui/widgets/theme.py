@@ -158,17 +158,17 @@ class Theme(Struct, frozen=True, dict=True):
     @cached_property
     def styles(self) -> Mapping[Role, Style]:
         """The style of every role, made when it is first needed."""
-        return _styles(self.colours) if self.colours else _PLAIN_STYLES
+        return (
+            {**_classic_styles(self.colours), **_modern_styles(self.colours)}
+            if self.colours
+            else _PLAIN_STYLES
+        )
 
     @property
     def backed_styles(self) -> Mapping[Role, Style]:
         """The style of every role on the theme's background, as a whole screen shows it."""
         background = Style(color="default", bgcolor=self.colours.get("background", "default"))
         return {role: background + style for role, style in self.styles.items()}
-
-
-def _styles(colours: Mapping[str, str]) -> dict[Role, Style]:
-    return {**_classic_styles(colours), **_modern_styles(colours)}
 
 
 def _modern_styles(colours: Mapping[str, str]) -> dict[Role, Style]:

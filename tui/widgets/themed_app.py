@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.screen import Screen
 
+    from neurontools.tui.widgets.help import HelpRows
     from neurontools.tui.widgets.theme import Theme
 
 _LEFT_OUT = frozenset({"command_palette", "suspend_process"})
@@ -77,6 +78,25 @@ class ThemedApp(AdaptiveApp, App[int]):
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
+
+    def show_help(self, *groups: tuple[str, HelpRows], notes: Sequence[str] = ()) -> None:
+        """Show keys in groups, each with a title."""
+        from neurontools.tui.widgets.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.look, groups, notes))
+
+    def action_exit(self, code: int) -> None:
+        """End the app with an exit code."""
+        self.exit(code)
+
+    def action_save_svg(self) -> None:
+        """Save the screen as an SVG picture in the working directory."""
+        try:
+            path = self.save_screenshot()
+        except OSError as error:
+            self.notify(f"cannot save the screen: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {path}", markup=False)
 
     def use_theme(self, name: str) -> None:
         """Switch to a theme by name."""

@@ -1,8 +1,7 @@
 """The command line of neuron-ls: the real tool's flags (AWS Neuron documentation, neuron-ls) and our own.
 
 The real tool's parser is taken to be go-flags: short flags bundle, a value follows its flag as the next word or after
-`=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours;
-`--format json|csv` and `--watch SECONDS` are old spellings of `--json`, `--csv` and `--interval DURATION`.
+`=`, `--` ends the flags, and the last of two contradicting flags wins. Everything beyond -w, -a, -t, -j and -h is ours.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ _LONG = {
     "--verbose": "verbose",
     "--version": "version",
     "--debug": "debug",
+    "--watch": "watch",
 }
 _SHORT = {"w": "wide", "a": "show_all", "t": "topology", "j": "json", "h": "help", "V": "version"}
 _NAMES = {
@@ -32,9 +32,8 @@ _NAMES = {
     "json": "-j, --json-output",
     "help": "-h, --help",
 }
-_VALUES = ("--device", "--filter", "--format", "--interval", "--machine", "--owner", "--source")
-_OPTIONAL_VALUES = {"--color": "auto", "--watch": ""}
-FORMATS = ("text", "json", "csv")
+_VALUES = ("--device", "--filter", "--interval", "--machine", "--owner", "--source")
+_FORMATS = ("json", "csv")
 COLOURS = ("auto", "always", "never")
 MIN_PERIOD_S = 0.05
 MAX_PERIOD_S = 86400.0
@@ -79,6 +78,7 @@ class Flags:
         "topology",
         "verbose",
         "version",
+        "watch",
         "wide",
     )
 
@@ -90,6 +90,7 @@ class Flags:
         self.verbose = False
         self.version = False
         self.debug = False
+        self.watch = False
         self.format = "text"
         self.devices: frozenset[int] | None = None
         self.filters: tuple[FilterCondition, ...] = ()
@@ -104,7 +105,7 @@ class Flags:
         switches = {"--wide": self.wide, "--show-all-procs": self.show_all, "--topology": self.topology}
         words = [word for word, given in switches.items() if given]
         if self.format != "text":
-            words.append(f"--format={self.format}")
+            words.append(f"--{self.format}")
         if self.devices is not None:
             words.append(f"--device={','.join(map(str, sorted(self.devices)))}")
         if self.colour is not None:
@@ -131,10 +132,10 @@ def parse(argv: list[str]) -> Flags:
             _short(flags, word)
         else:
             raise FlagError(f"unexpected argument `{word}'")
-    if flags.interval_s is not None:
-        if flags.period_s is None:
-            raise FlagError("flag `--interval' needs `--watch'")
-        flags.period_s = flags.interval_s
+    if flags.interval_s is not None and not flags.watch:
+        raise FlagError("flag `--interval' needs `--watch'")
+    if flags.watch:
+        flags.period_s = flags.interval_s or DEFAULT_PERIOD_S
     return flags
 
 
@@ -144,12 +145,10 @@ def _long(flags: Flags, word: str, words: list[str]) -> None:
         if equals:
             raise _no_value(_LONG[flag])
         _switch(flags, _LONG[flag])
-    elif flag in _OPTIONAL_VALUES:
-        if flag == "--watch" and not equals and words and words[0][:1].isdigit():
-            value, equals = words.pop(0), "="
-        if flag == "--color" and not equals and words and words[0][:1] != "-":
-            value, equals = words.pop(0), "="
-        _set_optional(flags, flag, value if equals else _OPTIONAL_VALUES[flag], given=bool(equals))
+    elif flag == "--color":
+        if not equals:
+            value = words.pop(0) if words and words[0][:1] != "-" else "auto"
+        flags.colour = _choice(flag, value, COLOURS)
     elif flag in _VALUES:
         _set(flags, flag, value if equals else _next(flag, words))
         if flag == "--filter":
@@ -169,7 +168,7 @@ def _short(flags: Flags, word: str) -> None:
 
 
 def _switch(flags: Flags, name: str) -> None:
-    if name in FORMATS:
+    if name in _FORMATS:
         flags.format = name
     else:
         setattr(flags, name, True)
@@ -186,8 +185,6 @@ def _next(flag: str, words: list[str]) -> str:
 def _set(flags: Flags, flag: str, value: str) -> None:
     if flag == "--device":
         flags.devices = (flags.devices or frozenset()) | _devices(value)
-    elif flag == "--format":
-        flags.format = _choice(flag, value, FORMATS)
     elif flag in {"--filter", "--owner"}:
         text = value if flag == "--filter" else f"owner={value}"
         try:
@@ -203,13 +200,6 @@ def _set(flags: Flags, flag: str, value: str) -> None:
         flags.interval_s = _period_s(flag, value)
     else:
         flags.source = value
-
-
-def _set_optional(flags: Flags, flag: str, value: str, *, given: bool) -> None:
-    if flag == "--color":
-        flags.colour = _choice(flag, value, COLOURS)
-    else:
-        flags.period_s = _period_s(flag, value) if given else DEFAULT_PERIOD_S
 
 
 def _choice(flag: str, value: str, choices: tuple[str, ...]) -> str:
@@ -245,4 +235,4 @@ def _period_s(flag: str, text: str) -> float:
 
 def suggestions() -> tuple[str, ...]:
     """Return the flags that a misspelt one may have meant."""
-    return tuple(flag for flag in (*_LONG, *_VALUES, *_OPTIONAL_VALUES) if flag != "--format")
+    return (*_LONG, *_VALUES, "--color")

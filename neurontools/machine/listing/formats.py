@@ -75,7 +75,7 @@ def table_lines(snapshot: Snapshot, devices: list[DeviceState], flags: Flags) ->
     colours = _COLOURS if flags.colour == "always" else {}
     columns = list(zip(*first, *further.values(), strict=True))
     shape = [
-        (index, max(len(_HEADER[index][0]), len(_HEADER[index][1]), *map(display_width, cells)))
+        (index, max(*map(len, _HEADER[index]), *map(display_width, cells)))
         for index, cells in enumerate(columns)
         if any(cells)
     ] or _EMPTY_SHAPE

@@ -232,7 +232,10 @@ def test_the_hint_on_a_machine_with_one_device_does_not_sound_like_none(tool):
 def test_watching_prints_a_line_of_json_whenever_something_changed():
     start("trn1.2xlarge")
     with subprocess.Popen(
-        [NEURON_LS, "-j", "--watch", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [NEURON_LS, "-j", "--watch", "--interval", "0.05"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as watching:
         assert watching.stdout is not None
         assert json.loads(watching.stdout.readline())[0]["neuron_processes"] == []
@@ -248,7 +251,7 @@ def test_watching_ends_when_it_cannot_write():
     start("trn1.2xlarge")
     with open("/dev/full", "wb") as full:
         run = subprocess.run(
-            [NEURON_LS, "--watch=0.05"],
+            [NEURON_LS, "--watch", "--interval=0.05"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -264,7 +267,7 @@ IMPATIENT = "from neurontools.commands.ls import forms, main; forms.RESTART_S = 
 def test_watching_ends_when_the_machine_does():
     start("trn1.2xlarge")
     with subprocess.Popen(
-        [sys.executable, "-c", IMPATIENT, "--watch=0.05"],
+        [sys.executable, "-c", IMPATIENT, "--watch", "--interval=0.05"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -281,7 +284,10 @@ def test_watching_ends_when_the_machine_does():
 def watcher(*words):
     """A neuron-ls that watches until the end of the block, which reads its lines of JSON."""
     with subprocess.Popen(
-        [NEURON_LS, "-j", "--watch=0.05", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [NEURON_LS, "-j", "--watch", "--interval=0.05", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as watching:
         assert watching.stdout is not None
         yield lambda: json.loads(watching.stdout.readline())
@@ -325,7 +331,7 @@ def test_watching_replaces_a_daemon_that_was_killed(monkeypatch):
 def test_watching_ends_when_its_reader_goes():
     start("trn1.2xlarge")
     with subprocess.Popen(
-        [NEURON_LS, "--watch=3600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [NEURON_LS, "--watch", "--interval=3600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as watching:
         assert watching.stdout is not None
         assert watching.stdout.readline() == "instance-type: trn1.2xlarge\n"
@@ -358,8 +364,8 @@ def test_colours_only_on_the_flag(tool, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--watch=0"], "flag `--watch' expects 0.05 to 86400 seconds, not `0'"),
-        (["--watch", "1e9"], "flag `--watch' expects 0.05 to 86400 seconds, not `1e9'"),
+        (["--watch=1"], "bool flag `--watch' cannot have an argument"),
+        (["--watch", "--interval=1e9"], "flag `--interval' expects 0.05 to 86400 seconds, not `1e9'"),
         (["--watch", "--interval", "0"], "flag `--interval' expects 0.05 to 86400 seconds, not `0'"),
         (["--interval", "1s"], "flag `--interval' needs `--watch'"),
         (["--device", "3-1"], "flag `--device' expects devices such as 0,2 or 0-3, not `3-1'"),

@@ -126,11 +126,9 @@ def test_an_owner_is_a_uid_a_name_or_oneself(machine):
 
 
 def test_filters_devices_and_formats_combine(machine):
-    lines = render(machine, ["--device=0-1", "--filter=state=executing", "--format=csv"], "2.32")[1].decode()
+    lines = render(machine, ["--device=0-1", "--filter=state=executing", "--csv"], "2.32")[1].decode()
     assert [line.split(",")[2] for line in lines.splitlines()[1:]] == ["0"]
-    assert render(machine, ["--csv"], "2.32") == render(machine, ["--format", "csv"], "2.32")
-    assert render(machine, ["-j"], "2.32") == render(machine, ["--format", "json"], "2.32")
-    assert render(machine, ["-j", "--format=text"], "2.32") == render(machine, [], "2.32")
+    assert render(machine, ["-j"], "2.32") == render(machine, ["--json"], "2.32")
 
 
 def test_where_nothing_is_left_there_is_an_empty_table_list_or_head(machine):
@@ -258,8 +256,8 @@ def test_there_are_colours_only_where_they_are_wanted(monkeypatch, choice, envir
         (["--device"], "expected argument for flag `--device'"),
         (["--device", "-w"], "expected argument for flag `--device', but got option `-w'"),
         (["--device=1,"], "flag `--device' expects devices such as 0,2 or 0-3, not `1,'"),
-        (["--format=xml"], "Invalid value `xml' for option `--format'. Allowed values are: text, json or csv"),
         (["--color=red"], "Invalid value `red' for option `--color'. Allowed values are: auto, always or never"),
+        (["--format=xml"], "unknown flag `format'"),
         (["--color", "red"], "Invalid value `red' for option `--color'. Allowed values are: auto, always or never"),
         (["--source="], "expected argument for flag `--source'"),
         (["--verbose=1"], "bool flag `--verbose' cannot have an argument"),
@@ -283,7 +281,7 @@ def test_every_word_after_a_filter_that_looks_like_one_is_one(make):
 def test_flags_given_twice_mean_the_same_or_the_last_one_wins(make):
     snapshot = make("inf2.24xlarge")
     assert render(snapshot, ["-w", "-ww", "--wide"], "2.32") == render(snapshot, ["-w"], "2.32")
-    assert render(snapshot, ["--format=csv", "--format=json"], "2.32") == render(snapshot, ["-j"], "2.32")
+    assert render(snapshot, ["--csv", "--json"], "2.32") == render(snapshot, ["-j"], "2.32")
     assert render(snapshot, ["--device=1", "--device=3-4"], "2.32") == render(
         snapshot, ["--device=1,3,4"], "2.32"
     )

@@ -95,7 +95,7 @@ def test_the_table_cuts_every_command_at_its_width(make, job, data, wide):
 @given(data=st.data())
 def test_csv_has_one_line_for_each_process_of_a_device(make, job, data):
     snapshot = data.draw(machines(make, job))
-    out = render(snapshot, ["--format=csv"], "2.32")[1].decode()
+    out = render(snapshot, ["--csv"], "2.32")[1].decode()
     assert all(unicodedata.category(letter)[0] != "C" for letter in out.replace("\n", ""))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert len(rows) == len(out.splitlines()) - 1

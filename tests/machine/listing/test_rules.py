@@ -248,7 +248,7 @@ def test_a_recording_is_listed_by_its_last_moment_and_watched_to_its_end(tool, h
     assert (run.returncode, run.stderr.splitlines()[0]) == (0, "source: file:recording.jsonl")
     devices = json.loads(run.stdout)
     assert [device["neuroncore_ids"] for device in devices] == [[2 * n, 2 * n + 1] for n in range(6)]
-    watched = tool("neuron-ls", "-j", "--source", str(recording), "--watch=0.05")
+    watched = tool("neuron-ls", "-j", "--source", str(recording), "--watch", "--interval=0.05")
     assert watched.returncode == 0
     assert json.loads(watched.stdout.splitlines()[0]) == devices
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,22 +16,22 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.locks import hold
 from neurontools.tui.cache import actions
-from neurontools.tui.cache.app import CacheApp, ReadScreen
+from neurontools.tui.cache.app import CacheApp
+from neurontools.tui.cache.browser import Browser
+from neurontools.tui.widgets.help import HelpScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
-from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen, TextScreen
 from tests.tui.terminal import Terminal
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from textual.pilot import Pilot
 
-    from neurontools.cache.browser import Browser
     from tests.cache.conftest import Tree
-
-Body = Callable[["Pilot[int]", CacheApp], Awaitable[None]]
 
 
 @pytest.fixture
@@ -51,14 +50,14 @@ def screen(app: CacheApp) -> list[str]:
     return [text_of(line).rstrip() for line in app.query_one("#cache", LinePane).lines]
 
 
-def run(tree: Tree, body: Body, size: tuple[int, int] = (110, 20), colour: bool = True) -> None:
-    async def play() -> None:
-        app = CacheApp(actions.new_browser(str(tree.root)), colour=colour)
-        async with app.run_test(size=size) as pilot:
-            await rest(pilot)
-            await body(pilot, app)
-
-    asyncio.run(play())
+@asynccontextmanager
+async def browsing(
+    tree: Tree, size: tuple[int, int] = (110, 20)
+) -> AsyncIterator[tuple[Pilot[int], CacheApp]]:
+    app = CacheApp(Browser(str(tree.root)))
+    async with app.run_test(size=size) as pilot:
+        await rest(pilot)
+        yield pilot, app
 
 
 async def rest(pilot: Pilot[int]) -> None:
@@ -72,8 +71,8 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
         await rest(pilot)
 
 
-def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
-    async def body(_: Pilot[int], app: CacheApp) -> None:
+async def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
+    async with browsing(some) as (_, app):
         lines = screen(app)
         assert str(some.root) in lines[0]
         assert "4 entries" in lines[0]
@@ -92,11 +91,9 @@ def test_it_shows_the_tree_with_sizes(some: Tree) -> None:
         ]
         assert "▇" in lines[3]
 
-    run(some, body)
 
-
-def test_marks_have_a_running_total_and_delete_asks(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_marks_have_a_running_total_and_delete_asks(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "d")
         assert "nothing is marked" in screen(app)[-1]
         await press(pilot, "down", "down", "space", "space")
@@ -115,11 +112,9 @@ def test_marks_have_a_running_total_and_delete_asks(some: Tree) -> None:
         assert "2 entries removed" in screen(app)[-1]
         assert screen(app)[-1].startswith(" marked: 0, ")
 
-    run(some, body)
 
-
-def test_what_must_stay_says_so(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_what_must_stay_says_so(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "end", "space")
         assert "not marked: MODULE_3333+e30acd3a: pinned" in screen(app)[-1]
         await press(pilot, "a")
@@ -127,11 +122,9 @@ def test_what_must_stay_says_so(some: Tree) -> None:
         await press(pilot, "u")
         assert len(app.browser.marks) == 0
 
-    run(some, body)
 
-
-def test_what_is_taken_into_use_after_the_question_is_spared(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_what_is_taken_into_use_after_the_question_is_spared(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "a", "d")
         held = hold(str(next(some.root.glob("*/MODULE_1111*"))))
         assert held is not None
@@ -141,11 +134,9 @@ def test_what_is_taken_into_use_after_the_question_is_spared(some: Tree) -> None
         assert "1 spared: in use" in screen(app)[-1]
         assert [entry.module[:11] for entry in app.browser.entries] == ["MODULE_3333", "MODULE_1111"]
 
-    run(some, body)
 
-
-def test_pins_and_tags(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_pins_and_tags(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "down", "down", "p")
         (large,) = some.root.glob("*/MODULE_2222*")
         assert (large / layouts.PIN).exists()
@@ -158,25 +149,27 @@ def test_pins_and_tags(some: Tree) -> None:
         await press(pilot, "t", *"a/b", "enter")
         assert "a/b" in screen(app)[-1]
 
-    run(some, body)
 
+async def test_the_views_of_an_entry(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
 
-def test_the_views_of_an_entry(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
         async def view(*keys: str) -> str:
             await press(pilot, *keys)
-            assert isinstance(app.screen, ReadScreen)
+            assert isinstance(app.screen, TextScreen)
             text = app.screen._text
             await press(pilot, "down", "pagedown", "end", "home", "up", "pageup", "escape")
-            assert not isinstance(app.screen, ReadScreen)
+            assert not isinstance(app.screen, TextScreen)
             return text
 
         assert "compiler" in await view("down", "down", "enter")
         assert "MODULE_2222+e30acd3a" in await view("w")
         assert "0 locks" in await view("L")
-        keys = await view("question_mark")
-        for words in ("mark or unmark for deletion", "next grouping", "quit"):
+        await press(pilot, "question_mark")
+        assert isinstance(app.screen, HelpScreen)
+        keys = "\n".join(map(text_of, app.screen.query_one("#help", LinePane).lines))
+        for words in ("mark or unmark for del", "next grouping", "quit"):
             assert words in keys
+        await press(pilot, "escape")
         await press(pilot, "home", "w")
         assert "why needs an entry" in screen(app)[-1]
         await press(pilot, "down", "down", "space", "space")
@@ -184,11 +177,9 @@ def test_the_views_of_an_entry(some: Tree) -> None:
         assert "MODULE_1111" in text
         assert "MODULE_2222" in text
 
-    run(some, body)
 
-
-def test_filter_sort_and_group(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_filter_sort_and_group(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "slash", *"state=faile")
         title = app.screen.query_one("#prompt-title", LinePane).lines[0]
         assert "invalid filter at character 7" in text_of(title)
@@ -205,32 +196,28 @@ def test_filter_sort_and_group(some: Tree) -> None:
             seen.add(screen(app)[1])
         assert len(seen) == 6
 
-    run(some, body)
 
-
-def test_opening_and_closing_with_keys_and_mouse(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_opening_and_closing_with_keys_and_mouse(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         rows = len(app.browser.rows)
         await press(pilot, "enter")
         assert len(app.browser.rows) < rows
         await press(pilot, "right", "right")
-        assert (len(app.browser.rows), app.browser.cursor) == (rows, 1)
+        assert (len(app.browser.rows), app.browser.cursor.row) == (rows, 1)
         await press(pilot, "left", "left")
-        assert app.browser.cursor == 0
+        assert app.browser.cursor.row == 0
         await pilot.click(LinePane, offset=(10, 4))
-        assert app.browser.cursor == 1
+        assert app.browser.cursor.row == 1
         before = len(app.browser.rows)
         await pilot.click(LinePane, offset=(10, 4))
         assert len(app.browser.rows) > before
         await pilot.click(LinePane, offset=(10, 1))
         await press(pilot, "j", "k", "l", "h", "pagedown", "pageup", "end", "home")
-        assert app.browser.cursor == 0
-
-    run(some, body)
+        assert app.browser.cursor.row == 0
 
 
-def test_it_follows_what_others_do(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_it_follows_what_others_do(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "a")
         shutil.rmtree(next(some.root.glob("*/MODULE_1111*")))
         some.done(graph="5555")
@@ -255,35 +242,29 @@ def test_it_follows_what_others_do(some: Tree) -> None:
         await rest(pilot)
         assert len(app.browser.entries) == 1
 
-    run(some, body)
 
-
-def test_an_entry_that_is_gone_when_it_is_looked_at_is_a_line(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_an_entry_that_is_gone_when_it_is_looked_at_is_a_line(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await press(pilot, "down", "down")
         shutil.rmtree(next(some.root.glob("*/MODULE_2222*")))
         await press(pilot, "enter")
-        assert not isinstance(app.screen, ReadScreen)
+        assert not isinstance(app.screen, TextScreen)
         assert "MODULE_2222" in screen(app)[-1]
         await press(pilot, "p")
         assert "MODULE_2222" in screen(app)[-1]
 
-    run(some, body)
-
 
 @pytest.mark.parametrize("size", [(40, 8), (80, 24), (300, 100)])
-def test_every_line_is_as_wide_as_the_screen(some: Tree, size: tuple[int, int]) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_every_line_is_as_wide_as_the_screen(some: Tree, size: tuple[int, int]) -> None:
+    async with browsing(some, size) as (pilot, app):
         await press(pilot, "a", "down")
         lines = app.query_one("#cache", LinePane).lines
         assert {len(text_of(line)) for line in lines} == {size[0]}
         assert len(lines) == size[1]
 
-    run(some, body, size)
 
-
-def test_a_screen_that_is_too_small_says_so_and_comes_back(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_a_screen_that_is_too_small_says_so_and_comes_back(some: Tree) -> None:
+    async with browsing(some, (30, 6)) as (pilot, app):
         assert [line.strip() for line in screen(app)[1:5]] == [
             "neuron-cache",
             "needs 40x8,",
@@ -297,11 +278,9 @@ def test_a_screen_that_is_too_small_says_so_and_comes_back(some: Tree) -> None:
         await rest(pilot)
         assert "neuron-cache" in screen(app)[0]
 
-    run(some, body, (30, 6))
 
-
-def test_a_click_outside_of_a_shrunken_terminal_ends_nothing(some: Tree) -> None:
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+async def test_a_click_outside_of_a_shrunken_terminal_ends_nothing(some: Tree) -> None:
+    async with browsing(some) as (pilot, app):
         await pilot.press("ctrl+p")
         over = app.screen
         assert over is not app.screen_stack[0]
@@ -313,20 +292,16 @@ def test_a_click_outside_of_a_shrunken_terminal_ends_nothing(some: Tree) -> None
         await pilot.pause()
         assert app.screen is over
 
-    run(some, body)
 
-
-def test_thousands_of_entries_have_no_widget_each(tree: Tree) -> None:
+async def test_thousands_of_entries_have_no_widget_each(tree: Tree) -> None:
     directory = tree.done().parent
     for number in range(2_000):
         (directory / f"MODULE_{10**12 + number}+e30acd3a").mkdir()
 
-    async def body(pilot: Pilot[int], app: CacheApp) -> None:
+    async with browsing(tree) as (pilot, app):
         assert len(app.browser.entries) == 2_001
         await press(pilot, "end", "pageup", "s", "g")
         assert len(app.query("*")) < 10
-
-    run(tree, body)
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -341,7 +316,7 @@ def test_picture(
 ) -> None:
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.chdir(some.root.parent)
-    browser: Browser = actions.new_browser("compile-cache")
+    browser = Browser("compile-cache")
     app = CacheApp(browser, theme=theme)
 
     async def before(pilot: Pilot[int]) -> None:
@@ -376,9 +351,7 @@ def test_a_real_terminal_is_restored(
 ) -> None:
     shown = terminal(size=(80, 24))
     shown.read_until("MODULE_3333")
-    shown.press(keys)
-    assert shown.exit_code() == code
-    assert shown.is_restored()
+    shown.quit(keys, code)
 
 
 def test_after_a_stop_everything_is_drawn_again_as_light_as_the_terminal_is(
@@ -393,8 +366,7 @@ def test_after_a_stop_everything_is_drawn_again_as_light_as_the_terminal_is(
     assert shown.is_restored()
     shown.process.send_signal(signal.SIGCONT)
     shown.read_until("MODULE_3333")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_keys_that_are_typed_ahead_are_not_lost(some: Tree, terminal: Callable[..., Terminal]) -> None:
@@ -402,8 +374,7 @@ def test_keys_that_are_typed_ahead_are_not_lost(some: Tree, terminal: Callable[.
     shown.read_until("MODULE_3333")
     shown.press("/state=failed\rg")
     assert "1 of 4 entries" in shown.read_until("group: network")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_a_sigterm_restores_the_terminal(some: Tree, terminal: Callable[..., Terminal]) -> None:
@@ -437,8 +408,7 @@ def test_a_root_that_is_not_a_cache_is_reported_in_the_browser(
     (home / "photos" / "cat.jpg").touch()
     shown = terminal("--cache-dir", str(home / "photos"))
     shown.read_until("is not a compile cache")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_what_is_read_of_an_entry_is_wrapped_for_the_screen(tree: Tree) -> None:

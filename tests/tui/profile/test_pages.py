@@ -45,13 +45,16 @@ async def lines_of(trace: Trace, name: str, *keys: str, size: tuple[int, int] = 
 
 async def test_the_overview_says_where_a_step_goes_and_what_bounds_it(trace: Trace) -> None:
     text = "\n".join(await lines_of(trace, "overview"))
-    assert "median of 4 steady steps" in text
-    assert "execute" in text
-    assert " average " in text
-    assert "limited by: matrix products" in text
-    assert "56.0%" in text
-    assert "Advice" in text
-    assert "mm" in text
+    for words in (
+        "median of 4 steady steps",
+        "execute",
+        " average ",
+        "limited by: matrix products",
+        "56.0%",
+        "Advice",
+        "mm",
+    ):
+        assert words in text
 
 
 async def test_the_overview_of_another_programs_trace_shows_rows_and_operators(home: Path) -> None:
@@ -81,9 +84,12 @@ async def test_the_overview_shows_steps_that_another_program_marked(
     (home / "t.json").write_text(json.dumps(events))
     rows = await lines_of(open_trace(str(home / "t.json")), "overview", size=size)
     text = "\n".join(rows)
-    assert "8.000 us median of 9 steady steps, 8.000 us to 9.000 us" in text
-    assert "steps that torch.profiler marked" in text
-    assert "0 to 9.000 us, 9 steps" in text
+    for words in (
+        "8.000 us median of 9 steady steps, 8.000 us to 9.000 us",
+        "steps that torch.profiler marked",
+        "0 to 9.000 us, 9 steps",
+    ):
+        assert words in text
     assert "first executions" not in text
 
 
@@ -171,9 +177,8 @@ async def test_the_roofline_has_roofs_dots_and_the_selected_operator(trace: Trac
     async with ProfileApp(trace).run_test(size=(120, 40)) as pilot:
         await pilot.press(key_of("roofline"))
         text = "\n".join(shown(pilot, "roofline"))
-        assert "92.00 Tflop/s" in text
-        assert "410.0 GB/s" in text
-        assert "ridge at 224 flop/B" in text
+        for words in ("92.00 Tflop/s", "410.0 GB/s", "ridge at 224 flop/B"):
+            assert words in text
         await pilot.press("g")
         assert "Roofline by layer" in shown(pilot, "roofline")[0]
 
@@ -429,7 +434,8 @@ async def test_enter_leads_to_the_slowest_event_of_a_row(workers: Trace, page: s
 async def test_help_lists_no_key_that_does_nothing(workers: Trace, page: str) -> None:
     async with ProfileApp(workers).run_test(size=(120, 40)) as pilot:
         await pilot.press(key_of(page), "question_mark")
-        assert "slowest" not in str(pilot.app.screen.query("Static").first().render())
+        pane = pilot.app.screen.query_one("#help", LinePane)
+        assert "slowest" not in "".join(map(text_of, pane.lines))
 
 
 async def test_rows_that_all_have_room_stay_in_view_after_a_jump(trace: Trace) -> None:

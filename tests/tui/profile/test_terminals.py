@@ -138,16 +138,14 @@ def test_a_terminal_without_utf8_gets_ascii(opened: Callable[..., Terminal]) -> 
     for key in "13459":
         shown_there.press(key)
     shown_there.read_until("BEFORE AFTER")
-    shown_there.press("q")
-    assert shown_there.exit_code() == 0
+    shown_there.quit()
     assert shown_there.output.isascii()
 
 
 def test_a_tiny_terminal_without_colours_says_what_it_needs(opened: Callable[..., Terminal]) -> None:
     shown_there = opened(NO_COLOR="1", TERM="xterm", size=(10, 3))
     shown_there.read_until("60x12")
-    shown_there.press("q")
-    assert shown_there.exit_code() == 0
+    shown_there.quit()
 
 
 def test_after_a_stop_everything_is_drawn_again(opened: Callable[..., Terminal]) -> None:
@@ -160,8 +158,7 @@ def test_after_a_stop_everything_is_drawn_again(opened: Callable[..., Terminal])
     assert shown_there.is_restored()
     shown_there.process.send_signal(signal.SIGCONT)
     shown_there.read_until("custom::tick")
-    shown_there.press("q")
-    assert shown_there.exit_code() == 0
+    shown_there.quit()
 
 
 def test_a_dumb_terminal_gets_the_summary(opened: Callable[..., Terminal]) -> None:

@@ -1,13 +1,20 @@
-"""A source of neuron-top with fixed updates."""
+"""A source of neuron-top with fixed updates, and what pictures of it do before they are taken."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from neurontools.tui.top.app import TopApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from textual.pilot import Pilot
+
     from neurontools.tui.top.source import Update
+
+Compare = Callable[..., bool]
 
 
 class FixedSource:
@@ -28,3 +35,16 @@ class FixedSource:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def pressing(*keys: str) -> Callable[[Pilot[int]], object]:
+    """Return what waits until the app took in all updates, and presses keys."""
+
+    async def run(pilot: Pilot[int]) -> None:
+        assert isinstance(pilot.app, TopApp)
+        await pilot.app.source_ended.wait()
+        await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+
+    return run

@@ -11,9 +11,9 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.help import HelpScreen
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot, Update
+from neurontools.tui.widgets.help import HelpScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
 from tests.tui.top.fixed_source import FixedSource

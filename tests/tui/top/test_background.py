@@ -111,9 +111,7 @@ def test_a_light_terminal_gets_the_light_theme_and_its_answer_is_not_a_key(termi
     shown.read_until("Processes (")
     assert LIGHT_BACKGROUND in shown.output
     assert "paused" not in shown.read_until("Processes (0)")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_a_theme_that_was_chosen_asks_nothing_and_stays(terminal: Open) -> None:
@@ -129,8 +127,7 @@ def test_a_theme_that_was_chosen_asks_nothing_and_stays(terminal: Open) -> None:
 def test_the_first_look_is_the_environments(terminal: Open) -> None:
     shown = terminal(TERM="xterm-256color", COLORTERM="truecolor", COLORFGBG="0;15")
     shown.read_until_bytes(LIGHT_BACKGROUND)
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
     assert DARK_BACKGROUND not in shown.output
 
 
@@ -185,8 +182,7 @@ def test_a_theme_that_adapts_asks_when_it_is_turned_to(terminal: Open) -> None:
     shown.read_until_bytes(QUESTION.encode())
     shown.press(LIGHT + "p")
     shown.read_until("Processes (")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 LOOKS = [(name, dark) for name in THEME_NAMES if name != "ansi" for dark in (True, False)]

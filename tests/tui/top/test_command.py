@@ -114,9 +114,7 @@ def test_live_it_starts_takes_keys_and_leaves_the_terminal_as_it_was(
     shown.read_until("of busy-job")
     shown.press("f")
     shown.read_until("total")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 @pytest.mark.parametrize(
@@ -187,9 +185,7 @@ def test_a_terminal_that_takes_everything_again_gets_the_newest_screen(terminal:
     shown.press("phdeo" * 40 + "p")
     time.sleep(1)
     shown.read_until("Processes (")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None:
@@ -201,9 +197,7 @@ def test_it_may_get_any_size_while_it_runs(terminal: Callable[..., Any]) -> None
     shown.read_until("has 59x15")
     shown.resize(300, 100)
     shown.read_until("ND15 ")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[..., Any]) -> None:
@@ -213,9 +207,7 @@ def test_a_signal_to_continue_without_a_stop_changes_nothing(terminal: Callable[
         shown.process.send_signal(signal.SIGCONT)
     shown.press("f")
     shown.read_until("total")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callable[..., Any]) -> None:
@@ -228,8 +220,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_paints_all_of_it(terminal: Callab
     shown.process.send_signal(signal.SIGCONT)
     whole = shown.read_until("q quit")
     assert all(f"ND{index} " in whole for index in range(16))
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_the_daemon_may_die_and_come_back(terminal: Callable[..., Any], machine: launch.DaemonInfo) -> None:
@@ -243,9 +234,7 @@ def test_the_daemon_may_die_and_come_back(terminal: Callable[..., Any], machine:
     shown.read_until("machine not running, waiting for it")
     assert launch.list_machines() == ()
     shown.press("x")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
@@ -264,15 +253,13 @@ def test_a_daemon_that_crashed_is_replaced_and_a_stopped_daemon_is_not(
     launch.stop(force=True)
     shown.read_until("machine not running, waiting for it")
     assert launch.list_machines() == ()
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_no_color_writes_no_colours(terminal: Callable[..., Any], working: PageWriter) -> None:
     shown = terminal("--interval", "0.2", NO_COLOR="1")
     shown.read_until("▇")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
     codes = {
         code for found in re.findall(rb"\x1b\[([\d;]*)m", shown.output) for code in re.split(rb";", found)
     }

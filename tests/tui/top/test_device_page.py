@@ -53,7 +53,7 @@ def test_json_says_whether_power_is_modelled(training: Ticks) -> None:
     model = TopModel()
     for tick in training:
         model.update(of("real", tick, power=(0.1, 0.9, 0.5)))
-    (page,) = [page for page in make_pages(()) if page.name == "devices"]
+    (page,) = [page for page in make_pages() if page.name == "devices"]
     first, second, *_ = page_data(page, model)["devices"]
     assert first["power"] == {"lowest": 0.1, "highest": 0.9, "mean": 0.5, "is_modelled": False}
     assert second["power"] is None

@@ -19,7 +19,6 @@ from neurontools.machine.snapshot import (
     Snapshot,
 )
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, PlaybackController
 from neurontools.tui.top.source import TimedSnapshot
@@ -86,7 +85,7 @@ def test_an_hour_at_ten_hertz_does_not_grow() -> None:
     model = TopModel(monitor=MachineMonitor())
     tape = SnapshotHistory(SHORTEST_TAPED_NS, disk_bytes=ROOM_BYTES)
     playback = PlaybackController(model, tape)
-    pages = make_pages(DEFAULT_COLUMNS)
+    pages = make_pages()
     drawn: list[Line] = []
     sizes: list[tuple[int, int]] = []
     for number in range(TICKS):

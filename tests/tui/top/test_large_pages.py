@@ -79,11 +79,14 @@ async def test_an_event_says_what_it_means_what_to_do_and_whom_it_is_about() -> 
                 break
             await pilot.press("down")
         text = shown(app)
-        assert "the program got an" in text
-        assert "what to do" in text
-        assert "command  python serve.py --port 700" in text
-        assert "others about process 700" in text
-        assert "Utilization of process 700" in text
+        for words in (
+            "the program got an",
+            "what to do",
+            "command  python serve.py --port 700",
+            "others about process 700",
+            "Utilization of process 700",
+        ):
+            assert words in text
         await pilot.press("t", "end")
         assert "straggler: process 4017" in shown(app)
         assert "One rank is slower than its peers" in shown(app)
@@ -101,11 +104,14 @@ async def test_links_of_the_selected_device_have_a_load_over_time_and_say_when_t
     async with opened("devices") as (app, pilot):
         await pilot.press("t", "down", "down", "down", "down", "down")
         text = shown(app)
-        assert "Links of ND5" in text
-        assert "ND5-ND6  down since " in text
-        assert "  broke 1x" in text
-        assert "ND4-ND5  up, load " in text
-        assert "Utilization of ND5" in text
+        for words in (
+            "Links of ND5",
+            "ND5-ND6  down since ",
+            "  broke 1x",
+            "ND4-ND5  up, load ",
+            "Utilization of ND5",
+        ):
+            assert words in text
         await pilot.press("end")
         assert "up, no job spans it" in shown(app)
     async with opened("devices", size=(120, 40)) as (app, pilot):

@@ -102,9 +102,7 @@ def test_pages_in_a_real_terminal(terminal: Callable[..., Any], working: PageWri
     shown.read_until("filter (like neuron-ls")
     shown.press("tag=none\r")
     shown.read_until("no process matches the filter")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_an_unknown_theme_and_key_in_the_config_are_named_on_the_screen(
@@ -117,8 +115,7 @@ def test_an_unknown_theme_and_key_in_the_config_are_named_on_the_screen(
     shown = terminal("--interval", "0.2", size=(150, 40))
     text = shown.read_until("--list-keys")
     assert "unknown theme 'lihgt'; did you mean 'light'?" in text
-    shown.press("qQ")
-    assert shown.exit_code() == 0
+    shown.quit("qQ")
 
 
 def test_a_machine_in_trouble_runs_the_command(
@@ -145,8 +142,7 @@ def test_a_machine_in_trouble_runs_the_command(
     while not said.exists() or said.read_text() != "ND3 is lost\n":
         assert time.monotonic() < until
         time.sleep(0.02)
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_a_command_that_went_away_is_named_on_the_screen(
@@ -160,8 +156,7 @@ def test_a_command_that_went_away_is_named_on_the_screen(
     script.unlink()
     assert tool("neurontools", "fault", "inject", "device-lost", "--device", "3").returncode == 0
     shown.read_until("No such file or directory")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_synthetic_processes_count_as_users_of_the_vcpus(top: Top, machine: object) -> None:

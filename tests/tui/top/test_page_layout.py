@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from neurontools.tui.top.help import help_lines
 from neurontools.tui.top.keys import ANYWHERE, CLASSIC
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import filled
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS, duration, fitting, latency
+from neurontools.tui.top.pages.columns import COLUMNS, DEFAULT_COLUMNS, duration, fitting, latency
 from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import keys_bar, page_keys, page_names
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.charts import braille, chart
+from neurontools.tui.widgets.help import help_lines, key_rows
 from neurontools.tui.widgets.lines import width_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_every_line_of_every_page_fits(
             for device in tick.snapshot.devices
         )
         model.update(replace(tick, snapshot=replace(tick.snapshot, devices=devices)))
-    pages = make_pages(DEFAULT_COLUMNS)
+    pages = make_pages()
     shown = pages[page]
     keys = shown.bindings()
     for press in presses:
@@ -90,27 +90,23 @@ def test_every_line_of_every_page_fits(
 
 @given(st.integers(20, 300))
 def test_help_fits_any_width(width: int) -> None:
-    for line in help_lines((*ANYWHERE, *CLASSIC), "overview", width):
+    for line in help_lines([("Keys", key_rows([*ANYWHERE, *CLASSIC]))], ["a note"], width, 2):
         assert sum(width_of(text) for text, _ in line) == width
 
 
 @given(st.integers(60, 300))
 def test_the_columns_that_fit_fit_and_the_pid_is_among_them(width: int) -> None:
-    from neurontools.dashboard.process_table import Column
-
     shown = fitting(DEFAULT_COLUMNS, width)
     columns = shown.columns
     assert 2 + sum(shown.width_of(column) + 1 for column in columns) <= width
-    assert {Column.PID, Column.UTILIZATION, Column.COMMAND} <= set(columns)
+    assert {"pid", "utilization", "command"} <= {column.name for column in columns}
     assert [column for column in DEFAULT_COLUMNS if column in columns] == list(columns)
 
 
 def test_every_column_has_a_key_of_its_own_that_stands_in_its_head() -> None:
-    from neurontools.tui.top.pages.columns import COLUMN_STYLES
-
-    keys = [look.key for look in COLUMN_STYLES.values()]
+    keys = [column.key for column in COLUMNS.values()]
     assert len(set(keys)) == len(keys)
-    assert all(look.key in look.head for look in COLUMN_STYLES.values())
+    assert all(column.key in column.head for column in COLUMNS.values())
 
 
 shares = st.one_of(st.none(), st.floats(0, 1))
@@ -140,7 +136,7 @@ def test_short_forms() -> None:
 def test_the_current_page_is_named_at_the_top_and_the_bottom_and_a_click_finds_each(
     width: int, at: int
 ) -> None:
-    pages = make_pages(DEFAULT_COLUMNS)
+    pages = make_pages()
     top, bottom = (
         page_names(pages, pages[at], TopModel(), width),
         page_keys(pages, pages[at], {}, width),

@@ -6,7 +6,6 @@ The text files are those that `neuron-top --once --page` prints; they stand in g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +15,17 @@ from msgspec.structs import replace
 from neurontools.machine.snapshot import HardwareCounters, MemoryUse
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.model import TopModel
-from neurontools.tui.top.pages.columns import DEFAULT_COLUMNS
 from neurontools.tui.top.pages.registry import make_pages, page_text
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import MachineUpdate, SourceProblem, TimedSnapshot
-from tests.tui.top.fixed_source import FixedSource
+from tests.tui.top.fixed_source import Compare, FixedSource, pressing
 
 if TYPE_CHECKING:
-    from textual.pilot import Pilot
+    from collections.abc import Iterator
 
     from neurontools.machine.snapshot import DeviceState, ProcessState
 
 Ticks = tuple[TimedSnapshot, TimedSnapshot]
-Compare = Callable[..., bool]
 SIZE = (120, 40)
 OTHER_LAYOUTS = (((80, 24), "dark"), ((200, 60), "dark"), (SIZE, "light"))
 PAGES = ("history", "processes", "devices", "events")
@@ -117,21 +114,6 @@ def busy_ns(core: int, second: int) -> int:
     return SECOND_NS * ((core * 7 + second * 5) % 97) // 97
 
 
-async def at_the_end(pilot: Pilot[int]) -> None:
-    assert isinstance(pilot.app, TopApp)
-    await pilot.app.source_ended.wait()
-    await pilot.pause()
-
-
-def pressing(*keys: str) -> Callable[[Pilot[int]], object]:
-    async def run(pilot: Pilot[int]) -> None:
-        await at_the_end(pilot)
-        await pilot.press(*keys)
-        await pilot.pause()
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("page", "size", "theme"),
     [*((page, SIZE, "dark") for page in LIVE_PAGES), *(("overview", *layout) for layout in OTHER_LAYOUTS)],
@@ -141,7 +123,7 @@ def test_page(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], page: str, size: tuple[int, int], theme: str
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(page=page, theme=theme))
-    assert snap_compare(app, terminal_size=size, run_before=at_the_end)
+    assert snap_compare(app, terminal_size=size, run_before=pressing())
 
 
 @pytest.mark.parametrize("theme", ["light", "colorblind"])
@@ -149,7 +131,7 @@ def test_classic_screen_in_other_themes(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], theme: str
 ) -> None:
     app = TopApp(FixedSource(*minute), settings=TopSettings(theme=theme, classic=True))
-    assert snap_compare(app, terminal_size=SIZE, run_before=at_the_end)
+    assert snap_compare(app, terminal_size=SIZE, run_before=pressing())
 
 
 @pytest.mark.parametrize(
@@ -194,7 +176,7 @@ def test_several_machines(
     snap_compare: Compare, minute: tuple[TimedSnapshot, ...], trn2: Ticks, size: tuple[int, int]
 ) -> None:
     app = TopApp(of_several(minute, trn2), settings=TopSettings(theme="dark"), machines=MACHINES)
-    assert snap_compare(app, terminal_size=size, run_before=at_the_end)
+    assert snap_compare(app, terminal_size=size, run_before=pressing())
 
 
 def test_one_of_several_machines(
@@ -218,7 +200,7 @@ def test_page_as_text(
     model = TopModel(colour=False)
     for tick in minute:
         model.update(tick)
-    (chosen,) = [made for made in make_pages(DEFAULT_COLUMNS) if made.name == page]
+    (chosen,) = [made for made in make_pages() if made.name == page]
     text = page_text(chosen, model, width) + "\n"
     golden = GOLDENS / f"{page}-{width}.txt"
     if pytestconfig.getoption("--snapshot-update"):

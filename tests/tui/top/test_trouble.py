@@ -39,12 +39,6 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def quit_whole(shown: Any) -> None:
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
-
-
 async def title_until(app: TopApp, pilot: Pilot[int], text: str, *, gone: bool = False) -> None:
     """Wait until the title bar has a text, or has it no longer."""
     for _ in range(400):
@@ -74,7 +68,7 @@ def test_a_machine_that_comes_back_as_another_one_is_shown(
     shown.read_until("machine not running, waiting for it")
     launch.start(StartOptions(machine="default", instance_type="inf2.24xlarge"))
     shown.read_until("inf2.24xlarge")
-    quit_whole(shown)
+    shown.quit()
 
 
 def test_a_deleted_runtime_directory_does_not_end_it(terminal: Open, machine: launch.DaemonInfo) -> None:
@@ -89,7 +83,7 @@ def test_a_deleted_runtime_directory_does_not_end_it(terminal: Open, machine: la
     shown.read_until("machine not running, waiting for it")
     launch.start(StartOptions(machine="default", instance_type="trn1.2xlarge"))
     shown.read_until("trn1.2xlarge")
-    quit_whole(shown)
+    shown.quit()
 
 
 def test_killed_again_and_again_it_goes_on(terminal: Open, machine: launch.DaemonInfo) -> None:
@@ -101,7 +95,7 @@ def test_killed_again_and_again_it_goes_on(terminal: Open, machine: launch.Daemo
         shown.read_until("  machine not running, waiting for it")  # in the title, not among the events
         pid = launch.start(StartOptions(machine="default", instance_type="trn1.32xlarge")).pid
         shown.read_until("trn1.32xlarge")  # moves to the right edge
-    quit_whole(shown)
+    shown.quit()
 
 
 def test_paused_while_the_daemon_dies_it_keeps_its_moment(terminal: Open, machine: launch.DaemonInfo) -> None:
@@ -112,7 +106,7 @@ def test_paused_while_the_daemon_dies_it_keeps_its_moment(terminal: Open, machin
     os.kill(machine.pid, signal.SIGKILL)
     shown.read_until("still recording, machine not running, waiting for it")
     shown.press("[")
-    quit_whole(shown)
+    shown.quit()
 
 
 class Lagging:

@@ -17,8 +17,7 @@ def test_what_is_typed_right_behind_the_key_of_a_prompt_is_in_the_prompt(termina
     shown.read_until("LAT50")
     shown.press("/abc")
     shown.read_until("abc")
-    shown.press("\x03")
-    assert shown.exit_code() == 130
+    shown.quit("\x03", 130)
 
 
 @pytest.mark.parametrize("end", ["\r", "\x1b[13u"])
@@ -31,9 +30,7 @@ def test_page_prompt_filter_and_the_keys_behind_it_in_one_write(terminal: Open, 
     shown.read_until("Memory Details")
     shown.press("p")
     shown.read_until("tag~zebra")
-    shown.press("q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit()
 
 
 def test_a_paste_goes_where_the_keys_before_it_lead(terminal: Open) -> None:
@@ -44,8 +41,7 @@ def test_a_paste_goes_where_the_keys_before_it_lead(terminal: Open) -> None:
     shown.read_until("Memory Details")
     shown.press("p")
     shown.read_until("tag~zebra")
-    shown.press("q")
-    assert shown.exit_code() == 0
+    shown.quit()
 
 
 def test_what_is_typed_into_the_palette_at_once_is_searched_for(terminal: Open) -> None:
@@ -53,13 +49,10 @@ def test_what_is_typed_into_the_palette_at_once_is_searched_for(terminal: Open) 
     shown.read_until("trn1.32xlarge")
     shown.press("\x10light")
     shown.read_until("theme: light")
-    shown.press("\x03")
-    assert shown.exit_code() == 130
+    shown.quit("\x03", 130)
 
 
 def test_the_last_of_many_keys_counts(terminal: Open) -> None:
     shown = terminal()
     shown.read_until("trn1.32xlarge")
-    shown.press("phdeoxf" * 20 + "q")
-    assert shown.exit_code() == 0
-    assert shown.is_restored()
+    shown.quit("phdeoxf" * 20 + "q")

@@ -26,7 +26,7 @@ class ClassicPage(Page):
     """Utilization, vCPUs, memory summary and tree."""
 
     name = "overview"
-    title = "Overview"
+    letter = "o"
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
         """Return everything between title and bottom bar."""

@@ -1,13 +1,13 @@
-"""The columns of the process table: heads with sort keys, widths, and cell texts."""
+"""The columns of the process table: names, heads with sort keys, widths, values for JSON and sorting, and cell texts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from neurontools.base.text import printable
-from neurontools.dashboard.process_table import Column, user_name
+from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
 from neurontools.tui.top.numbers import size
 from neurontools.tui.top.pages.job_rows import user_role
@@ -19,24 +19,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.dashboard.process_rows import ProcessJob, ProcessRow
-    from neurontools.dashboard.process_table import Sorting
 
 _LEAST_COMMAND = 16
 _MARK_WIDTH = 2
-_ALERTED = frozenset({Column.PID, Column.TAG, Column.COMMAND})
-
-DEFAULT_COLUMNS = tuple(column for column in Column if column is not Column.ORIGIN)
+_NO_CORE = [1 << 30]
 
 
-class ColumnStyle(NamedTuple):
-    """The layout of a column. `key` sorts by it and is underlined in the head; the highest `rank` is dropped first."""
+class Column(NamedTuple):
+    """A column of the process table.
 
+    `name` is in the configuration, `json_name` in JSON. `key` sorts by it and is underlined in the head; the highest
+    `rank` is dropped first. `value` is in base units; a process without the value is sorted as 0.
+    """
+
+    name: str
+    json_name: str
     head: str
     key: str
     width: int
     right: bool
     rank: int
+    value: Callable[[ProcessRow], Any]
     text: Callable[[ProcessRow], str]
+
+    def order(self, row: ProcessRow) -> Any:
+        """Return the value by which rows are sorted."""
+        value = self.value(row)
+        return _NO_CORE if value == [] else 0.0 if value is None else value
+
+    @property
+    def descends(self) -> bool:
+        """Whether the largest value comes first: that of numbers, except pids."""
+        return self.right and self.name != "pid"
 
 
 def duration(seconds: float) -> str:
@@ -64,24 +78,55 @@ def _modelled(row: ProcessRow) -> str:
     return "~" if row.is_modelled else ""
 
 
-COLUMN_STYLES: dict[Column, ColumnStyle] = {
-    Column.PID: ColumnStyle("PID", "P", 8, True, 0, lambda row: str(row.process.pid)),
-    Column.USER: ColumnStyle("USER", "U", 8, False, 7, lambda row: user_name(row.process.uid)),
-    Column.TAG: ColumnStyle("TAG", "T", 16, False, 2, lambda row: printable(row.process.tag)),
-    Column.CORES: ColumnStyle("CORES", "C", 7, False, 1, lambda row: core_ranges(tuple(use.core for use in row.process.cores))),
-    Column.MEMORY: ColumnStyle("MEM", "M", 8, True, 1, lambda row: size(row.device_bytes)),
-    Column.UTILIZATION: ColumnStyle("UTIL", "I", 6, True, 0, lambda row: f"{100 * row.utilization:.1f}%"),
-    Column.EXECUTIONS: ColumnStyle("EXEC/S", "X", 8, True, 3, lambda row: f"{row.executions_s:.1f}"),
-    Column.ERRORS: ColumnStyle("ERR", "E", 6, True, 6, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
-    Column.P50: ColumnStyle("LAT50", "L", 7, True, 5, lambda row: latency(row.latency_s(50))),
-    Column.P99: ColumnStyle("LAT99", "A", 7, True, 4, lambda row: latency(row.latency_s(99))),
-    Column.RUNTIME: ColumnStyle("VERSION", "V", 9, False, 11, lambda row: printable(row.process.runtime_version)),
-    Column.AGE: ColumnStyle("AGE", "G", 6, True, 8, lambda row: duration(row.age_s)),
-    Column.CPU: ColumnStyle("HOST", "H", 6, True, 9, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
-    Column.RESIDENT: ColumnStyle("RSS", "R", 8, True, 10, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
-    Column.ORIGIN: ColumnStyle("ORIGIN", "O", 9, False, 12, lambda row: row.process.origin),
-    Column.COMMAND: ColumnStyle("COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: printable(row.process.command)),
+COLUMNS = {
+    column.name: column
+    for column in (
+        Column("pid", "pid", "PID", "P", 8, True, 0, lambda row: row.process.pid, lambda row: str(row.process.pid)),
+        Column("user", "user", "USER", "U", 8, False, 7, lambda row: user_name(row.process.uid), lambda row: user_name(row.process.uid)),
+        Column("tag", "tag", "TAG", "T", 16, False, 2, lambda row: row.process.tag, lambda row: printable(row.process.tag)),
+        Column("cores", "cores", "CORES", "C", 7, False, 1, lambda row: [use.core for use in row.process.cores], lambda row: core_ranges(tuple(use.core for use in row.process.cores))),
+        Column("memory", "device_memory_bytes", "MEM", "M", 8, True, 1, lambda row: row.device_bytes, lambda row: size(row.device_bytes)),
+        Column("utilization", "utilization", "UTIL", "I", 6, True, 0, lambda row: row.utilization, lambda row: f"{100 * row.utilization:.1f}%"),
+        Column("executions", "executions_per_s", "EXEC/S", "X", 8, True, 3, lambda row: row.executions_s, lambda row: f"{row.executions_s:.1f}"),
+        Column("errors", "failed_share", "ERR", "E", 6, True, 6, lambda row: row.failed_share, lambda row: f"{100 * row.failed_share:.1f}%" if row.failed_executions else "-"),
+        Column("p50", "latency_p50_s", "LAT50", "L", 7, True, 5, lambda row: row.latency_s(50), lambda row: latency(row.latency_s(50))),
+        Column("p99", "latency_p99_s", "LAT99", "A", 7, True, 4, lambda row: row.latency_s(99), lambda row: latency(row.latency_s(99))),
+        Column("runtime", "runtime_version", "VERSION", "V", 9, False, 11, lambda row: row.process.runtime_version, lambda row: printable(row.process.runtime_version)),
+        Column("age", "age_s", "AGE", "G", 6, True, 8, lambda row: row.age_s, lambda row: duration(row.age_s)),
+        Column("cpu", "host_cpu_share", "HOST", "H", 6, True, 9, lambda row: row.host.cpu_share if row.host else None, lambda row: f"{_modelled(row)}{100 * row.host.cpu_share:.0f}%" if row.host else "-"),
+        Column("resident", "host_resident_bytes", "RSS", "R", 8, True, 10, lambda row: row.host.resident_bytes if row.host else None, lambda row: f"{_modelled(row)}{size(row.host.resident_bytes)}" if row.host else "-"),
+        Column("origin", "origin", "ORIGIN", "O", 9, False, 12, lambda row: row.process.origin, lambda row: row.process.origin),
+        Column("command", "command", "COMMAND", "N", _LEAST_COMMAND, False, -1, lambda row: row.process.command, lambda row: printable(row.process.command)),
+    )
 }  # fmt: skip
+"""The columns by name, in their order."""
+
+_PID, _USER, _CORES, _COMMAND, UTILIZATION = (
+    COLUMNS[name] for name in ("pid", "user", "cores", "command", "utilization")
+)
+_ALERTED = frozenset({"pid", "tag", "command"})
+_ROLES = {"utilization": Role.VALUE, "errors": Role.ALERT}
+DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.name != "origin")
+
+
+class Sorting(Struct, frozen=True):
+    """A sort column with its direction, and a second one for equal rows."""
+
+    column: Column = _CORES
+    descending: bool = False
+    then: tuple[Column, bool] = (_PID, False)
+
+    def by(self, column: Column) -> Sorting:
+        """Return the order after choosing a column: the same column reverses it, another one comes first."""
+        if column is self.column:
+            return Sorting(column, not self.descending, self.then)
+        return Sorting(column, column.descends, (self.column, self.descending))
+
+
+def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, ...]:
+    """Return the rows sorted; the sort is stable."""
+    found = sorted(rows, key=sorting.then[0].order, reverse=sorting.then[1])
+    return tuple(sorted(found, key=sorting.column.order, reverse=sorting.descending))
 
 
 _LEAST_FOR_TREND = 118
@@ -95,17 +140,17 @@ class ProcessColumns(NamedTuple):
 
     def width_of(self, column: Column) -> int:
         """Return the cells of a column without the blank after it."""
-        extra = self.trend + 1 if self.trend and column is Column.UTILIZATION else 0
-        return COLUMN_STYLES[column].width + extra
+        extra = self.trend + 1 if self.trend and column is UTILIZATION else 0
+        return column.width + extra
 
 
 def fitting(columns: Sequence[Column], width: int) -> ProcessColumns:
     """Return the columns that fit, in their order; the least important are dropped first."""
-    trend = TREND if width >= _LEAST_FOR_TREND and Column.UTILIZATION in columns else 0
+    trend = TREND if width >= _LEAST_FOR_TREND and UTILIZATION in columns else 0
     left = list(columns)
     room = width - (trend + 1 if trend else 0)
-    while len(left) > 1 and _MARK_WIDTH + sum(COLUMN_STYLES[column].width + 1 for column in left) > room:
-        left.remove(max(left, key=lambda column: COLUMN_STYLES[column].rank))
+    while len(left) > 1 and _MARK_WIDTH + sum(column.width + 1 for column in left) > room:
+        left.remove(max(left, key=lambda column: column.rank))
     return ProcessColumns(tuple(left), trend)
 
 
@@ -113,15 +158,14 @@ def head_line(shown: ProcessColumns, sorting: Sorting, width: int) -> Line:
     """Return the heads, with sort keys in the colour of keys and an arrow at the sort column."""
     spans: list[Span] = [(" " * _MARK_WIDTH, Role.DIM)]
     for column in shown.columns:
-        look = COLUMN_STYLES[column]
         arrow = ("↓" if sorting.descending else "↑") if column is sorting.column else ""
-        text = fixed(look.head + arrow, look.width)
-        if look.right:
-            text = (look.head + arrow).rjust(look.width)[-look.width :]
-        at = text.index(look.key)
+        text = fixed(column.head + arrow, column.width)
+        if column.right:
+            text = (column.head + arrow).rjust(column.width)[-column.width :]
+        at = text.index(column.key)
         own = Role.VALUE if arrow else Role.DIM
         spans += [(text[:at], own), (text[at], Role.FRAME_KEY), (text[at + 1 :], own), (" ", own)]
-        if shown.trend and column is Column.UTILIZATION:
+        if shown.trend and column is UTILIZATION:
             spans.append((" " * (shown.trend + 1), own))
     return fit(spans, width)
 
@@ -145,7 +189,7 @@ def row_line(shown: ProcessColumns, one: ProcessRow, width: int, state: RowState
         state: how it is drawn.
         trend: its sparkline.
     """
-    texts = {column: COLUMN_STYLES[column].text(one) for column in shown.columns}
+    texts = {column.name: column.text(one) for column in shown.columns}
     return _table_line(shown, texts, width, state, trend, one.process.uid)
 
 
@@ -154,47 +198,48 @@ def job_line(shown: ProcessColumns, job: ProcessJob, width: int, state: RowState
     first = job.rows[0]
     cores = tuple(sorted({use.core for one in job.rows for use in one.process.cores}))
     found = {
-        Column.PID: f"x{len(job.rows)}",
-        Column.USER: user_name(first.process.uid),
-        Column.TAG: printable(job.name),
-        Column.CORES: core_ranges(cores),
-        Column.MEMORY: size(job.device_bytes),
-        Column.UTILIZATION: f"{100 * job.utilization:.1f}%",
-        Column.EXECUTIONS: f"{job.executions_s:.1f}",
-        Column.AGE: duration(max(one.age_s for one in job.rows)),
+        "pid": f"x{len(job.rows)}",
+        "user": user_name(first.process.uid),
+        "tag": printable(job.name),
+        "cores": core_ranges(cores),
+        "memory": size(job.device_bytes),
+        "utilization": f"{100 * job.utilization:.1f}%",
+        "executions": f"{job.executions_s:.1f}",
+        "age": duration(max(one.age_s for one in job.rows)),
     }
     text = f"{printable(job.name)} x{len(job.rows)}"
     if job.slowest:
         slowest = f"slowest rank {job.slowest[0]}"
         text = f"{text}, {slowest} ({job.slowest[1]:.1f}x the median latency)"
-        others = [column for column in shown.columns if column is not Column.COMMAND]
+        others = [column for column in shown.columns if column is not _COMMAND]
         room = width - _MARK_WIDTH - sum(shown.width_of(column) + 1 for column in others)
         if width_of(state.indent + text) > room:
             text = slowest  # tag and number of ranks have columns of their own
-    found[Column.COMMAND] = text
-    texts = {column: found.get(column, "") for column in shown.columns}
-    return _table_line(shown, texts, width, state, trend, first.process.uid)
+    found["command"] = text
+    return _table_line(shown, found, width, state, trend, first.process.uid)
 
 
 def _table_line(
-    shown: ProcessColumns, texts: dict[Column, str], width: int, state: RowState, trend: str, uid: int
+    shown: ProcessColumns, texts: dict[str, str], width: int, state: RowState, trend: str, uid: int
 ) -> Line:
     spans: list[Span] = [(state.mark, Role.ALERT)]
     used = _MARK_WIDTH
     last = shown.columns[-1]
     for column in shown.columns:
-        look, text = COLUMN_STYLES[column], texts[column]
-        if column is last and column is Column.COMMAND:
+        text = texts.get(column.name, "")
+        if column is last and column is _COMMAND:
             text = fixed(state.indent + text, max(0, width - used))
-        elif look.right:
-            text = " " * max(0, look.width - width_of(text)) + fixed(text, min(look.width, width_of(text)))
+        elif column.right:
+            text = " " * max(0, column.width - width_of(text)) + fixed(
+                text, min(column.width, width_of(text))
+            )
         else:
-            text = fixed(text, look.width)
+            text = fixed(text, column.width)
         used += width_of(text) + 1
-        own = user_role(uid) if column is Column.USER else _role(column, text)
-        is_marked = state.role is Role.DIM or column in _ALERTED
+        own = user_role(uid) if column is _USER else _role(column, text)
+        is_marked = state.role is Role.DIM or column.name in _ALERTED
         spans += [(text, (state.role if is_marked else None) or own), (" ", Role.PLAIN)]
-        if shown.trend and column is Column.UTILIZATION:
+        if shown.trend and column is UTILIZATION:
             spans.append((f"{trend:<{shown.trend}} ", Role.GRAPH))
             used += shown.trend + 1
     return row(spans, width, selected=state.selected)
@@ -214,6 +259,4 @@ def _role(column: Column, text: str) -> Role:
     value = text.strip().removeprefix("~")
     if value in {"-", "0.0%", "0.0", "0.0B", "0%"}:
         return Role.DIM
-    if column in {Column.UTILIZATION, Column.MEMORY}:
-        return Role.VALUE if column is Column.UTILIZATION else Role.PLAIN
-    return Role.ALERT if column is Column.ERRORS else Role.PLAIN
+    return _ROLES.get(column.name, Role.PLAIN)

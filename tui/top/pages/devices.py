@@ -39,7 +39,7 @@ class DevicesPage(ListPage):
     """The heat map; `t` switches to the links, enter to the selected device and back."""
 
     name = "devices"
-    title = "Devices"
+    letter = "v"
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class DevicesPage(ListPage):
             PageKey("next", "right", "next device", lambda model: self._step(model, 1)),
             PageKey("topology", "t", "heat map or links", self._turn, "heat map/links"),
             PageKey("device", "enter", "one device in full, or back", self._toggle_device, "device"),
-            PageKey("back", "escape", "back from the device", self._close),
+            PageKey("back", "escape", "back from the device", lambda _: setattr(self, "_has_device", False)),
         )
 
     def lines(self, model: TopModel, width: int, height: int) -> Sequence[Line]:
@@ -172,9 +172,6 @@ class DevicesPage(ListPage):
 
     def _toggle_device(self, _model: TopModel) -> None:
         self._has_device, self._first = not self._has_device, 0
-
-    def _close(self, _model: TopModel) -> None:
-        self._has_device = False
 
     def _row_at(self, y: int, count: int) -> int | None:
         row = self._cursor.first + (y - self._top) // self._step_lines

@@ -36,7 +36,7 @@ class EventsPage(ListPage):
     """A list with times; alerts take at most a third of the page."""
 
     name = "events"
-    title = "Events"
+    letter = "e"
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neurontools.base.text import printable
 from neurontools.dashboard.machine_history import LATENCIES, MACHINE, Measure
 from neurontools.machine.machine_view import device_processes, process_key
-from neurontools.tui.top.page import ListPage, PageKey
+from neurontools.tui.top.page import ListPage, PageKey, switch
 from neurontools.tui.top.pages.curves import (
     Columns,
     CurveUnit,
@@ -169,7 +169,7 @@ class HistoryPage(ListPage):
     """Rows that open like the memory tree; the selected one as a chart above them."""
 
     name = "history"
-    title = "History"
+    letter = "h"
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class HistoryPage(ListPage):
                 "memory/executions/latency",
             ),
             PageKey("toggle-all", "x", "open or close all rows", self._toggle_all, "all"),
-            PageKey("span", "t", "last minute or last hour", self._change_span, "minute/hour"),
+            PageKey("span", "t", "last minute or last hour", switch(self, "_hour"), "minute/hour"),
             PageKey("value-back", "U", "the previous view", lambda _: self._turn(-1)),
         )
 
@@ -254,7 +254,7 @@ class HistoryPage(ListPage):
         return body
 
     def _columns(self, model: TopModel, width: int, view: HistoryView | None = None) -> Columns:
-        label = _label_width(view or self._view, width)
+        label = (view or self._view).label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
         return columns_for(width, label, hour=self._hour, has_hour=has_long_history(model))
 
     def all_lines(self, model: TopModel, width: int) -> Sequence[Line]:
@@ -349,15 +349,8 @@ class HistoryPage(ListPage):
         else:
             self._opened |= everything
 
-    def _change_span(self, _model: TopModel) -> None:
-        self._hour = not self._hour
-
     def _turn(self, steps: int) -> None:
         self._view = VIEWS[(VIEWS.index(self._view) + steps) % len(VIEWS)]
-
-
-def _label_width(view: HistoryView, width: int) -> int:
-    return view.label if width >= _LEAST_FOR_LABELS else _SHORT_LABEL
 
 
 def _head_text(columns: Columns) -> str:

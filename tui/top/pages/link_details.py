@@ -60,7 +60,11 @@ def _links_of(model: TopModel, device: int) -> list[DeviceLink]:
 
 def _link_lines(model: TopModel, link: DeviceLink, width: int, lines: int) -> Iterator[Line]:
     name = f" ND{link.devices[0]}-ND{link.devices[1]}"
-    breaks = _breaks(model, link)
+    breaks = [
+        event.unix_s
+        for event in model.monitor.events
+        if event.kind is MachineEventKind.LINK_DOWN and (event.device, event.peer) == link.devices
+    ]
     spans: list[Span] = [(f"{name:<13}", Role.STRONG)]
     if link.is_down:
         since = f" since {time.strftime('%H:%M:%S', time.localtime(breaks[-1]))}" if breaks else ""
@@ -85,12 +89,3 @@ def _link_lines(model: TopModel, link: DeviceLink, width: int, lines: int) -> It
 
 def _load(model: TopModel, link: DeviceLink) -> Sequence[HistorySlot | None]:
     return merged([model.history.minute(("device", device)) for device in link.devices], min)
-
-
-def _breaks(model: TopModel, link: DeviceLink) -> list[float]:
-    """Return when a link broke, oldest first."""
-    return [
-        event.unix_s
-        for event in model.monitor.events
-        if event.kind is MachineEventKind.LINK_DOWN and (event.device, event.peer) == link.devices
-    ]

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from neurontools.base.text import plural, printable
 from neurontools.tui.top.numbers import short_percent, size
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.rows import place_tabs, tab_at, tabs_line
-from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
-from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed, width_of
+from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
+from neurontools.tui.widgets.lines import Line, Role, Span, fixed
+from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.machine.snapshot import Snapshot
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.pages.rows import PlacedTab
     from neurontools.tui.top.playback import MonitoredMachine
 
-T = TypeVar("T")
 _NAME_WIDTH = 18
-_LEAST_STATE = 18
 _BAR_HEAD = " Machines  "
-_STATE = "  STATE"
 _ROLES = {Role.BAR: Role.TAB, Role.BAR_DIM: Role.DIM, Role.BAR_CURRENT: Role.TAB_CURRENT}
-_NOTHING = frozenset({"-", "0", "0%", "0.0B", "  0%"})
+_NOTHING = frozenset({"-", "0", "0%", "0.0B"})
 
 _COUNTS = ("devices", "cores", "used_cores", "used_bytes", "memory_bytes", "processes", "ecc")
 
@@ -73,7 +70,10 @@ def summary_of(machine: MonitoredMachine) -> MachineSummary:
         used_bytes=sum(device.memory_used_bytes for device in snapshot.devices),
         memory_bytes=sum(device.memory_bytes for device in snapshot.devices),
         processes=sum(process.uses_device for process in snapshot.processes),
-        ecc=_uncorrected(snapshot),
+        ecc=sum(
+            device.hardware.mem_ecc_uncorrected + device.hardware.sram_ecc_uncorrected
+            for device in snapshot.devices
+        ),
     )
 
 
@@ -85,7 +85,7 @@ class MachinesPage(ListPage):
     """
 
     name = "machines"
-    title = "Machines"
+    letter = "m"
 
     def __init__(self, machines: Sequence[MonitoredMachine]) -> None:
         self.on_choose: Callable[[int], None] = lambda _: None
@@ -114,10 +114,11 @@ class MachinesPage(ListPage):
         room = max(1, height - 2 * frame - 2)
         self._window = self._cursor.window(len(summaries), room)
         self._top = 2
-        body = [_heads(inner)]
-        body += [_row(summaries[index], inner, selected=index == self._cursor.row) for index in self._window]
+        layout = TableLayout(_COLUMNS, inner)
+        body = [layout.head()]
+        body += [layout.item(summaries[at], selected=at == self._cursor.row) for at in self._window]
         high = min(len(body), room + 1) + frame
-        total = framed("All machines", [_row(_sum(summaries), inner)], (width, 1 + frame), boxed=boxed)
+        total = framed("All machines", [layout.item(_sum(summaries))], (width, 1 + frame), boxed=boxed)
         note = plural(len(summaries), "machine")
         return (*framed("Machines", body, (width, high), note=note, foot="⏎ show", boxed=boxed), *total)
 
@@ -194,63 +195,25 @@ def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
     )
 
 
-def _uncorrected(snapshot: Snapshot) -> int:
-    return sum(
-        device.hardware.mem_ecc_uncorrected + device.hardware.sram_ecc_uncorrected
-        for device in snapshot.devices
-    )
+def _figure(value: float | None, text: Callable[[Any], str] = str, role: Role = Role.PLAIN) -> Span:
+    shown = "-" if value is None else text(value).strip()
+    return shown, Role.DIM if shown in _NOTHING else role
 
 
-class _Column(NamedTuple):
-    """A column of the list. The column with the highest `rank` is dropped first to make room for the state."""
-
-    head: str
-    cells: int
-    rank: int
-    text: Callable[[MachineSummary], str]
+def _state(summary: MachineSummary) -> Span:
+    return printable(summary.state), Role.DIM if summary.state == "ok" else Role.ALERT
 
 
 _COLUMNS = (
-    _Column("TYPE", 16, 2, lambda summary: summary.instance_type),
-    _Column("DEV", 5, 6, lambda summary: _or_dash(summary.devices)),
-    _Column("CORES", 7, 1, lambda summary: _or_dash(summary.cores)),
-    _Column("USED", 6, 0, lambda summary: _or_dash(summary.used_cores)),
-    _Column("UTIL", 6, 0, lambda summary: _or_dash(summary.utilization, short_percent)),
-    _Column("MEM", 9, 3, lambda summary: _or_dash(summary.used_bytes, size)),
-    _Column("OF", 9, 7, lambda summary: _or_dash(summary.memory_bytes, size)),
-    _Column("PROC", 6, 4, lambda summary: _or_dash(summary.processes)),
-    _Column("ECC", 6, 5, lambda summary: _or_dash(summary.ecc)),
+    TableColumn("MACHINE", 17, right=False, cell=lambda row: (printable(row.name), Role.PLAIN)),
+    TableColumn("TYPE", 14, rank=2, cell=lambda row: (printable(row.instance_type), Role.PLAIN)),
+    TableColumn("DEV", 3, rank=6, cell=lambda row: _figure(row.devices)),
+    TableColumn("CORES", 5, rank=1, cell=lambda row: _figure(row.cores)),
+    TableColumn("USED", 4, cell=lambda row: _figure(row.used_cores)),
+    TableColumn("UTIL", 4, cell=lambda row: _figure(row.utilization, short_percent, Role.VALUE)),
+    TableColumn("MEM", 7, rank=3, cell=lambda row: _figure(row.used_bytes, size)),
+    TableColumn("OF", 7, rank=7, cell=lambda row: _figure(row.memory_bytes, size)),
+    TableColumn("PROC", 4, rank=4, cell=lambda row: _figure(row.processes)),
+    TableColumn("ECC", 4, rank=5, cell=lambda row: _figure(row.ecc)),
+    TableColumn("STATE", right=False, least=14, cell=_state),
 )
-
-
-def _fitting(width: int) -> tuple[_Column, ...]:
-    left = list(_COLUMNS)
-    while len(left) > 1 and _NAME_WIDTH + sum(column.cells for column in left) + _LEAST_STATE > width:
-        left.remove(max(left, key=lambda column: column.rank))
-    return tuple(left)
-
-
-def _heads(width: int) -> Line:
-    heads = [
-        fixed(" MACHINE", _NAME_WIDTH),
-        *(column.head.rjust(column.cells) for column in _fitting(width)),
-        _STATE,
-    ]
-    return fit(((text, Role.DIM) for text in heads), width)
-
-
-def _row(summary: MachineSummary, width: int, *, selected: bool = False) -> Line:
-    good = summary.state == "ok"
-    spans: list[Span] = [(fixed(printable(summary.name), _NAME_WIDTH - 1), Role.PLAIN)]
-    for column in _fitting(width):
-        text = printable(column.text(summary))[: column.cells - 1]
-        role = Role.DIM if text in _NOTHING else Role.VALUE if column.head == "UTIL" else Role.PLAIN
-        spans.append((text.rjust(column.cells), role))
-    used = 1 + sum(width_of(text) for text, _ in spans)
-    state = fixed(f"  {printable(summary.state)}", max(4, width - used)).rstrip()
-    spans.append((state, Role.DIM if good else Role.ALERT))
-    return row(spans, width, selected=selected)
-
-
-def _or_dash(value: T | None, text: Callable[[T], str] = str) -> str:
-    return "-" if value is None else text(value)

@@ -68,7 +68,7 @@ def detail_lines(model: TopModel, width: int, lines: int) -> tuple[Line, ...]:
     """Return the tree: its bar with the heads of the columns, then the rows around the selected one."""
     start = first_row(model, lines)
     shown = model.tree.rows[start : start + lines]
-    name_width = _name_width(width)
+    name_width = min(_WIDEST_NAME, width - _MODEL_ID_WIDTH - 2 * _MEMORY_WIDTH - 1)
     title = " Memory Usage Details"
     if len(shown) < len(model.tree.rows) and name_width > 36:
         title += f"  ({start + 1}-{start + len(shown)} of {len(model.tree.rows)})"
@@ -107,10 +107,6 @@ def _tree_line(row: TreeRow, width: int, name_width: int, *, selected: bool) -> 
         (size(node.host_bytes).rjust(_MEMORY_WIDTH), number),
     )
     return fit(spans, width, text if selected else Role.PLAIN)
-
-
-def _name_width(width: int) -> int:
-    return min(_WIDEST_NAME, width - _MODEL_ID_WIDTH - 2 * _MEMORY_WIDTH - 1)
 
 
 def _summary_table(host: MemoryUse, device: MemoryUse, width: int) -> tuple[Line, ...]:

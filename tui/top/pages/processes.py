@@ -10,28 +10,23 @@ from neurontools.base.filters import FilterError
 from neurontools.base.text import plural, printable
 from neurontools.dashboard.local_processes import CHOICES, rejection_reason, send_signal
 from neurontools.dashboard.process_rows import ProcessJob, find_jobs, presences
-from neurontools.dashboard.process_table import (
-    Column,
-    ProcessFilter,
-    Sorting,
-    TreeLine,
-    ordered,
-    tree,
-    user_name,
-)
+from neurontools.dashboard.process_table import ProcessFilter, TreeLine, tree, user_name
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
-from neurontools.tui.top.page import ListPage, PageKey
+from neurontools.tui.top.page import ListPage, PageKey, switch
 from neurontools.tui.top.pages.columns import (
-    COLUMN_STYLES,
+    COLUMNS,
     DEFAULT_COLUMNS,
+    Column,
     ProcessColumns,
     RowState,
+    Sorting,
     column_at,
     fitting,
     head_line,
     job_line,
+    ordered,
     row_line,
 )
 from neurontools.tui.top.pages.details import LEAST_FOR_CHARTS, Details
@@ -42,11 +37,12 @@ from neurontools.tui.widgets.lines import Line, Role, fit
 from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from neurontools.dashboard.process_rows import JobKey, ProcessRow
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
+    from neurontools.tui.top.page import PageOptions
     from neurontools.tui.widgets.requests import Request
 
 _LEAST_DETAILS, _MOST_DETAILS = 6, 85  # lines, percent
@@ -59,6 +55,7 @@ _HINTS = (
     " neuron-run -- python train.py                  runs a script on the device",
     " neurontools scenario play training-32          plays synthetic load",
 )
+_FILTER_TITLE = "filter (like neuron-ls --filter; enter keeps it, escape clears it)"
 _NO_PROCESS = Notice("no process is selected")
 
 
@@ -87,7 +84,7 @@ class ProcessesPage(ListPage):
     """
 
     name = "processes"
-    title = "Processes"
+    letter = "p"
 
     def __init__(self, columns: Sequence[Column] = DEFAULT_COLUMNS, *, readonly: bool = False) -> None:
         super().__init__()
@@ -110,27 +107,34 @@ class ProcessesPage(ListPage):
         self._toggled: set[JobKey] = set()
         self._left = 0
 
+    @classmethod
+    def make(cls, options: PageOptions) -> ProcessesPage:
+        """Return the page with the columns and the filter of the user."""
+        page = cls(options.columns or DEFAULT_COLUMNS, readonly=options.readonly)
+        page.filter_by(options.process_filter)
+        return page
+
     def bindings(self) -> tuple[PageKey, ...]:
         """Return its keys."""
         return (
             *self._list_keys("select a process", "ten processes", "first process", "last process", hint=""),
-            PageKey("filter", "slash", "filter like neuron-ls", self._ask_filter, "filter"),
+            PageKey("filter", "slash", "filter like neuron-ls", lambda _: Prompt(_FILTER_TITLE, self.filter_text, self.filter_by), "filter"),
             PageKey("no-filter", "escape", "close the details or clear the filter", self._step_back),
             PageKey("details", "enter", "details of the process", self._toggle_details, "details"),
             PageKey("scroll-up", "less_than_sign,comma", "scroll the details up", lambda _: self._details.scroll(-5)),
             PageKey("scroll-down", "greater_than_sign,full_stop", "scroll the details down", lambda _: self._details.scroll(5)),
-            PageKey("span", "u", "last minute or last hour in the details", self._change_span),
+            PageKey("span", "u", "last minute or last hour in the details", switch(self._details, "hour")),
             PageKey("live", "w", "live profile of the process in its details", self._toggle_live),
-            PageKey("tree", "t", "tree by parent process", self._toggle_tree, "tree"),
-            PageKey("group", "g", "ranks of a job as one row, or each on its own", self._toggle_grouping, "group"),
-            PageKey("sort", "s", "sort by the next column", self._sort_next(1), "sort"),
-            PageKey("reverse", "S", "reverse the order", self._reverse),
+            PageKey("tree", "t", "tree by parent process", switch(self, "_is_tree"), "tree"),
+            PageKey("group", "g", "ranks of a job as one row, or each on its own", switch(self, "_is_grouped"), "group"),
+            PageKey("sort", "s", "sort by the next column", self._sort_next, "sort"),
+            PageKey("reverse", "S", "reverse the order", self._sorter(self.sorting.column)),
             PageKey("signal", "K", "send a signal (asks first)", self._ask_signal, "" if self.readonly else "kill"),
-            PageKey("copy", "y", "copy the pid", self._copy_pid, "copy pid"),
-            PageKey("copy-command", "Y", "copy the command line", self._copy_command),
+            PageKey("copy", "y", "copy the pid", lambda model: self._copy(model, "pid", "pid {}"), "copy pid"),
+            PageKey("copy-command", "Y", "copy the command line", lambda model: self._copy(model, "command", "the command line")),
             *(
-                PageKey(f"sort-{column}", look.key, f"sort by {column}; again: reverse", self._sorter(column))
-                for column, look in COLUMN_STYLES.items()
+                PageKey(f"sort-{name}", column.key, f"sort by {name}; again: reverse", self._sorter(column))
+                for name, column in COLUMNS.items()
             ),
         )  # fmt: skip
 
@@ -296,7 +300,7 @@ class ProcessesPage(ListPage):
     def _note(self, window: range, count: int) -> str:
         direction = "down" if self.sorting.descending else "up"
         how = "tree, " if self._is_tree else ""
-        note = f"{how}by {self.sorting.column} {direction}, then {self.sorting.then[0]}"
+        note = f"{how}by {self.sorting.column.name} {direction}, then {self.sorting.then[0].name}"
         return note if len(window) == count else f"{window.start + 1}-{window.stop} of {count}  {note}"
 
     def _line(
@@ -335,12 +339,6 @@ class ProcessesPage(ListPage):
 
         return sort
 
-    def _toggle_tree(self, _model: TopModel) -> None:
-        self._is_tree = not self._is_tree
-
-    def _toggle_grouping(self, _model: TopModel) -> None:
-        self._is_grouped = not self._is_grouped
-
     def _toggle_details(self, model: TopModel) -> None:
         shown = self._shown(model)
         self._place(shown)
@@ -350,30 +348,14 @@ class ProcessesPage(ListPage):
         else:
             self._has_details = not self._shows_details
 
-    def _sort_next(self, steps: int) -> Callable[[TopModel], None]:
-        def sort(_model: TopModel) -> None:
-            columns = self._shown_columns.columns or self._columns
-            at = columns.index(self.sorting.column) if self.sorting.column in columns else -steps
-            self.sorting = self.sorting.by(columns[(at + steps) % len(columns)])
-
-        return sort
-
-    def _reverse(self, _model: TopModel) -> None:
-        self.sorting = self.sorting.by(self.sorting.column)
-
-    def _change_span(self, _model: TopModel) -> None:
-        self._details.hour = not self._details.hour
+    def _sort_next(self, _model: TopModel) -> None:
+        columns = self._shown_columns.columns or self._columns
+        at = columns.index(self.sorting.column) if self.sorting.column in columns else -1
+        self.sorting = self.sorting.by(columns[(at + 1) % len(columns)])
 
     def _toggle_live(self, _model: TopModel) -> None:
         self._has_details = True
         self._details.toggle_live()
-
-    def _ask_filter(self, _model: TopModel) -> Request:
-        return Prompt(
-            "filter (like neuron-ls --filter; enter keeps it, escape clears it)",
-            self.filter_text,
-            self.filter_by,
-        )
 
     def _step_back(self, _model: TopModel) -> None:
         if self._shows_details:
@@ -381,13 +363,10 @@ class ProcessesPage(ListPage):
         else:
             self.filter_by("")
 
-    def _copy_pid(self, model: TopModel) -> Request:
+    def _copy(self, model: TopModel, name: str, words: str) -> Request:
         row = self._current(model)
-        return Copy(str(row.process.pid), f"pid {row.process.pid}") if row else _NO_PROCESS
-
-    def _copy_command(self, model: TopModel) -> Request:
-        row = self._current(model)
-        return Copy(row.process.command, "the command line") if row else _NO_PROCESS
+        text = str(COLUMNS[name].value(row)) if row else ""
+        return Copy(text, words.format(text)) if row else _NO_PROCESS
 
     def _ask_signal(self, model: TopModel) -> Request:
         row = self._current(model)
@@ -415,24 +394,10 @@ class ProcessesPage(ListPage):
 
 
 def _row_data(model: TopModel, row: ProcessRow) -> dict[str, Any]:
-    process = row.process
+    alerts = model.monitor.alerts_of_pid.get(row.process.pid, ())
     return {
-        "pid": process.pid,
-        "user": None if process.uid == UNKNOWN_UID else user_name(process.uid),
-        "command": process.command,
-        "tag": process.tag,
-        "origin": process.origin,
-        "cores": [use.core for use in process.cores],
-        "device_memory_bytes": row.device_bytes,
-        "utilization": row.utilization,
-        "executions_per_s": row.executions_s,
-        "failed_share": row.failed_share,
+        **{column.json_name: column.value(row) for column in COLUMNS.values()},
+        "user": None if row.process.uid == UNKNOWN_UID else user_name(row.process.uid),
         "gpsimd_modelled_s": row.gpsimd_ns / 1e9,
-        "latency_p50_s": row.latency_s(50),
-        "latency_p99_s": row.latency_s(99),
-        "runtime_version": process.runtime_version,
-        "age_s": row.age_s,
-        "host_cpu_share": row.host.cpu_share if row.host else None,
-        "host_resident_bytes": row.host.resident_bytes if row.host else None,
-        "alerts": [str(alert.condition) for alert in model.monitor.alerts_of_pid.get(process.pid, ())],
+        "alerts": [str(alert.condition) for alert in alerts],
     }

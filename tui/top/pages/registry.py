@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from neurontools.tui.names import PAGE_NAMES
 from neurontools.tui.top.layout import MIN_WIDTH
-from neurontools.tui.top.page import Pages
+from neurontools.tui.top.page import PageOptions, Pages
 from neurontools.tui.top.pages.rows import title_line
 from neurontools.tui.widgets.lines import fit, printed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from neurontools.dashboard.process_table import Column
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.page import Page
 
 
-def make_pages(
-    columns: Sequence[Column],
-    *,
-    readonly: bool = False,
-    process_filter: str = "",
-    others: Mapping[str, Callable[[], Page]] | None = None,
-) -> Pages:
-    """Return new pages.
-
-    Args:
-        columns: of the process table.
-        readonly: offer no signals.
-        process_filter: initial filter of the process page.
-        others: make further pages, by their names.
-    """
-
-    def processes() -> Page:
-        from neurontools.tui.top.pages.processes import ProcessesPage
-
-        page = ProcessesPage(columns, readonly=readonly)
-        page.filter_by(process_filter)
-        return page
-
-    own = {name: processes if name == "processes" else partial(_make, name) for name in PAGE_NAMES}
-    return Pages({**own, **(others or {})})
+def page_class(name: str) -> type[Page]:
+    """Return the class of a page by its name; its module is loaded now."""
+    module = import_module(f"neurontools.tui.top.pages.{name}")
+    found: type[Page] = getattr(module, f"{name.capitalize()}Page")
+    return found
 
 
-def _make(name: str) -> Page:
-    match name:
-        case "overview":
-            from neurontools.tui.top.pages.overview import OverviewPage
+_NO_OPTIONS = PageOptions()
 
-            return OverviewPage()
-        case "history":
-            from neurontools.tui.top.pages.history import HistoryPage
 
-            return HistoryPage()
-        case "devices":
-            from neurontools.tui.top.pages.devices import DevicesPage
+def make_pages(options: PageOptions = _NO_OPTIONS, *, machines: Callable[[], Page] | None = None) -> Pages:
+    """Return new pages; `machines` makes a further one, which lists several machines."""
+    makers: dict[str, Callable[[], Page]] = {name: partial(_make, name, options) for name in PAGE_NAMES}
+    return Pages(makers | ({"machines": machines} if machines else {}))
 
-            return DevicesPage()
-        case _:
-            from neurontools.tui.top.pages.events import EventsPage
 
-            return EventsPage()
+def _make(name: str, options: PageOptions) -> Page:
+    return page_class(name).make(options)
 
 
 def page_text(page: Page, model: TopModel, width: int) -> str:

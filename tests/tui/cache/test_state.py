@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from neurontools.base.filters import FilterError
 from neurontools.cache import layouts
-from neurontools.cache.browser import LEVELS, ORDERS, Browser, change_stamp, make_groups, visible_rows
 from neurontools.cache.entries import Entry, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.lock_owner import new_lock_owner
 from neurontools.cache.locks import hold
+from neurontools.tui.cache.browser import LEVELS, ORDERS, Browser, change_stamp, tree_rows
 
 if TYPE_CHECKING:
     from tests.cache.conftest import Tree
@@ -63,16 +63,13 @@ MOVES = st.lists(
 def test_every_entry_is_in_the_tree_once_and_sizes_add_up(
     entries: list[Entry], levels: object, order: object
 ) -> None:
-    groups = make_groups(entries, levels, order)  # type: ignore[arg-type]
-    total = sum(entry.size_bytes for entry in entries)
-    rows = visible_rows(groups, frozenset(), total)
-    if levels:
-        assert sorted(row.entry.path for row in rows if row.entry) == sorted(entry.path for entry in entries)
-        assert sum(group.size_bytes for group in groups) == total
+    rows = list(tree_rows(entries, levels, order))  # type: ignore[arg-type]
+    assert sorted(row.entry.path for row in rows if row.entry) == sorted(entry.path for entry in entries)
     assert len({row.key for row in rows}) == len(rows)
     for row in rows:
-        if row.group is not None and row.group.groups:
-            assert row.size_bytes == sum(group.size_bytes for group in row.group.groups)
+        assert row.size_bytes == sum(entry.size_bytes for entry in row.entries)
+        below = [other for other in rows if other.key[:-1] == row.key]
+        assert row.entry or row.size_bytes == sum(other.size_bytes for other in below)
 
 
 @settings(max_examples=60)
@@ -91,15 +88,15 @@ def test_whatever_is_pressed_the_cursor_is_on_a_row_and_the_total_is_that_of_the
         "mark": browser.toggle_mark,
         "group": browser.next_grouping,
         "sort": browser.next_order,
-        "all": browser.mark_shown,
+        "all": lambda: browser.marks.mark(browser.shown),
         "filter": lambda: browser.set_filter("" if browser.filter_text else "state=failed"),
         "clear": browser.marks.clear,
     }
     for move in moves:
         actions[move]()
         assert (browser.current is None) == (not browser.rows)
-        assert 0 <= browser.cursor < max(1, len(browser.rows))
-        marked = [entry for entry in entries if entry.path in browser.marks.paths]
+        assert 0 <= browser.cursor.row < max(1, len(browser.rows))
+        marked = [entry for entry in entries if entry.path in browser.marks]
         assert len(marked) == len(browser.marks)
         assert browser.marks.size_bytes == sum(entry.size_bytes for entry in marked)
         assert not any(entry.pinned for entry in marked)
@@ -122,9 +119,9 @@ def test_what_must_stay_cannot_be_marked_and_says_why(tree: Tree) -> None:
     held = hold(str(used))
     assert held is not None
     browser = opened(tree)
-    refused = {item.entry.path: item.reason for item in browser.mark_shown()}
+    refused = {entry.path: reason for entry, reason in browser.marks.mark(browser.shown)}
     os.close(held)
-    assert browser.marks.paths == {str(plain)}
+    assert set(browser.marks) == {str(plain)}
     assert refused[str(pinned)] == "pinned"
     assert refused[str(locked)].startswith(f"locked by process {os.getpid()} on ")
     assert refused[str(used)] == "in use"
@@ -133,19 +130,19 @@ def test_what_must_stay_cannot_be_marked_and_says_why(tree: Tree) -> None:
 def test_marks_follow_what_becomes_of_the_entries(tree: Tree) -> None:
     first, second, third = (tree.done(graph=graph) for graph in ("11", "22", "33"))
     browser = opened(tree)
-    assert browser.mark_shown() == ()
+    assert browser.marks.mark(browser.shown) == []
     (second / layouts.PIN).touch()
     for file in third.iterdir():
         file.unlink()
     third.rmdir()
     browser.load(scan(str(tree.root)).entries)
-    assert browser.marks.paths == {str(first)}
+    assert set(browser.marks) == {str(first)}
 
 
 def test_a_marked_entry_that_is_used_meanwhile_is_spared(tree: Tree) -> None:
     first, second = (tree.done(graph=graph) for graph in ("11", "22"))
     browser = opened(tree)
-    browser.mark_shown()
+    browser.marks.mark(browser.shown)
     work = browser.marks.removal()
     held = hold(str(second))
     assert held is not None
@@ -160,8 +157,8 @@ def test_a_group_is_marked_and_unmarked_as_a_whole(tree: Tree) -> None:
     tree.done(graph="22", compiler="2.15.0+abc")
     browser = opened(tree)
     assert browser.current is not None
-    assert browser.current.group is not None
-    assert len(browser.chosen()) == 1
+    assert browser.current.entry is None
+    assert len(browser.chosen) == 1
     browser.toggle_mark()
     assert len(browser.marks) == 1
     browser.toggle_mark()
@@ -202,7 +199,7 @@ def test_closing_steps_out_and_opening_steps_in(tree: Tree) -> None:
     depths = []
     for _ in range(3):
         assert browser.current is not None
-        depths.append(browser.current.depth)
+        depths.append(len(browser.current.key) - 1)
         browser.close()
     assert depths == [2, 1, 1]
     for _ in range(3):

@@ -1,9 +1,11 @@
-"""The help screen of neuron-top, generated from the active key bindings."""
+"""The help screen of the full-screen programs, generated from their key bindings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
@@ -13,63 +15,55 @@ from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, fit, fixed, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from textual import events
     from textual.app import ComposeResult
-    from textual.binding import Binding, BindingType
+    from textual.binding import BindingType
 
     from neurontools.tui.widgets.theme import Theme
 
 _KEYS_WIDTH = 18
 _COLUMN_WIDTH = 38
-_NOTES = (
-    "Utilization: share of wall time in which a core executed.",
-    "FLOPS: from the cost model of the executed models.",
-    "Click to select, click again to open; the wheel scrolls.",
-    "~ and 'modelled': values of a scenario's processes.",
-)
-_ANYWHERE = ""
 _MOST_COLUMNS = 3
-_WIDE_COLUMN = 54
+_WIDE_COLUMN = 72
+
+HelpRows = Sequence[tuple[str, str]]
+"""Keys and what they do."""
 
 
-def help_lines(bindings: Iterable[Binding], page: str, width: int) -> tuple[Line, ...]:
-    """Return the keys of a page, and those of every page.
+def key_rows(
+    bindings: Iterable[BindingType], describe: Callable[[Binding], tuple[str, str]] | None = None
+) -> HelpRows:
+    """Return keys and what they do; bindings that do the same are one row.
 
     Args:
-        bindings: the active ones; only named bindings are listed.
-        page: the page's name.
-        width: cells in a line; two columns where they fit.
+        bindings: those without a description are left out.
+        describe: returns text and key of a binding; None for the binding's own.
     """
-    rows = _rows(bindings)
-    lines: list[Line] = []
-    for owner, title in ((page, f"Keys of this page: {page}"), (_ANYWHERE, "Keys on every page")):
-        lines.append(edge(title, width, boxed=False))
-        lines += _columns([(keys, text) for name, keys, text in rows if name == owner], width)
-    return (*lines, *(fit(((f" {note}", Role.DIM),), width) for note in _NOTES))
-
-
-def _rows(bindings: Iterable[Binding]) -> list[tuple[str, str, str]]:
-    """Return owner, keys and text; bindings with the same text are merged."""
-    merged: dict[tuple[str, str], list[str]] = {}
+    merged: dict[str, dict[str, None]] = {}
     for binding in bindings:
-        if binding.id:
-            owner = binding.id.partition(".")[0] if "." in binding.id else _ANYWHERE
-            text, name = _describe(binding)
-            keys = merged.setdefault((owner, text), [])
-            if name not in keys:
-                keys.append(name)
-    return [(owner, _together(keys), text) for (owner, text), keys in merged.items()]
+        if isinstance(binding, Binding) and binding.description:
+            text, keys = describe(binding) if describe else (binding.description, binding.key)
+            merged.setdefault(text, {}).update(dict.fromkeys(map(shown_key, keys.split(","))))
+    return [(_together(list(keys)), text) for text, keys in merged.items()]
 
 
-def _describe(binding: Binding) -> tuple[str, str]:
-    """Return the text and key of a binding; similar bindings get the same text."""
-    if ".tab-" in (binding.id or ""):
-        return "tab by its number", binding.key
-    if ".sort-" in (binding.id or "") and binding.key.isupper():
-        return "sort by that column; again: reverse", "letter in head"
-    return binding.description, shown_key(binding.key)
+def help_lines(
+    groups: Iterable[tuple[str, HelpRows]], notes: Iterable[str], width: int, columns: int
+) -> tuple[Line, ...]:
+    """Return the lines of the help: each group under its title, then notes.
+
+    Args:
+        groups: titles and rows.
+        notes: sentences.
+        width: cells in a line.
+        columns: rows beside each other.
+    """
+    lines: list[Line] = []
+    for title, rows in groups:
+        lines += [edge(title, width, boxed=False), *_columns(rows, width, columns)]
+    return (*lines, *(fit(((f" {note}", Role.DIM),), width) for note in notes))
 
 
 def _together(keys: Sequence[str]) -> str:
@@ -78,8 +72,7 @@ def _together(keys: Sequence[str]) -> str:
     return " ".join(keys)
 
 
-def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
-    columns = max(1, width // _COLUMN_WIDTH)
+def _columns(rows: HelpRows, width: int, columns: int) -> list[Line]:
     room = min(_KEYS_WIDTH, max((width_of(keys) for keys, _ in rows), default=0) + 3)
     high = -(-len(rows) // columns)
     lines = []
@@ -95,11 +88,12 @@ def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[Line]:
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys, over the dashboard; any usual key closes it, arrows scroll.
+    """The keys, over the program; any usual key closes it, arrows scroll.
 
     Args:
         theme: the colours.
-        lines_for: returns the text for a width.
+        groups: as `help_lines` takes them.
+        notes: below the groups.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -114,10 +108,12 @@ class HelpScreen(ModalScreen[None]):
     #help-box { width: auto; height: auto; }
     """
 
-    def __init__(self, theme: Theme, lines_for: Callable[[int], tuple[Line, ...]]) -> None:
+    def __init__(
+        self, theme: Theme, groups: Sequence[tuple[str, HelpRows]], notes: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self._look = theme
-        self._lines_for = lines_for
+        self._text = groups, notes
         self._first = 0
 
     def compose(self) -> ComposeResult:
@@ -154,10 +150,13 @@ class HelpScreen(ModalScreen[None]):
 
     def _show(self) -> None:
         across, down = self.app.size
-        columns = max(1, min(_MOST_COLUMNS, (across - 2) // _COLUMN_WIDTH))
-        inner = max(1, min(across - 2, columns * _WIDE_COLUMN))
-        lines = self._lines_for(inner)
         room = max(1, down - 2)
+        # As few columns as have room, for their texts to be whole.
+        for columns in range(1, max(1, min(_MOST_COLUMNS, (across - 2) // _COLUMN_WIDTH)) + 1):
+            inner = max(1, min(across - 2, columns * _WIDE_COLUMN))
+            lines = help_lines(*self._text, inner, columns)
+            if len(lines) <= room:
+                break
         self._first = max(0, min(self._first, len(lines) - room))
         shown = list(lines[self._first : self._first + room])
         note = "↓ more" if self._first + room < len(lines) else "escape: close"
