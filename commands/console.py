@@ -181,7 +181,7 @@ def command(
 
 
 def exit_on_sigterm() -> None:
-    """End by SIGTERM as by Ctrl-C, with exit code 143: what is open is closed first."""
+    """End by SIGTERM as by Ctrl-C, with exit code 143: open files are closed first."""
     import signal
 
     def end(number: int, _frame: object) -> None:

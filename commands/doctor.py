@@ -1,4 +1,4 @@
-"""neurontools doctor: what is installed, what is missing and how to install it."""
+"""neurontools doctor: installed and missing parts, and how to install them."""
 
 from __future__ import annotations
 

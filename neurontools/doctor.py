@@ -1,4 +1,4 @@
-"""Checks of the installation: what is installed, what is missing and how to install it. Starts no machine."""
+"""Checks of the installation: installed and missing parts, and how to install them. Starts no machine."""
 
 from __future__ import annotations
 

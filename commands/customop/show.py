@@ -1,4 +1,4 @@
-"""neuron-customop inspect, load and doctor: contents of a library, whether it loads, what is installed."""
+"""neuron-customop inspect, load and doctor: contents of a library, whether it loads, installed parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """Print what is installed; 1 when a required component is missing."""
+    """Print the installed parts; 1 when a required one is missing."""
     from neurontools.customop.doctor import check_components
 
     statuses = check_components(console.notice)

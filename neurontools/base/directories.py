@@ -96,7 +96,7 @@ class Directory:
             return file.read(most_bytes)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the metadata of a name, which may be a link; None if there is none."""
+        """Return the metadata of a name, which may be a link, or None without such a name."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:

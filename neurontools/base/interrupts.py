@@ -25,7 +25,7 @@ _SIGNALS = tuple(number for number in map(int, signal.valid_signals()) if number
 _INTERRUPT: Callable[[int], None] = _thread.interrupt_main  # type: ignore[assignment]
 
 HOLD_S = 1.0
-"""How long an interrupt waits for the end of what is usually short: a request, an execution."""
+"""How long an interrupt waits for the end of usually short work: a request, an execution."""
 
 _main_thread = threading.main_thread().ident
 _current: InterruptHold | None = None

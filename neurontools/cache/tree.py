@@ -41,7 +41,7 @@ class DirectoryItem(Protocol):
 
 
 class CacheTree(Protocol):
-    """Reads one root. Paths are whole: the root and what is below it."""
+    """Reads one root. Paths are whole: the root and the path below it."""
 
     def scandir(self, path: str) -> AbstractContextManager[Iterator[DirectoryItem]]:
         """Return the items of a directory; raises OSError like `os.scandir`."""

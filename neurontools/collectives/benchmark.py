@@ -1,4 +1,4 @@
-"""From options to what is run: operation, groups of cores, sizes; invalid combinations are refused here."""
+"""From options to a run: operation, groups of cores, sizes; invalid combinations are refused here."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Benchmark:
 
 
 def prepare(options: Options, fabric: Fabric, cores: tuple[int, ...]) -> Benchmark:
-    """Return what is to be run on the cores of one instance's ranks, by rank.
+    """Return the run of the cores of one instance's ranks, by rank.
 
     Raises:
         UsageError: an option is invalid or contradicts another.

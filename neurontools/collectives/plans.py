@@ -122,7 +122,7 @@ class RecursiveHalving:
         self._bits = ranks.bit_length() - 1
 
     def gather(self) -> Iterator[Step]:
-        """Yield the steps of an all_gather: what is held doubles every time."""
+        """Yield the steps of an all_gather: the part held doubles every time."""
         for bit in range(self._bits):
             size = 1 << bit
             yield tuple(
@@ -131,7 +131,7 @@ class RecursiveHalving:
             )
 
     def reduce_scatter(self) -> Iterator[Step]:
-        """Yield the steps of a reduce_scatter: what is open halves every time."""
+        """Yield the steps of a reduce_scatter: the open part halves every time."""
         for bit in reversed(range(self._bits)):
             size = 1 << bit
             yield tuple(

@@ -185,7 +185,7 @@ def all_reduce_bucketized_gradients(
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Iterable[int] = ()) -> list[bytes]:
-    """Run what is recorded, wait for the other processes and return the payload of each.
+    """Run the recorded operators, wait for the other processes and return the payload of each.
 
     Raises:
         TypeError: the payload is not bytes.

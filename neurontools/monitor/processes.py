@@ -136,7 +136,7 @@ class ProcessChange:
 
 
 class CoreFrame:
-    """The logical cores of a machine without what is done on them. Lost devices have none.
+    """The logical cores of a machine without their processes. Lost devices have none.
 
     Args:
         snapshot: the machine.

@@ -158,7 +158,7 @@ def _attach_hooks(module: nn.Module) -> None:
 
 
 def _move_lazy(module: nn.Module, convert: Convert) -> None:
-    """Move what has no shape yet, as in `nn.LazyLinear`: torch would make empty parameters of it."""
+    """Move parameters without a shape, as in `nn.LazyLinear`: torch would make empty parameters of it."""
     for owner in module.modules():
         for values in (owner._parameters, owner._buffers):
             for name, value in values.items():

@@ -126,20 +126,20 @@ class DeviceMemory:
         self._settle_if_free()
 
     def info(self, nc: int) -> MemoryInfo:
-        """Return what is in use on a core."""
+        """Return the memory in use on a core."""
         self._settle_if_free()
         memory = self._cores[nc]
         return MemoryInfo(memory.total, memory.peak, self._device_bytes)
 
     def reset_peak(self, nc: int) -> None:
-        """Let the peak of a core start again at what is in use."""
+        """Let the peak of a core start again at the memory in use."""
         with self._lock:
             self._settle()
             self._cores[nc].peak = self._cores[nc].total
         self._settle_if_free()
 
     def use(self, nc: int) -> MemoryUse:
-        """Return what is in use on a core by category."""
+        """Return the memory in use on a core by category."""
         self._settle_if_free()
         return MemoryUse(**{str(category): nbytes for category, nbytes in self._cores[nc].used.items()})
 

@@ -144,7 +144,7 @@ class Runtime:
         return self._memory.info(nc)
 
     def reset_peak_memory(self, nc: int) -> None:
-        """Let the peak of a core's memory start again at what is in use."""
+        """Let the peak of a core's memory start again at the memory in use."""
         self._check("nrt_get_vnc_memory_stats", nc)
         self._memory.reset_peak(nc)
 

@@ -120,7 +120,7 @@ class SysfsTree:
         self._known: dict[str, TreePart] = {}
 
     def frame(self, snapshot: Snapshot) -> dict[str, Entry]:
-        """Return what is about the machine as a whole: links to the devices, UltraServer, versions, stand-ins."""
+        """Return the files about the machine as a whole: links to the devices, UltraServer, versions, stand-ins."""
         present = _present(snapshot)
         entries: dict[str, Entry] = {
             PROC_DEVICES: TreeFile(format_character_devices(), READ_ONLY),

@@ -105,7 +105,7 @@ class Accelerator(Protocol):
         """Return the device memory of a core."""
 
     def reset_peak_memory(self, index: int) -> None:
-        """Let the peak of a core's memory start again at what is in use."""
+        """Let the peak of a core's memory start again at the memory in use."""
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:
         """Compile a graph, or find it in the cache, and load it on a core."""

@@ -110,7 +110,7 @@ def mark_step(wait: bool = False) -> None:
 
 
 def set_eager(enabled: bool) -> None:
-    """Turn eager mode on or off; runs what is recorded first."""
+    """Turn eager mode on or off; runs the recorded operators first."""
     engine().set_eager(enabled)
 
 

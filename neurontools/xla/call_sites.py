@@ -172,7 +172,7 @@ class CallSites:
 
 
 def _users_line(frame: FrameType | None) -> str:
-    """Return `file:line` of the innermost frame of the user's, "" if there is none."""
+    """Return `file:line` of the innermost frame of the user's, or "" without one."""
     while frame is not None:
         if _users[frame.f_code.co_filename]:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -61,13 +61,13 @@ class GuardedDevices(Protocol):
     """What the guard asks of the devices of this process."""
 
     def sync(self, index: int | None) -> None:
-        """Run what is recorded on a device, None stands for all."""
+        """Run the operators recorded on a device, None stands for all."""
 
     def memory(self, index: int) -> MemoryInfo:
         """Return the memory of a device."""
 
     def reset_peak_memory(self, index: int) -> None:
-        """Let the peak of a device's memory start again at what is in use."""
+        """Let the peak of a device's memory start again at the memory in use."""
 
     def check_device(self, index: int) -> None:
         """Check that a device exists; raises DeviceError otherwise."""

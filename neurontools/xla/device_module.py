@@ -90,7 +90,7 @@ class DeviceFunctions:
         return self._engine.pending(index) == 0
 
     def recording(self, index: int) -> object:
-        """Return what identifies the work recorded on a device, None if there is none."""
+        """Return the identity of the work recorded on a device, or None."""
         return self._engine.recording(index)
 
     # Devices
@@ -153,7 +153,7 @@ class DeviceFunctions:
         return {f"{kind}.all.{name}": value for kind in _MEMORY_KINDS for name, value in numbers.items()}
 
     def reset_peak_memory_stats(self, device: Device = None) -> None:
-        """Let the peak start again at what is in use."""
+        """Let the peak start again at the memory in use."""
         self._engine.reset_peak_memory(self.index_of(device))
 
     def reset_accumulated_memory_stats(self, device: Device = None) -> None:
@@ -280,13 +280,13 @@ class Queues(Protocol):
         """Return the position of a device."""
 
     def synchronize(self, device: Device = None) -> None:
-        """Run what is recorded on a device."""
+        """Run the operators recorded on a device."""
 
     def is_idle(self, index: int) -> bool:
         """Return whether nothing is recorded on a device."""
 
     def recording(self, index: int) -> object:
-        """Return what identifies the work recorded on a device, None if there is none."""
+        """Return the identity of the work recorded on a device, or None."""
 
 
 class Stream(torch.Stream):  # type: ignore[misc]
@@ -322,10 +322,10 @@ class Stream(torch.Stream):  # type: ignore[misc]
         return event
 
     def wait_event(self, event: torch.Event) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
+        """Do nothing: operators run in the order of their recording."""
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
+        """Do nothing: operators run in the order of their recording."""
 
 
 class Event(torch.Event):  # type: ignore[misc]
@@ -367,7 +367,7 @@ class Event(torch.Event):  # type: ignore[misc]
             self._functions.synchronize(self._index)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Do nothing: what is recorded before comes first anyway."""
+        """Do nothing: operators run in the order of their recording."""
 
     def elapsed_time(self, end: Any) -> float:
         """Return the milliseconds of host time from this event to another.

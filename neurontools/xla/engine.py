@@ -174,7 +174,7 @@ class DeviceEngine:
             set_device_count(index + 1)
 
     def sync(self, index: int | None = None, cause: str = "mark_step") -> None:
-        """Run what is recorded on one device, or on all."""
+        """Run the operators recorded on one device, or on all."""
         for recorder in tuple(self._recorders.values()):
             if index is None or recorder.index == index:
                 recorder.sync(cause)
@@ -185,7 +185,7 @@ class DeviceEngine:
         return self._eager
 
     def set_eager(self, enabled: bool) -> None:
-        """Turn eager mode on or off; runs what is recorded first."""
+        """Turn eager mode on or off; runs the recorded operators first."""
         if enabled == self._eager:
             return
         self._eager = enabled
@@ -336,14 +336,14 @@ class DeviceEngine:
         self.set_rng_state(index, state_at(value))
 
     def forget_programs(self) -> None:
-        """Run what is recorded and forget all programs: custom operators are about to be replaced."""
+        """Run the recorded operators and forget all programs: custom operators are about to be replaced."""
         for recorder in tuple(self._recorders.values()):
             with recorder.lock:
                 recorder.sync("custom operators replaced")
                 recorder.root = recorder.node = new_root()
 
     def shutdown(self) -> None:
-        """Drop what is recorded and give the cores back. Tensors keep their values but take no device memory."""
+        """Drop the recorded operators and give the cores back. Tensors keep their values but take no device memory."""
         with self._lock:
             accelerator, self._accelerator = self._accelerator, None
             for recorder in self._recorders.values():

@@ -417,7 +417,7 @@ class Recorder:
             yield
 
     def finish_draws(self) -> None:
-        """Run what is recorded if it draws random numbers: their state is needed now."""
+        """Run the recorded operators if they draw random numbers: their state is needed now."""
         if self.node.draws:
             self.sync("state of the random numbers")
 
@@ -455,7 +455,7 @@ class Recorder:
         self.destroyed += slots - len(program.inputs) - len(program.fresh)  # which no tensor refers to
 
     def reset(self) -> None:
-        """Drop what is recorded; values that it would have computed are lost."""
+        """Drop the recorded operators; the values that they would have computed are lost."""
         if self._known_nodes > _TRIE_LIMIT:
             self.root = new_root()
             self._known_nodes = 0
@@ -472,7 +472,7 @@ class Recorder:
         self.account.trim()
 
     def close(self) -> None:
-        """Drop what is recorded and stop accounting for memory."""
+        """Drop the recorded operators and stop accounting for memory."""
         with self.lock:
             self.unfinished = RECORDING
             self.settle()

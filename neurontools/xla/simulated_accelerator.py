@@ -110,7 +110,7 @@ class SimulatedAccelerator:
         return self.runtime.memory_info(index)
 
     def reset_peak_memory(self, index: int) -> None:
-        """Let the peak of a core's memory start again at what is in use."""
+        """Let the peak of a core's memory start again at the memory in use."""
         self.runtime.reset_peak_memory(index)
 
     def load(self, index: int, graph: Graph) -> LoadedGraph:

@@ -1,4 +1,4 @@
-"""The page that compares a second profile with the first: steps, and what is slower, faster, new or gone."""
+"""The page that compares a second profile with the first: steps, and slower, faster, new and missing operators."""
 
 from __future__ import annotations
 

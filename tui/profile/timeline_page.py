@@ -1,4 +1,4 @@
-"""The page with the timeline and, where the terminal is wide enough, what is selected beside it."""
+"""The page with the timeline and, where the terminal is wide enough, the selection beside it."""
 
 from __future__ import annotations
 

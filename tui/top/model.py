@@ -72,7 +72,7 @@ class Interval:
         """Change to another interval.
 
         Args:
-            before: the snapshot at its start, None if there is none.
+            before: the snapshot at its start, or None.
             after: the snapshot at its end.
             rates: of every core over it.
         """
@@ -228,7 +228,7 @@ class TopModel:
         """Show another snapshot; updates of the source are recorded but not shown until `release`.
 
         Args:
-            before: the start of the interval for rates, None if there is none.
+            before: the start of the interval for rates, or None.
             after: the snapshot.
         """
         self._is_held = True

@@ -146,7 +146,7 @@ class ListPage(Page):
         raise NotImplementedError
 
     def _row_at(self, y: int, count: int) -> int | None:
-        """Return the row at a line of the page, None if there is none."""
+        """Return the row at a line of the page, or None."""
         row = self._cursor.first + y - self._top
         return row if y >= self._top and row < count else None
 

@@ -170,7 +170,7 @@ class PlaybackController:
         return self.is_replay and not self.is_paused and self.history.end > 0
 
     def _pause(self) -> bool:
-        """Hold what is shown; return False where there is nothing yet."""
+        """Hold the shown snapshot; return False without one."""
         if not self.history.end:
             return False
         if not self.is_paused:

@@ -53,7 +53,7 @@ class UpdateReader:
             return self._waiting[0] if self._waiting else None
 
     def follow(self, pass_on: Callable[[Item], None]) -> Sequence[Item]:
-        """Return what has come so far; what comes from now on is passed on, in the reading thread."""
+        """Return the items so far; later ones are passed on, in the reading thread."""
         with self._changed:
             self._pass_on = pass_on
             waiting = tuple(self._waiting)

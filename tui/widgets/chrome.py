@@ -27,7 +27,7 @@ class ChromeLine(NamedTuple):
     names: tuple[PlacedName, ...]
 
     def at(self, x: int) -> int | None:
-        """Return the index of the page whose name is at a column, None if there is none."""
+        """Return the index of the page whose name is at a column, or None."""
         for name in self.names:
             if name.left <= x < name.right:
                 return name.position

@@ -254,7 +254,7 @@ class Screen:
         self._pieces.append(text)
 
     def drop(self) -> None:
-        """Drop what is not written yet; another thread may be in `flush`."""
+        """Drop unwritten output; another thread may be in `flush`."""
         self._pieces.clear()
         self._drops += 1
 
@@ -283,7 +283,7 @@ class SelectableEvent(threading.Event):
         weakref.finalize(self, _close, self._reader, self._writer)
 
     def fileno(self) -> int:
-        """Return what is readable while the event is set."""
+        """Return the readable bytes while the event is set."""
         return self._reader
 
     def set(self) -> None:

@@ -75,7 +75,7 @@ def report_compiles(root: str) -> None:
 
 
 def current_source() -> str:
-    """Return `file:line` of the innermost frame outside torch and this package, "" if there is none."""
+    """Return `file:line` of the innermost frame outside torch and this package, or "" without one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(NOT_USERS):

@@ -160,7 +160,7 @@ def format_machine_bar(machines: Sequence[MonitoredMachine], current: int | None
 def choice_at(
     machines: Sequence[MonitoredMachine], current: int | None, width: int, x: int
 ) -> tuple[int | None] | None:
-    """Return the index of the machine at a column, in a tuple: `(None,)` is the list; None if there is none."""
+    """Return the index of the machine at a column, in a tuple: `(None,)` is the list; None beside all names."""
     position = tab_at(_tabs(machines, current, width), x)
     return None if position is None else (position - 1 if position else None,)
 

@@ -162,7 +162,7 @@ def tabs_line(head: str, tabs: Sequence[PlacedTab], current: int, width: int) ->
 
 
 def tab_at(tabs: Iterable[PlacedTab], x: int) -> int | None:
-    """Return the index of the name at a column of a bar, None if there is none."""
+    """Return the index of the name at a column of a bar, or None."""
     for tab in tabs:
         if tab.left <= x < tab.right:
             return tab.position
