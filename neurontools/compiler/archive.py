@@ -51,32 +51,35 @@ def unpack_files(data: bytes, is_wanted: Callable[[str], bool] = bool) -> dict[s
 
     Args:
         data: the compressed archive.
-        is_wanted: whether a file is returned; others are only checked.
+        is_wanted: whether a file is returned; others are only checked, and take no memory.
 
     Raises:
         ArchiveError: damaged, holding something other than plain files, or larger when expanded than 256 MiB, or than
             100 times its compressed size and 16 MiB.
     """
-    expanded = _expand(data)
+    expanded = _Expanded(data, max_expanded_bytes(len(data), MAX_BYTES))
     names: set[str] = set()
     files: dict[str, bytes] = {}
-    start = 0
-    while (header := expanded[start : start + _BLOCK]) != bytes(_BLOCK):
+    while True:
+        header = expanded.read(_BLOCK)
         if len(header) < _BLOCK:
             raise ArchiveError("the archive ends within a header")
+        if header == bytes(_BLOCK):
+            expanded.check_end()
+            return files
         name, size = _read_header(header)
         if name in names:
             raise ArchiveError(f"the archive holds {name!r} twice")
         if len(names) >= MAX_MEMBERS:
             raise ArchiveError(f"the archive holds more than {MAX_MEMBERS} files")
         names.add(name)
-        start += _BLOCK
         if is_wanted(name):
-            files[name] = expanded[start : start + size]
-        start += size + -size % _BLOCK
-        if start > len(expanded):
+            files[name] = content = expanded.read(size)
+            is_complete = len(content) == size
+        else:
+            is_complete = expanded.skip(size)
+        if not is_complete or not expanded.skip(-size % _BLOCK):
             raise ArchiveError(f"the archive ends within {name!r}")
-    return files
 
 
 def max_expanded_bytes(compressed_bytes: int, limit_bytes: int) -> int:
@@ -84,20 +87,62 @@ def max_expanded_bytes(compressed_bytes: int, limit_bytes: int) -> int:
     return min(limit_bytes, max(_FREE_BYTES, compressed_bytes * _MAX_RATIO))
 
 
-def _expand(data: bytes) -> bytes:
-    limit_bytes = max_expanded_bytes(len(data), MAX_BYTES)
-    expander = zlib.decompressobj(_GZIP)
-    try:
-        expanded = expander.decompress(data, limit_bytes + 1)
-    except zlib.error as error:
-        raise ArchiveError(f"the archive is damaged: {error}") from error
-    if len(expanded) > limit_bytes:
-        raise ArchiveError(f"the archive expands to more than {limit_bytes} bytes")
-    if not expander.eof:
-        raise ArchiveError("the archive is cut short")
-    if expander.unused_data:
-        raise ArchiveError("the archive is followed by other data")
-    return expanded
+class _Expanded:
+    """The expanded bytes of an archive, read from start to end; a small archive is expanded in one step."""
+
+    def __init__(self, data: bytes, limit_bytes: int) -> None:
+        self._expander = zlib.decompressobj(_GZIP)
+        self._data = data
+        self._limit_bytes = limit_bytes
+        self._total_bytes = 0
+        self._buffer = b""
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        if self._position + size <= len(self._buffer):
+            self._position += size
+            return self._buffer[self._position - size : self._position]
+        pieces = []
+        while size and (self._position < len(self._buffer) or self._fill()):
+            piece = self._buffer[self._position : self._position + size]
+            self._position += len(piece)
+            size -= len(piece)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def skip(self, size: int) -> bool:
+        """Skip bytes; return whether there were as many."""
+        while size > (available := len(self._buffer) - self._position):
+            size -= available
+            if not self._fill():
+                return False
+        self._position += size
+        return True
+
+    def check_end(self) -> None:
+        """Expand the rest, which makes the expander check its own checksum."""
+        while self._fill():
+            pass
+        if self._expander.unused_data:
+            raise ArchiveError("the archive is followed by other data")
+
+    def _fill(self) -> bool:
+        if self._expander.eof:
+            return False
+        self._buffer, self._position = b"", 0
+        step_bytes = min(_FREE_BYTES, self._limit_bytes - self._total_bytes) + 1
+        try:
+            self._buffer = self._expander.decompress(self._data, step_bytes)
+        except zlib.error as error:
+            raise ArchiveError(f"the archive is damaged: {error}") from error
+        self._data = self._expander.unconsumed_tail
+        self._total_bytes += len(self._buffer)
+        if self._total_bytes > self._limit_bytes:
+            raise ArchiveError(f"the archive expands to more than {self._limit_bytes} bytes")
+        if not self._buffer and not self._expander.eof:
+            raise ArchiveError("the archive is cut short")
+        return bool(self._buffer)
 
 
 def _header(name: str, size: int) -> bytes:
