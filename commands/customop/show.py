@@ -1,4 +1,4 @@
-"""neuron-customop inspect, load and doctor: contents of a library, whether it loads, installed parts."""
+"""neuron-customop inspect, load and doctor: the contents of a library, a trial load, the installed parts."""
 
 from __future__ import annotations
 

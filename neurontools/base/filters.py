@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Value = str | int | float
 
-WORD, TEXT, SIZE, AGE, NUMBER, OWNER = "word", "text", "size", "age", "number", "owner"
+WORD, TEXT, SIZE, AGE, COUNT, NUMBER, OWNER = "word", "text", "size", "age", "count", "number", "owner"
 
 _ORDERED = ("=", "!=", "<", "<=", ">", ">=")
 OPERATORS = {
@@ -27,10 +27,11 @@ OPERATORS = {
     TEXT: ("=", "!=", "~", "!~"),
     SIZE: _ORDERED,
     AGE: ("<", "<=", ">", ">="),
+    COUNT: _ORDERED,
     NUMBER: _ORDERED,
     OWNER: ("=", "!="),
 }
-"""The operators of each kind of field."""
+"""The operators of each kind of field; a COUNT has digits alone, a NUMBER may be negative."""
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -215,8 +216,8 @@ class _Scan:
         return self._text[start : self._at]
 
     def _error(self, reason: str, remedy: str = "", position: int | None = None) -> FilterError:
-        place = self._at if position is None else position
-        return FilterError(self._text, place, reason, remedy or self._parser.example)
+        at = self._at if position is None else position
+        return FilterError(self._text, at, reason, remedy or self._parser.example)
 
 
 def _is_bare(letter: str) -> bool:
@@ -228,11 +229,13 @@ def _convert(kind: str, field: str, text: str, words: Mapping[str, tuple[str, ..
         if text.lower() not in words[field]:
             raise UsageError(f"unknown {field} {text!r}", f"choose from {', '.join(words[field])}")
         return text.lower()
-    if kind == NUMBER:
+    if kind in {COUNT, NUMBER}:
         try:
-            return int(text)
+            if kind == NUMBER or (text.isascii() and text.isdigit()):
+                return int(text)
         except ValueError:
-            raise UsageError(f"invalid number {text!r}", "use for example 0 or 12") from None
+            pass
+        raise UsageError(f"invalid number {text!r}", "use for example 0 or 12")
     if kind == OWNER:
         return _uid(text)
     if kind == TEXT:

@@ -106,15 +106,11 @@ class EntryReader:
             made = _creation_time(content.files, own)
             hits, used = self._hits_and_last_use(place, content.files, made)
         else:
-            made = (
-                content.files[content.neff].st_mtime
-                if content.neff
-                else max((found.st_mtime for found in content.files.values()), default=own.st_mtime)
-            )
-            hits, used = (
-                self._read_counter(place)[0],
-                max((max(found.st_mtime, found.st_atime) for found in content.files.values()), default=made),
-            )
+            files = content.files.values()
+            last_change = max((status.st_mtime for status in files), default=own.st_mtime)
+            made = content.files[content.neff].st_mtime if content.neff else last_change
+            hits = self._read_counter(place)[0]
+            used = max((max(status.st_mtime, status.st_atime) for status in files), default=made)
         flags, name = self._details(place, content) if details else ((), "")
         return Entry(
             path=place.path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.filters import AGE, NUMBER, SIZE, TEXT, WORD
+from neurontools.base.filters import AGE, COUNT, SIZE, TEXT, WORD
 from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
@@ -24,7 +24,7 @@ _YES_NO = ("yes", "no")
 class Field:
     """A field of an entry.
 
-    `kind` is that of a filter's field; the stored value of an AGE is a time (Unix seconds). `stored` returns its value
+    `kind` is one of `neurontools.base.filters`; the stored value of an AGE is a time (Unix seconds). `stored` returns its value
     as JSON has it under `json_name`: text, list of texts, truth value, bytes, Unix seconds or number. `words` are all
     values of a WORD. `details` is set if the value is read from the content of files.
     """
@@ -59,7 +59,7 @@ class Field:
     @property
     def is_number(self) -> bool:
         """Whether the default order is descending, as of numbers and times."""
-        return self.kind in {SIZE, AGE, NUMBER}
+        return self.kind in {SIZE, AGE, COUNT}
 
 
 FIELDS = {
@@ -69,7 +69,7 @@ FIELDS = {
         Field("size", SIZE, "bytes on disk", lambda e: e.size_bytes, "size_bytes"),
         Field("made", AGE, "time since it was compiled", lambda e: e.made_unix_s, "made_unix_s"),
         Field("used", AGE, "time since its last use", lambda e: e.used_unix_s, "used_unix_s"),
-        Field("hits", NUMBER, "hits of this user", lambda e: e.hits),
+        Field("hits", COUNT, "hits of this user", lambda e: e.hits),
         Field("compiler", TEXT, "compiler version", lambda e: e.compiler),
         Field("flags", TEXT, "compiler flags", lambda e: list(e.flags), details=True),
         Field("name", TEXT, "name of the network", lambda e: e.name, details=True),

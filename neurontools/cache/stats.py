@@ -105,9 +105,8 @@ def _groups(
         except OSError:
             lost += exists(found.tree, place.path)
             continue
-        is_active = (content.lock is not None and content.lock.liveness is not Liveness.DEAD) or in_use(
-            place.path
-        )
+        is_locked = content.lock is not None and content.lock.liveness is not Liveness.DEAD
+        is_active = is_locked or in_use(place.path)
         sizes[content.state, place.layout, place.compiler, is_active].append(content.size_bytes)
     return [_Group(*key, sizes=group_sizes) for key, group_sizes in sizes.items()], lost
 

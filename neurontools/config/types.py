@@ -122,10 +122,10 @@ def record(
     required: Mapping[str, tuple[str, Type[Any]]],
     optional: Mapping[str, tuple[str, Type[Any]]] | None = None,
 ) -> Type[T]:
-    """Return the type of a mapping that fills a dataclass, or what else a function of keywords makes.
+    """Return the type of a mapping whose keys are the keyword arguments of a class or function.
 
     Args:
-        make: the class; its defaults stand in for optional keys that are missing or wrong.
+        make: the class or function; its defaults replace optional keys that are missing or wrong.
         expected: what a message calls the mapping: "a mapping such as {after: 5s}".
         required: by key, the field and the type of its value.
         optional: the same for keys that may be missing.
@@ -140,7 +140,7 @@ def record(
         for key, (field, wanted) in (optional or {}).items():
             fields[field] = section.read(key, wanted, missing)
         section.finish()
-        return make(**{field: found for field, found in fields.items() if found is not missing})
+        return make(**{field: content for field, content in fields.items() if content is not missing})
 
     return Type(expected, parse, make(**{field: wanted.placeholder for field, wanted in required.values()}))
 

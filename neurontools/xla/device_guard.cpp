@@ -27,7 +27,8 @@ using c10::Stream;
 enum Outcome { kRaised, kDone, kFailed };
 
 // Run what is recorded on a device, -1 stands for all; write the bytes of its memory into `memory`; let their peak start
-// again; check that it exists. On failure the callback writes the message into `text`, or keeps the exception, which `late_errors` raises.
+// again; check that it exists. On failure the callback writes the message into `text`, or keeps the exception, which
+// `late_errors` raises.
 enum Request { kSync, kReadMemory, kResetPeak, kCheck };
 struct Memory { int64_t used, peak, limit; };
 using Callback = void (*)(Request request, int index, int* outcome, Memory* memory, char* text, size_t size);

@@ -19,6 +19,13 @@ from neurontools.errors import UsageError
         ("20 GiB", 20 * 2**30),
         (" 1.5MiB ", 3 * 2**19),
         ("0.5kb", 500),
+        ("17", 17),
+        ("17B", 17),
+        ("20GiB", 20 * 2**30),
+        ("20gib", 20 * 2**30),
+        ("1.5 MB", 1_500_000),
+        ("2K", 2000),
+        ("1TiB", 2**40),
     ],
 )
 def test_sizes(text, size_bytes):
@@ -31,7 +38,26 @@ def test_binary_sizes_are_powers_of_1024_whatever_the_spelling():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "12x", "-1", "1iB", "1e3", "GB", "1 2", "1.", "1.5", "0.5B", "٣", "9" * 40]
+    "text",
+    [
+        "",
+        "x",
+        "12x",
+        "-1",
+        "1iB",
+        "1e3",
+        "GB",
+        "1 2",
+        "1.",
+        "1.5",
+        "0.5B",
+        "٣",
+        "9" * 40,
+        "1e9",
+        "10 apples",
+        "1.2.3G",
+        "inf",
+    ],
 )
 def test_what_is_not_a_size_is_named_with_an_example(text):
     with pytest.raises(UsageError) as caught:
@@ -89,7 +115,7 @@ def test_durations_end_at_100_years():
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_size_and_a_duration_or_a_usage_error(text):
-    for parse in (units.parse_size, units.parse_duration):
+    for parse in (units.parse_size, units.parse_duration, units.parse_age):
         try:
             assert parse(text) >= 0
         except UsageError:
@@ -191,3 +217,37 @@ def test_times_are_local_and_no_time_fails(monkeypatch):
     time.tzset()
     assert units.format_time(1_700_000_000.0) == "2023-11-14 22:13:20"
     assert units.format_time(1e300).endswith(" s")
+
+
+@given(st.integers(0, 10**17))
+def test_a_printed_size_is_short_and_reads_back_within_its_digits(size_bytes):
+    assert units.parse_size(units.format_size(size_bytes)) == pytest.approx(size_bytes, rel=0.006)
+    assert len(units.format_size(size_bytes)) <= 8
+    assert len(units.format_size_both(size_bytes)) <= 24
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30d", 2_592_000),
+        ("12h", 43_200),
+        ("90s", 90),
+        ("2w", 1_209_600),
+        ("1h30m", 5400),
+        ("0", 0),
+        ("1.5h", 5400),
+    ],
+)
+def test_ages_are_read(text, seconds):
+    assert units.parse_age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-3d", "3 apples", "1d2", "1e3s", "nan"])
+def test_what_is_not_an_age_is_reported(text):
+    with pytest.raises(UsageError, match="duration"):
+        units.parse_age(text)
+
+
+@given(st.floats(0, 10**9))
+def test_a_printed_age_is_not_longer_than_the_true_one(seconds):
+    assert units.parse_age(units.format_age(seconds)) <= seconds

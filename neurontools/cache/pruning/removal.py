@@ -65,9 +65,7 @@ def remove_entries(
     removed, spared = [], []
     try:
         with ExitStack() as stack:
-            if any(
-                choice.entry.layout is CacheLayout.CURRENT and not choice.entry.ours for choice in plan.remove
-            ):
+            if any(_is_real_wrappers(choice.entry) for choice in plan.remove):
                 stack.enter_context(root_lock(plan.root))
             trash = stack.enter_context(_trash(plan.root))
             reader = EntryReader(plan.root)
@@ -104,6 +102,10 @@ def _is_removed(root: str, path: str) -> bool:
         return False
     with above:
         return above.remove_if_empty(name)
+
+
+def _is_real_wrappers(entry: Entry) -> bool:
+    return entry.layout is CacheLayout.CURRENT and not entry.ours
 
 
 def break_locks(root: str, locks: Sequence[LockState], age_s: float) -> tuple[LockState, ...]:

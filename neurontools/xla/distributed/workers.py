@@ -82,11 +82,12 @@ def assign_core(environ: MutableMapping[str, str]) -> None:
 def assign_rank(rank: int, size: int, environ: MutableMapping[str, str]) -> None:
     """Make a process that names its rank itself a worker with the core of that rank.
 
-    Only a process of multiprocessing, as torch.multiprocessing.spawn starts them, that no launcher has given a core.
+    This applies to processes of multiprocessing, as torch.multiprocessing.spawn starts them, without LOCAL_RANK and
+    NEURON_RT_NUM_CORES.
 
     Args:
         rank: its rank; all workers are taken to be on this machine.
-        size: number of workers, at most that of the cores.
+        size: number of workers; with more than the machine has cores, nothing changes.
         environ: changed as torchrun and `assign_core` do.
     """
     if parent_process() is None or environ.get(NUM_CORES) or "LOCAL_RANK" in environ:

@@ -49,7 +49,7 @@ class Column(NamedTuple):
 
     @property
     def descends(self) -> bool:
-        """Whether the largest value comes first: that of numbers, except pids."""
+        """Whether rows start with the largest value: of all numbers but pids."""
         return self.right and self.name != "pid"
 
 
@@ -125,8 +125,8 @@ class Sorting(Struct, frozen=True):
 
 def ordered(rows: Sequence[ProcessRow], sorting: Sorting) -> tuple[ProcessRow, ...]:
     """Return the rows sorted; the sort is stable."""
-    found = sorted(rows, key=sorting.then[0].order, reverse=sorting.then[1])
-    return tuple(sorted(found, key=sorting.column.order, reverse=sorting.descending))
+    by_second = sorted(rows, key=sorting.then[0].order, reverse=sorting.then[1])
+    return tuple(sorted(by_second, key=sorting.column.order, reverse=sorting.descending))
 
 
 _LEAST_FOR_TREND = 118

@@ -196,8 +196,8 @@ def _sum(summaries: Sequence[MachineSummary]) -> MachineSummary:
 
 
 def _figure(value: float | None, text: Callable[[Any], str] = str, role: Role = Role.PLAIN) -> Span:
-    shown = "-" if value is None else text(value).strip()
-    return shown, Role.DIM if shown in _NOTHING else role
+    figure = "-" if value is None else text(value).strip()
+    return figure, Role.DIM if figure in _NOTHING else role
 
 
 def _state(summary: MachineSummary) -> Span:
