@@ -1,15 +1,10 @@
-"""The model of device time: it reproduces the documented throughputs, never grows smaller, and is the graphs' too.
-
-The worker's table of mapped ranges: found again, forgotten when there are too many.
-"""
+"""The model of device time: it reproduces the documented throughputs, never grows smaller, and is the graphs' too."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -20,7 +15,6 @@ from hypothesis import strategies as st
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.customop import probe
-from neurontools.customop.building.toolchain import BASE_FLAGS, INCLUDE, SOURCE, find_compiler
 from neurontools.customop.calls import CoreWork
 from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_ns
 from neurontools.customop.load import load_library
@@ -32,11 +26,9 @@ from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla.custom_op_graph import native_parts
 
-if TYPE_CHECKING:
-    from tests.customop.conftest import Library
-
 ROOT = Path(__file__).parents[2]
 CALIBRATION = yaml.safe_load((ROOT / "fixtures" / "gpsimd" / "calibration.yaml").read_text())
+Library = Callable[[str], Path]
 Find = Callable[[str], CustomOperator]
 
 works = st.builds(CoreWork, *[st.integers(0, 1 << 40)] * 6)
@@ -163,15 +155,3 @@ def test_only_tensors_that_the_device_has_are_tried() -> None:
     assert not probe._on_device(TensorOperand((2,), "unheard_of"))
     assert probe._on_device(0.5)
     assert probe._on_device(None)
-
-
-PROGRAM = Path(__file__).parent / "kernels" / "ranges.cpp"
-
-
-def test_more_ranges_than_the_worker_keeps(tmp_path: Path) -> None:
-    command = [*find_compiler().command, *BASE_FLAGS, "-O1", "-I", str(INCLUDE), "-I", str(SOURCE)]
-    command += [str(PROGRAM), str(SOURCE / "slots.cpp"), "-o", str(tmp_path / "program")]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
-    told = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
-    assert told == "18000 right, same 1, empty refused 1\n"

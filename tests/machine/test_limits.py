@@ -1,8 +1,6 @@
 """What happens when the host runs out of something: descriptors, disk.
 
 The files behind the telemetry pages of other users: watched while they are in use, cut when they have grown.
-
-Names of machines: they become names of directories.
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.errors import UsageError
 from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.daemon.exit_watcher import PERIOD_S, PageLimits
-from neurontools.machine.machine_names import check_name
 from neurontools.machine.processes import ProcessKey
 
 if TYPE_CHECKING:
@@ -179,14 +175,3 @@ def test_an_own_page_and_one_without_a_name_are_not_watched(watch: Watch, tmp_pa
     os.unlink(tmp_path / "page")
     watch.limits.add(KEY, OTHER, watch.fd)
     assert watch.loop.waiting == []
-
-
-@pytest.mark.parametrize("name", ["a", "a.b", "x-1", "_x", "9", "a-", "n" * 32])
-def test_a_name_can_be_a_directory_s(name: str) -> None:
-    assert check_name(name) == name
-
-
-@pytest.mark.parametrize("name", ["", ".a", "-a", ".", "..", "a/b", "a b", "\u00e4", "n" * 200])
-def test_another_name_is_refused(name: str) -> None:
-    with pytest.raises(UsageError):
-        check_name(name)

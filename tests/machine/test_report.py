@@ -1,7 +1,4 @@
-"""Snapshots: the value and its JSON text agree, and only what changed is read again.
-
-What the daemon answers when it cannot render.
-"""
+"""Snapshots: the value and its JSON text agree, and only what changed is read again."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.machine.codec import convert
-from neurontools.machine.daemon import rpc
 from neurontools.machine.daemon import telemetry as telemetry_module
 from neurontools.machine.daemon.telemetry import SnapshotBuilder, Telemetry
 from neurontools.machine.devices import Layout
@@ -24,7 +20,7 @@ from neurontools.machine.instances import catalogue
 from neurontools.machine.journal import Definition
 from neurontools.machine.machine_names import core_ranges, instance_id
 from neurontools.machine.pages.page import PageIdentity, PageWriter, create_page
-from neurontools.machine.processes import Peer, ProcessKey
+from neurontools.machine.processes import ProcessKey
 from neurontools.machine.requests import ProcessSpec
 from neurontools.machine.snapshot import (
     CoreUse,
@@ -39,7 +35,6 @@ from neurontools.machine.state import MachineState
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
 
 NOW = (1_000, 5.0)
 
@@ -230,15 +225,3 @@ def test_the_instance_id_is_made_of_machine_and_user() -> None:
 )
 def test_core_ids_in_short(cores: tuple[int, ...], text: str) -> None:
     assert core_ranges(cores) == text
-
-
-def test_a_daemon_whose_modules_were_moved_by_an_upgrade_says_restart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(rpc._RENDERERS, "neuron-ls", "neurontools.machine.no_longer_there")
-    answer = rpc.render_answer(None, b"neuron-ls\x002.32", Peer(1, 0))  # type: ignore[arg-type]
-    head, _, text = answer.partition(b"\n")
-    assert head == b"4 0 %d" % len(text)
-    assert (
-        text == b"error: neurond is older than the installed neurontools\nhint: restart it: neurond restart\n"
-    )

@@ -1,7 +1,4 @@
-"""The simulated machine as a source: opening, watching through a crash, and leaving alone what was stopped.
-
-A source that is opened again after errors, as neuron-monitor uses it.
-"""
+"""The simulated machine as a source: opening, watching through a crash, and leaving alone what was stopped."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ import signal
 
 import pytest
 
-from neurontools.errors import DaemonError, NoMachineError, UsageError
+from neurontools.errors import NoMachineError, UsageError
 from neurontools.machine import launch
 from neurontools.machine.machine_config import StartOptions
 from neurontools.sources import open_source
 from neurontools.sources.retrying import RetryingSource, SourceProblem
-from tests.monitor.conftest import machine_at
 
 
 def test_an_unknown_source_is_named():
@@ -71,68 +67,3 @@ def test_a_machine_that_was_stopped_is_waited_for_but_not_started(monkeypatch):
         launch.start(StartOptions("default", "inf2.xlarge"))
         back = next(update for update in updates if not isinstance(update, SourceProblem))
         assert back.instance_type == "inf2.xlarge"
-
-
-class FailingSource:
-    """A source whose next snapshots fail with these errors."""
-
-    name, live, notices = "sim:default", True, ()
-
-    def __init__(self, errors):
-        self.errors = errors
-        self.closed = False
-
-    def snapshot(self):
-        assert not self.closed
-        if self.errors:
-            raise self.errors.pop(0)
-        return machine_at(1)
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.fixture
-def retrying(monkeypatch):
-    """Make a source that fails: returns it, what it reports, how it was opened, and its waits."""
-
-    def make(errors, opening=()):
-        problems, starts, waits = [], [], []
-        opening = list(opening)
-
-        def opened(name, *, start, **_):
-            starts.append(start)
-            if len(starts) > 1 and opening:
-                raise opening.pop(0)
-            return FailingSource(errors)
-
-        monkeypatch.setattr("neurontools.sources.retrying.open_source", opened)
-        return RetryingSource("sim", 1.0, wait=waits.append), problems, starts, waits
-
-    return make
-
-
-def test_a_machine_that_is_back_at_once_is_not_reported(retrying):
-    source, problems, starts, _ = retrying([DaemonError("broke")])
-    assert source.snapshot(problems.append) == machine_at(1)
-    assert problems == []
-    assert starts == [True, False]
-
-
-def test_a_machine_that_does_not_run_is_waited_for_and_reported_once(retrying):
-    gone = [NoMachineError("machine 'default' ended") for _ in range(5)]
-    source, problems, starts, waits = retrying([DaemonError("broke")], opening=gone)
-    assert source.snapshot(problems.append) == machine_at(1)
-    assert problems == ["machine not running, waiting for it", "data is back"]
-    assert starts == [True, *[False] * 6]
-    assert waits == sorted(waits)
-    assert max(waits) <= 2
-
-
-def test_a_machine_that_never_ran_is_an_error(monkeypatch):
-    def opened(*_, **__):
-        raise NoMachineError("machine 'default' does not run")
-
-    monkeypatch.setattr("neurontools.sources.retrying.open_source", opened)
-    with pytest.raises(NoMachineError):
-        RetryingSource("sim", 1.0)
