@@ -10,6 +10,7 @@ import pytest
 from neurontools.dashboard.recorder import SnapshotRecorder
 from neurontools.dashboard.snapshot_history import SnapshotHistory
 from neurontools.tui.top.app import TopApp
+from neurontools.tui.top.keys import TIME_KEYS
 from neurontools.tui.top.playback import ReplaySource
 from neurontools.tui.top.source import RecordedSource, TimedSnapshot
 from neurontools.tui.widgets.line_pane import LinePane
@@ -99,3 +100,8 @@ async def test_a_replay_is_played_paused_and_sought(
         await pilot.press("h")
         minute = app.model.history.minute(("machine", 0))
         assert all(slot is not None for slot in minute[1:])
+
+
+def test_every_key_has_a_name_and_a_meaning() -> None:
+    assert all(binding.id and binding.description for binding in TIME_KEYS)
+    assert len({binding.id for binding in TIME_KEYS}) == len(TIME_KEYS)
