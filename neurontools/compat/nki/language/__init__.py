@@ -1,0 +1,10 @@
+"""`nki.language`: tensors, operators, loops and wrappers of instructions."""
+
+from neurontools.compat.unsupported import missing_names
+from neurontools.nki.language import NAMES
+from neurontools.nki.memory import MemoryRegion
+from neurontools.nki.tensor import NKIObject, NkiTensor
+
+globals().update(NAMES)
+__all__ = ["MemoryRegion", "NKIObject", "NkiTensor", *NAMES]
+__getattr__ = missing_names(__name__)

@@ -1,0 +1,79 @@
+"""The enumerations of nki.isa: engines, accumulator commands, descriptor generation, bounds, versions."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class engine(Enum):  # noqa: N801
+    """Engines of a NeuronCore."""
+
+    tensor = 1
+    vector = 5
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    sync = 6
+    unknown = 0
+
+
+class reduce_cmd(Enum):  # noqa: N801
+    """What an instruction does with the accumulator registers of its engine."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(Enum):  # noqa: N801
+    """Who makes the descriptors of a transfer."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(Enum):  # noqa: N801
+    """What happens where an index is out of bounds."""
+
+    error = 0
+    skip = 1
+
+
+class matmul_perf_mode(Enum):  # noqa: N801
+    """Performance modes of the Tensor engine."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class _Ordered(Enum):
+    def __lt__(self, other: _Ordered) -> bool:
+        return bool(self.value < other.value)
+
+    def __le__(self, other: _Ordered) -> bool:
+        return bool(self.value <= other.value)
+
+    def __gt__(self, other: _Ordered) -> bool:
+        return bool(self.value > other.value)
+
+    def __ge__(self, other: _Ordered) -> bool:
+        return bool(self.value >= other.value)
+
+
+class nc_version(_Ordered):  # noqa: N801
+    """Generations of NeuronCores."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+class dma_engine(Enum):  # noqa: N801
+    """What moves the data of sendrecv."""
+
+    dma = 1
+    gpsimd_dma = 2

@@ -1,0 +1,236 @@
+"""What runs now: the launch of a kernel, its cores, and the instructions that each has executed."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+from dataclasses import dataclass, field
+from os.path import dirname
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from neurontools.nki.errors import KernelError, KernelUsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neurontools.nki.limits import Limits
+    from neurontools.nki.memory import Allocation
+
+_PACKAGE = dirname(dirname(__file__))
+_SHIMS = (f"{_PACKAGE}/nki/", f"{_PACKAGE}/compat/")
+_ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
+
+
+class Location(NamedTuple):
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def assigned_name(self) -> str:
+        """Return the name of the variable that the line assigns, "" for other lines."""
+        match = _ASSIGNED.match(linecache.getline(self.file, self.line))
+        return match.group(1) if match else ""
+
+
+def user_location() -> Location:
+    """Return the innermost line that is running outside of this package."""
+    frame = sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SHIMS):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+class Access(NamedTuple):
+    """The elements of an allocation that an instruction reads or writes.
+
+    Args:
+        allocation: where they are.
+        offset: first element, in elements of `dtype` from the start of the allocation.
+        shape: sizes by dimension; on the chip the first is the number of partitions.
+        strides: steps by dimension in elements.
+        dtype: NKI name of their type.
+        elements: sorted numbers of the elements where they are no pattern (gather, scatter), else None.
+    """
+
+    allocation: Allocation
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    elements: Any = None
+
+
+class Record:
+    """An instruction that was executed.
+
+    Args:
+        opcode: name of its function in nki.isa.
+        engine: engine that the kernel names, "" where the compiler chooses.
+        reads: what it read.
+        writes: what it wrote.
+        location: the line of the kernel.
+        options: what else decides its time, by name.
+        name: name that the kernel gave it.
+    """
+
+    __slots__ = ("after", "engine", "location", "name", "opcode", "options", "reads", "writes")
+
+    def __init__(
+        self,
+        opcode: str,
+        engine: str,
+        reads: tuple[Access, ...],
+        writes: tuple[Access, ...],
+        location: Location,
+        options: dict[str, Any],
+        name: str | None,
+    ) -> None:
+        self.opcode = opcode
+        self.engine = engine
+        self.reads = reads
+        self.writes = writes
+        self.location = location
+        self.options = options
+        self.name = name
+        self.after: list[Record] = []
+
+    def depends_on(self, *producers: Record) -> Record:
+        """Let this instruction start after others."""
+        self.after.extend(producers)
+        return self
+
+
+@dataclass(slots=True)
+class Warning_:  # noqa: N801
+    """Something that a kernel does whose effect on the device is undefined, or a mistake."""
+
+    kind: str
+    message: str
+    location: Location
+
+
+@dataclass
+class Launch:
+    """One call of a kernel.
+
+    Args:
+        kernel: its name.
+        limits: limits of the generation that it runs on.
+        grid: sizes of the launch grid.
+        first_generation: whether it is written in the first generation of NKI.
+        checks: whether suspicious behaviour is looked for.
+    """
+
+    kernel: str
+    limits: Limits
+    grid: tuple[int, ...]
+    first_generation: bool = False
+    checks: bool = True
+    cores: list[Core] = field(default_factory=list)
+    warnings: list[Warning_] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
+    constants: dict[Any, Any] = field(default_factory=dict)
+
+    def independent_loop(self, numbers: range) -> Iterator[int]:
+        """Return the numbers of a loop whose iterations are declared independent."""
+        return iter(numbers)
+
+    def warn(self, kind: str, message: str, location: Location | None = None) -> None:
+        """Note a warning, once for each line and kind."""
+        place = location or user_location()
+        if not any(warning.kind == kind and warning.location == place for warning in self.warnings):
+            self.warnings.append(Warning_(kind, message, place))
+
+
+class Core:
+    """A core that runs a kernel.
+
+    Args:
+        launch: the call.
+        program: coordinates in the grid.
+        number: number of the physical core, from 0.
+    """
+
+    def __init__(self, launch: Launch, program: tuple[int, ...], number: int = 0) -> None:
+        self.launch = launch
+        self.limits = launch.limits
+        self.program = program
+        self.number = number
+        self.records: list[Record] = []
+        self.accumulators: dict[str, Any] = {}
+        self.random: dict[str, Any] = {}
+        self.exchange: Any = None
+        self.shared_count = 0
+        self.language: Any = None
+
+    def issue(
+        self,
+        opcode: str,
+        engine: str,
+        reads: tuple[Access, ...],
+        writes: tuple[Access, ...],
+        name: str | None = None,
+        **options: Any,
+    ) -> Record:
+        """Record an instruction and return it."""
+        record = Record(opcode, engine, reads, writes, user_location(), options, name)
+        self.records.append(record)
+        return record
+
+
+class _Running(threading.local):
+    core: Core | None = None
+
+
+_running = _Running()
+
+
+def running() -> Core:
+    """Return the core whose kernel runs in this thread.
+
+    Raises:
+        KernelUsageError: no kernel runs.
+    """
+    core = _running.core
+    if core is None:
+        raise KernelUsageError(
+            "functions of NKI work in kernels alone",
+            "call them from a function with @nki.jit, and that with arrays or nki.simulate",
+        )
+    return core
+
+
+def is_running() -> bool:
+    """Return whether a kernel runs in this thread."""
+    return _running.core is not None
+
+
+def set_running(core: Core | None) -> Core | None:
+    """Make a core the running one of this thread and return the one before."""
+    before, _running.core = _running.core, core
+    return before
+
+
+def fail(subject: str, reason: str, remedy: str = "", *concerned: Allocation) -> NoReturn:
+    """Raise the error of an instruction at the kernel's line.
+
+    Args:
+        subject: the instruction or function.
+        reason: what is wrong.
+        remedy: what to do.
+        concerned: allocations whose declarations are named.
+    """
+    raise KernelError(
+        "\n".join([f"{user_location()}: {subject}: {reason}", *declarations(*concerned)]), remedy
+    )
+
+
+def declarations(*allocations: Allocation) -> list[str]:
+    """Return a note for each allocation that names the line of its declaration."""
+    return [f"note: {item.label} declared at {item.location}" for item in dict.fromkeys(allocations)]

@@ -1,0 +1,153 @@
+"""Data types of kernels: their names, how numpy holds them, and how values are cast.
+
+Sources: AWS Neuron documentation 2.32, "nki.language" (names), "NKI migration guide" (float32 to integers rounds to the
+nearest even number and saturates), "Data types" (bits).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from neurontools.errors import UsageError
+
+_NUMPY: dict[str, Any] = {
+    "bool": np.bool_,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "uint8": np.uint8,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "tfloat32": np.float32,
+    "float32": np.float32,
+    "float8_e4m3": ml_dtypes.float8_e4m3,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float8_e8m0fnu": ml_dtypes.float8_e8m0fnu,
+    "float8_e4m3fn_x4": np.uint32,
+    "float8_e5m2_x4": np.uint32,
+    "float4_e2m1fn_x4": np.uint16,
+}
+NAMES = tuple(_NUMPY)
+FLOATS = frozenset(name for name in NAMES if "float" in name)
+INTEGERS = frozenset(name for name in NAMES if "int" in name)
+PACKED = {"float8_e4m3fn_x4": "float8_e4m3fn", "float8_e5m2_x4": "float8_e5m2", "float4_e2m1fn_x4": "float4_e2m1fn"}
+"""Types of four packed elements, with the type of an element."""
+_LOW_PRECISION = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+_ALIASES = {"bool_": "bool", "float": "float32", "int64": "int32", "float64": "float32", "uint64": "uint32"}
+_TF32_DROPPED_BITS = 13
+_NEAREST_EVEN = np.uint32(1 << (_TF32_DROPPED_BITS - 1)) - np.uint32(1)
+
+
+@cache
+def dtype_name(dtype: Any) -> str:
+    """Return the NKI name of a data type: a name, or a type of numpy, ml_dtypes, torch or jax.
+
+    Raises:
+        UsageError: NKI has no such type.
+    """
+    name = dtype if isinstance(dtype, str) else _foreign_name(dtype)
+    name = _ALIASES.get(name, name)
+    if name not in _NUMPY:
+        raise UsageError(f"unknown data type of a kernel: {dtype!r}", f"NKI has {', '.join(NAMES)}")
+    return name
+
+
+def _foreign_name(dtype: Any) -> str:
+    text = str(dtype)
+    if text.startswith("torch."):
+        return text.removeprefix("torch.")
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return text
+
+
+def is_precise() -> bool:
+    """Return whether narrow floating-point types are rounded; `NKI_PRECISE_FP=0` keeps them in float32."""
+    return os.environ.get("NKI_PRECISE_FP", "1") != "0"
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the numpy type that holds elements of an NKI type."""
+    return _held(name, is_precise() or name not in _LOW_PRECISION)
+
+
+@cache
+def _held(name: str, precise: bool) -> np.dtype[Any]:
+    return np.dtype(_NUMPY[name] if precise else np.float32)
+
+
+@cache
+def item_bytes(name: str) -> int:
+    """Return the bytes of an element on the device."""
+    return int(np.dtype(_NUMPY[name]).itemsize)
+
+
+@cache
+def packed_element(name: str) -> np.dtype[Any]:
+    """Return the numpy type of one of the four elements of a packed type; float4 elements have a byte each."""
+    return np.dtype(getattr(ml_dtypes, PACKED[name]))
+
+
+def to_float32(values: np.ndarray) -> np.ndarray:
+    """Return values as float32; arrays of float32 are returned as they are."""
+    if values.dtype == np.float32:
+        return values
+    if values.dtype == ml_dtypes.bfloat16:
+        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float32)
+
+
+def cast(values: np.ndarray, name: str) -> np.ndarray:
+    """Return values as elements of an NKI type, as engines write them."""
+    wanted = numpy_dtype(name)
+    if name == "tfloat32":
+        return round_tf32(to_float32(values))
+    if values.dtype == wanted:
+        return values
+    if wanted.kind in "iu":
+        return _to_integer(values, wanted)
+    if wanted.kind == "b":
+        return values != 0
+    if wanted == ml_dtypes.bfloat16:
+        return _to_bfloat16(to_float32(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return to_float32(values).astype(wanted)
+
+
+def _to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Round float32 to the nearest bfloat16, ties to even: faster than the cast of ml_dtypes."""
+    bits = values.view(np.uint32) if values.flags.c_contiguous else np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
+    result = rounded.astype(np.uint16)
+    invalid = np.isnan(values)
+    if invalid.any():
+        result[invalid] = 0x7FC0
+    return result.view(ml_dtypes.bfloat16)
+
+
+def _to_integer(values: np.ndarray, wanted: np.dtype[Any]) -> np.ndarray:
+    if values.dtype.kind in "iub":
+        limits = np.iinfo(wanted)
+        if values.dtype.kind == "b" or np.can_cast(values.dtype, wanted):
+            return values.astype(wanted)
+        return np.clip(values.astype(np.int64), limits.min, limits.max).astype(wanted)
+    limits = np.iinfo(wanted)
+    exact = np.rint(to_float32(values).astype(np.float64))
+    return np.nan_to_num(np.clip(exact, limits.min, limits.max), nan=0.0).astype(wanted)
+
+
+def round_tf32(values: np.ndarray) -> np.ndarray:
+    """Return float32 values rounded to the ten bits of mantissa of tfloat32, ties to even."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    odd = (bits >> np.uint32(_TF32_DROPPED_BITS)) & np.uint32(1)
+    rounded = (bits + _NEAREST_EVEN + odd) & ~np.uint32((1 << _TF32_DROPPED_BITS) - 1)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values)

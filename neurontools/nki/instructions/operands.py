@@ -1,0 +1,163 @@
+"""Checks that instructions share, and how they read scalar operands.
+
+Sources: AWS Neuron documentation 2.32, "nki.isa" (each function's constraints) and the architecture guides.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from neurontools.nki.constants import engine as engines
+from neurontools.nki.context import fail, running
+from neurontools.nki.dtypes import INTEGERS
+from neurontools.nki.memory import ON_CHIP, MemoryRegion
+from neurontools.nki.operators import Operator, as_operator
+from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from neurontools.nki.constants import engine
+
+SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
+GENERATION_3, GENERATION_4 = 3, 4
+_TARGET_OF = {3: "trn2", 4: "trn3"}
+_REGION_NAMES = {SBUF: "SBUF", PSUM: "PSUM"}
+
+
+def refuse(opcode: str, reason: str, remedy: str = "", *tensors: Any) -> NoReturn:
+    """Raise the error of an instruction, with the declarations of tensors."""
+    fail(opcode, reason, remedy, *[item.storage.allocation for item in tensors if isinstance(item, NkiTensor)])
+
+
+def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
+    """Refuse what older NeuronCores lack."""
+    limits = running().limits
+    if limits.generation < generation:
+        what = f"{feature} needs" if feature else "needs"
+        refuse(opcode, f"{what} {_TARGET_OF[generation]}, this is {limits.target}", "choose the target with NEURON_PLATFORM_TARGET_OVERRIDE")
+
+
+def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion, ...] = ON_CHIP) -> None:
+    """Refuse an operand that is no tensor, in the wrong memory, or has too many or badly placed partitions."""
+    if not isinstance(tile, NkiTensor):
+        refuse(opcode, f"{operand} is a {type(tile).__name__}, not a tensor")
+    region = tile.storage.allocation.region
+    if region not in regions:
+        wanted = " or ".join(_REGION_NAMES.get(item, "HBM") for item in regions)
+        refuse(opcode, f"{operand} is in {_REGION_NAMES.get(region, 'HBM')}, must be in {wanted}", "", tile)
+    if region in ON_CHIP and tile.shape[0] > running().limits.partitions:
+        refuse(
+            opcode,
+            f"{operand} partition dimension {tile.shape[0]} exceeds maximum {running().limits.partitions}",
+            "tile the partition dimension",
+            tile,
+        )
+
+
+def check_start(opcode: str, operand: str, tile: NkiTensor) -> None:
+    """Refuse a tile whose partitions start where the engines cannot access that many."""
+    per_partition = prod(tile.storage.allocation.shape[1:]) or 1
+    start = tile.offset // per_partition
+    address = tile.storage.allocation.address
+    if address is not None:
+        start += address[0]
+    if not start:
+        return
+    size = tile.shape[0]
+    allowed = (0, 32, 64, 96) if size <= 32 else (0, 64) if size <= 64 else (0,)  # noqa: PLR2004
+    if start not in allowed:
+        starts = ", ".join(map(str, allowed))
+        refuse(
+            opcode,
+            f"{operand} has {size} partitions from partition {start} on, engines access that many from {starts}",
+            "copy the partitions with nisa.dma_copy, or start at a multiple of 32",
+            tile,
+        )
+
+
+def check_same_size(opcode: str, dst: NkiTensor, data: NkiTensor, operand: str) -> None:
+    """Refuse operands that differ in partitions or elements of a partition."""
+    if dst.shape[0] != data.shape[0]:
+        refuse(opcode, f"{operand} has {data.shape[0]} partitions, dst has {dst.shape[0]}", "", data, dst)
+    if dst.free_size != data.free_size:
+        refuse(
+            opcode,
+            f"{operand} has {data.free_size} elements a partition, dst has {dst.free_size}",
+            "slice one of them, or declare dst with the size of the data",
+            data,
+            dst,
+        )
+
+
+def check_elementwise(opcode: str, dst: NkiTensor, **operands: Any) -> None:
+    """Check the destination and the tensors of an elementwise instruction."""
+    check_tile(opcode, "dst", dst)
+    check_start(opcode, "dst", dst)
+    for name, tile in operands.items():
+        check_tile(opcode, name, tile)
+        check_start(opcode, name, tile)
+        check_same_size(opcode, dst, tile, name)
+
+
+def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, Any]) -> None:
+    """Refuse two operands of PSUM."""
+    if all(isinstance(item, NkiTensor) and item.buffer is PSUM for _, item in (first, second)):
+        refuse(opcode, f"{first[0]} and {second[0]} are both in PSUM, at most one may be", "copy one to SBUF", first[1], second[1])
+
+
+def need_operator(opcode: str, value: Any, argument: str = "op") -> Operator:
+    """Return the operator of an argument."""
+    operator = as_operator(value)
+    if operator is None:
+        refuse(opcode, f"{argument} is {value!r}, not an operator", "use an operator of nki.language, such as nl.add")
+    return operator
+
+
+def check_bits(opcode: str, operator: Operator, *tensors: Any) -> None:
+    """Refuse operators on bits for tensors of other types than integers."""
+    if operator.is_bitwise:
+        for item in tensors:
+            if isinstance(item, NkiTensor) and item.dtype not in INTEGERS:
+                refuse(opcode, f"{operator.name} works on integers, not on {item.dtype}", "", item)
+
+
+def scalar(opcode: str, operand: str, value: Any, data: NkiTensor, dtype: Any = np.float32) -> Any:
+    """Return a scalar operand: a number, or a tensor of one element for each partition as a column.
+
+    Returns:
+        An array that broadcasts over the elements of `data`.
+    """
+    if isinstance(value, NkiTensor):
+        check_tile(opcode, operand, value)
+        if value.free_size != 1 or value.shape[0] not in {data.shape[0], 1}:
+            refuse(
+                opcode,
+                f"{operand} has shape {value.shape}, must be a number or ({data.shape[0]}, 1)",
+                "use nisa.tensor_tensor for operands of the same shape",
+                value,
+            )
+        column = value.read(operand)
+        column = column if dtype is None else column.astype(dtype)
+        return column.reshape(value.shape[0], *[1] * (data.ndim - 1))
+    if value is None:
+        return np.float32(0)
+    if isinstance(value, int | float | np.number | np.bool_):
+        return np.dtype(dtype or np.float32).type(value)
+    refuse(opcode, f"{operand} is a {type(value).__name__}, must be a number or a tensor of shape ({data.shape[0]}, 1)")
+
+
+def engine_name(opcode: str, chosen: engine, *allowed: engine) -> str:
+    """Return the name of the engine that a kernel chose, "" for none; refuse others than the allowed."""
+    if chosen is engines.unknown or chosen is None:
+        return ""
+    if chosen not in allowed:
+        names = ", ".join(item.name for item in allowed)
+        refuse(opcode, f"does not run on the {chosen.name} engine", f"choose one of {names}")
+    return chosen.name
+
+
+def reads(*tensors: Any) -> tuple[Any, ...]:
+    """Return the accesses of those operands that are tensors."""
+    return tuple(item.access() for item in tensors if isinstance(item, NkiTensor))

@@ -1,0 +1,307 @@
+"""Calls of kernels: arguments in, instructions executed on one or two cores, results out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from neurontools.nki import language
+from neurontools.nki.constants import nc_version
+from neurontools.nki.context import Core, Launch, Location, is_running, running, set_running
+from neurontools.nki.cores import Exchange
+from neurontools.nki.dtypes import dtype_name
+from neurontools.nki.errors import KernelError, KernelUsageError
+from neurontools.nki.limits import Limits, chosen_target, limits_of
+from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
+from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST_CORES = 2
+_TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+
+
+class Kernel:
+    """A function that runs on NeuronCores: `@nki.jit`.
+
+    Args:
+        function: the kernel.
+        cores: physical cores of a launch, 1 or 2.
+        options: options of the decorator, kept for the documented signature.
+    """
+
+    def __init__(self, function: Callable[..., Any], cores: int = 1, options: dict[str, Any] | None = None) -> None:
+        functools.update_wrapper(self, function)
+        self.func = function
+        self.cores = cores
+        self.options = dict(options or {})
+        self.has_grid = False
+
+    def __getitem__(self, cores: Any) -> Kernel:
+        count = cores[0] if isinstance(cores, tuple | list) and len(cores) == 1 else cores
+        if not isinstance(count, int) or not 1 <= count <= _MOST_CORES:
+            raise KernelUsageError(
+                f"{self.func.__name__}[{cores}]: a launch takes 1 or 2 cores",
+                "loop over tiles in the kernel; grids of any size belong to neuronxcc.nki, the first generation",
+            )
+        made = Kernel(self.func, count, self.options)
+        made.has_grid = True
+        return made
+
+    def with_schedule(self, schedule: Any) -> Kernel:
+        """Return the kernel; the order of instructions that a schedule asks for is that of the program here."""
+        del schedule
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel; within another kernel it is a plain function."""
+        if is_running():
+            return self.func(*args, **kwargs)
+        return run(self, args, kwargs).results
+
+
+def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a function a kernel; with options alone, return the decorator."""
+    if "platform_target" in options:
+        raise KernelUsageError(
+            "nki.jit has no platform_target any more", "set NEURON_PLATFORM_TARGET_OVERRIDE, e.g. to trn2"
+        )
+    if fn is None:
+        return functools.partial(jit, **options)
+    return fn if isinstance(fn, Kernel) else Kernel(fn, options=options)
+
+
+def simulate(kernel: Any) -> Callable[..., Any]:
+    """Return a function that runs a kernel on arrays of numpy or tensors of torch."""
+    made = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+
+    def simulated(*args: Any, **kwargs: Any) -> Any:
+        return run(made, args, kwargs).results
+
+    return functools.update_wrapper(simulated, made.func)
+
+
+class Run:
+    """A finished launch: its results and what happened.
+
+    Args:
+        launch: instructions by core, warnings and allocations.
+        results: what the kernel returned, as arrays of the caller's kind.
+    """
+
+    def __init__(self, launch: Launch, results: Any) -> None:
+        self.launch = launch
+        self.results = results
+
+
+def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits | None = None) -> Run:
+    """Run a kernel on arrays.
+
+    Raises:
+        KernelError: the kernel does what the device or the compiler refuses.
+    """
+    limits = limits or limits_of(chosen_target())
+    grid = (kernel.cores,) if kernel.has_grid else ()
+    launch = Launch(kernel.func.__name__, limits, grid)
+    launch.cores = [Core(launch, (number,) if grid else (), number) for number in range(kernel.cores)]
+    for core in launch.cores:
+        core.language = language
+    arguments = Arguments(launch, kernel.func)
+    wrapped_args = tuple(arguments.wrap(arg, name) for name, arg in arguments.named(args))
+    wrapped_kwargs = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
+    body = functools.partial(kernel.func, *wrapped_args, **wrapped_kwargs)
+    with single_threaded():
+        if kernel.cores == 1:
+            before = set_running(launch.cores[0])
+            try:
+                result = body()
+            finally:
+                set_running(before)
+        else:
+            result = Exchange(launch.cores).run(body)[0]
+    arguments.copy_back()
+    results = arguments.unwrap(result)
+    from neurontools.nki.checks import check_launch
+
+    check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
+    report_warnings(launch)
+    return Run(launch, results)
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [item for part in value for item in _flat(part)]
+    if isinstance(value, dict):
+        return [item for part in value.values() for item in _flat(part)]
+    return [value]
+
+
+@functools.cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def single_threaded() -> Any:
+    """Return a context in which numpy multiplies matrices with one thread: tiles are too small for more."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
+def report_warnings(launch: Launch) -> None:
+    """Print the warnings of a launch, one line each, on stderr."""
+    for warning in launch.warnings:
+        print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
+
+
+def print_tensor(prefix: str, tensor: Any) -> None:
+    """Print a tensor's elements, as `device_print` does."""
+    print(prefix, tensor.array() if isinstance(tensor, NkiTensor) else tensor)  # noqa: T201
+
+
+class Arguments:
+    """The arrays that a kernel is called with, and the tensors that stand for them.
+
+    Args:
+        launch: the call.
+        function: the kernel, for the names of its parameters.
+    """
+
+    def __init__(self, launch: Launch, function: Callable[..., Any]) -> None:
+        self._launch = launch
+        self._function = function
+        self._copies: list[tuple[NkiTensor, Any]] = []
+        self._kind = "numpy"
+        self._storages: dict[int, NkiTensor] = {}
+        code = inspect.unwrap(function).__code__
+        self._place = Location(code.co_filename, code.co_firstlineno)
+
+    def named(self, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
+        """Return positional arguments with the names of their parameters."""
+        names = list(inspect.signature(self._function).parameters)
+        names += [f"argument {number}" for number in range(len(names), len(args))]
+        return list(zip(names, args, strict=False))
+
+    def wrap(self, value: Any, name: str) -> Any:
+        """Return what the kernel gets for an argument: a tensor in HBM for an array, containers of them."""
+        if isinstance(value, NkiTensor | str | int | float | bool) or value is None:
+            return value
+        if isinstance(value, np.ndarray):
+            return self._tensor(value, value, name)
+        if isinstance(value, list | tuple):
+            items = [self.wrap(item, f"{name}[{number}]") for number, item in enumerate(value)]
+            if hasattr(value, "_fields"):
+                return type(value)(*items)
+            return type(value)(items)
+        if isinstance(value, dict):
+            return {key: self.wrap(item, f"{name}[{key!r}]") for key, item in value.items()}
+        module = type(value).__module__.partition(".")[0]
+        if module == "torch" and hasattr(value, "detach"):
+            self._kind = "torch"
+            return self._tensor(_torch_array(value), value, name)
+        if module in {"jax", "jaxlib"} and hasattr(value, "__array__"):
+            self._kind = "jax"
+            return self._tensor(np.array(value), value, name)
+        if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
+            self._wrap_fields(value, name)
+        return value
+
+    def _wrap_fields(self, value: Any, name: str) -> None:
+        for field, item in list(vars(value).items()):
+            if isinstance(item, np.ndarray):
+                object.__setattr__(value, field, self.wrap(item, f"{name}.{field}"))
+
+    def _tensor(self, array: np.ndarray, original: Any, name: str) -> NkiTensor:
+        known = self._storages.get(id(original))
+        if known is not None:
+            return known
+        if array.dtype in {np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.uint64)}:
+            array = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[array.dtype.kind])
+        dtype = dtype_name(array.dtype)
+        allocation = Allocation(MemoryRegion.shared_hbm, array.shape or (1,), dtype, self._place, name)
+        allocation.is_argument = True
+        self._launch.allocations.append(allocation)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        from neurontools.nki.dtypes import numpy_dtype
+
+        if flat.dtype != numpy_dtype(dtype):
+            flat = flat.astype(numpy_dtype(dtype))
+        tensor = NkiTensor(allocation.shape, dtype, Storage(allocation, flat))
+        self._storages[id(original)] = tensor
+        if isinstance(original, np.ndarray) and not np.shares_memory(flat, original):
+            self._copies.append((tensor, original))
+        elif not isinstance(original, np.ndarray) and not np.shares_memory(flat, array):
+            self._copies.append((tensor, original))
+        return tensor
+
+    def copy_back(self) -> None:
+        """Write what the kernel changed in copies of arguments to the arguments."""
+        written = {access.allocation for core in self._launch.cores for record in core.records for access in record.writes}
+        for tensor, original in self._copies:
+            if tensor.storage.allocation in written:
+                values = tensor.array()
+                if isinstance(original, np.ndarray):
+                    original[...] = values.reshape(original.shape).astype(original.dtype)
+                elif hasattr(original, "copy_"):
+                    original.copy_(_as_torch(values).reshape(original.shape))
+
+    def unwrap(self, value: Any) -> Any:
+        """Return the results of a kernel as arrays of the caller's kind."""
+        if isinstance(value, NkiTensor):
+            region = value.buffer
+            if region in ON_CHIP or region is MemoryRegion.private_hbm:
+                raise KernelError(
+                    f"{self._place}: {self._function.__name__}: returns {value.storage.allocation.label} in "
+                    f"{region.value}, results must be in shared HBM\n"
+                    f"note: {value.storage.allocation.label} declared at {value.storage.allocation.location}",
+                    "declare it with buffer=nl.shared_hbm",
+                )
+            array = np.array(value.array())
+            return _as_torch(array) if self._kind == "torch" else array
+        if isinstance(value, list | tuple):
+            items = [self.unwrap(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if isinstance(value, dict):
+            return {key: self.unwrap(item) for key, item in value.items()}
+        return value
+
+
+def _torch_array(tensor: Any) -> np.ndarray:
+    """Return a torch tensor's elements as an array that shares its memory where it can."""
+    host = tensor.detach()
+    if host.device.type != "cpu":
+        host = host.cpu()
+    name = str(host.dtype).removeprefix("torch.")
+    if name in _TORCH_BITS:
+        import torch
+
+        bits = host.contiguous().view(torch.uint16 if host.element_size() == 2 else torch.uint8)  # noqa: PLR2004
+        return bits.numpy().view(getattr(ml_dtypes, _TORCH_BITS[name]))  # type: ignore[no-any-return]
+    return host.numpy()  # type: ignore[no-any-return]
+
+
+def _as_torch(array: np.ndarray) -> Any:
+    import torch
+
+    name = array.dtype.name
+    if name in _TORCH_BITS:
+        bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)  # noqa: PLR2004
+        return torch.from_numpy(bits.copy()).view(getattr(torch, _TORCH_BITS[name]))
+    return torch.from_numpy(np.array(array))
+
+
+def get_nc_version() -> nc_version:
+    """Return the generation of the NeuronCores that kernels run on."""
+    return nc_version(running().limits.generation if is_running() else limits_of(chosen_target()).generation)
+
+
+def simulate_kernel(func: Any, args: Any = (), kwargs: Any = None, _lnc: int = 1) -> Any:
+    """Run a kernel on arrays and a number of cores, as vllm-neuron calls it."""
+    kernel = func if isinstance(func, Kernel) else Kernel(func)
+    return run(kernel[_lnc], tuple(args), dict(kwargs or {})).results

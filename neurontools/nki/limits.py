@@ -1,0 +1,81 @@
+"""Limits of a generation of NeuronCores, from `fixtures/engines/nki.yaml`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+import yaml
+
+from neurontools import paths
+from neurontools.errors import UsageError
+
+TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+TARGETS = {"trn1": 2, "inf2": 2, "gen2": 2, "trn2": 3, "gen3": 3, "trn3": 4, "gen4": 4}
+"""Generation of the NeuronCores of each target."""
+DEFAULT_TARGET = "trn3"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one generation; `fixtures/engines/nki.yaml` explains each and names its document.
+
+    `target` is the name of the device, such as trn2; `generation` the number of its NeuronCores' generation.
+    """
+
+    target: str
+    generation: int
+    partitions: int
+    sbuf_partition_bytes: int
+    sbuf_usable_bytes: int
+    psum_partition_bytes: int
+    psum_bank_bytes: int
+    psum_banks: int
+    stationary_columns: int
+    moving_columns: int
+    moving_columns_bf16: int
+    transpose_vector: int
+    bn_stats_columns: int
+    match_elements: int
+    pattern_dims: int
+    tensor_dims: int
+    dma_sources: int
+    gather_indices: int
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the data of NKI: limits, and functions with their signatures."""
+    with open(f"{paths.fixtures_dir()}/engines/nki.yaml", encoding="utf-8") as file:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        data: dict[str, Any] = yaml.load(file, Loader=loader)  # noqa: S506
+    return data
+
+
+@cache
+def limits_of(target: str) -> Limits:
+    """Return the limits of a target such as trn2.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    generation = TARGETS.get(target)
+    if generation is None:
+        raise UsageError(f"unknown target {target!r} of a kernel", f"use one of {', '.join(TARGETS)}")
+    values: dict[str, Any] = {}
+    for item in fields(Limits)[2:]:
+        value = document()["limits"][item.name]["value"]
+        values[item.name] = value[f"gen{generation}"] if isinstance(value, dict) else value
+    return Limits(target, generation, **values)
+
+
+def chosen_target() -> str:
+    """Return the target that the environment names, trn3 if it names none."""
+    return os.environ.get(TARGET_VARIABLE, "").strip().lower() or DEFAULT_TARGET
+
+
+def nc_sub_version() -> int:
+    """Return the revision of the NeuronCores: the first."""
+    return 0

@@ -1,0 +1,106 @@
+"""Memory of a core: regions, allocations, and the storage that holds their elements."""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurontools.nki.dtypes import item_bytes, numpy_dtype
+
+if TYPE_CHECKING:
+    from neurontools.nki.context import Location
+
+
+class MemoryRegion(Enum):
+    """Where a tensor is: SBUF and PSUM are on the chip."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    hbm = "hbm"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+
+ON_CHIP = (MemoryRegion.sbuf, MemoryRegion.psum)
+
+
+class Allocation:
+    """A tensor's place in memory, without its elements: what instructions that have been executed keep.
+
+    Args:
+        region: the memory.
+        shape: sizes by dimension; on the chip the first is the number of partitions.
+        dtype: NKI name of the type.
+        location: line of the declaration.
+        name: name that the kernel gave it.
+        address: first partition and byte offset, where the kernel chooses them.
+        core: number of the core that declared it; -1 for what all cores share.
+    """
+
+    __slots__ = ("address", "core", "dtype", "is_argument", "location", "name", "region", "shape", "partition_bytes")
+
+    def __init__(
+        self,
+        region: MemoryRegion,
+        shape: tuple[int, ...],
+        dtype: str,
+        location: Location,
+        name: str = "",
+        address: tuple[int, int] | None = None,
+        core: int = -1,
+    ) -> None:
+        self.region = region
+        self.shape = shape
+        self.dtype = dtype
+        self.location = location
+        self.name = name
+        self.address = address
+        self.core = core
+        self.is_argument = False
+        self.partition_bytes = prod(shape[1:]) * item_bytes(dtype)
+
+    @property
+    def label(self) -> str:
+        """The name of the tensor: the kernel's, or the variable's."""
+        return self.name or self.location.assigned_name() or self.region.value
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.partition_bytes * self.shape[0] if self.shape else item_bytes(self.dtype)
+
+
+class Storage:
+    """The elements of an allocation, and which of them have been written.
+
+    Args:
+        allocation: where they are.
+        data: the elements as a flat array; None makes one that is filled with NaN, integers with 4, as the vendor's
+            simulator fills it.
+    """
+
+    __slots__ = ("_typed", "allocation", "data", "is_complete", "written")
+
+    def __init__(self, allocation: Allocation, data: np.ndarray | None = None) -> None:
+        self.allocation = allocation
+        self.is_complete = data is not None
+        self.written: np.ndarray | None = None
+        if data is None:
+            held = numpy_dtype(allocation.dtype)
+            data = np.empty(prod(allocation.shape), held)
+            data.fill(_UNWRITTEN_INTEGER if held.kind in "iu" else False if held.kind == "b" else np.nan)
+        self.data = data
+        self._typed: dict[str, np.ndarray] = {allocation.dtype: data}
+
+    def typed(self, dtype: str) -> np.ndarray:
+        """Return the elements as those of another type."""
+        flat = self._typed.get(dtype)
+        if flat is None:
+            flat = self._typed[dtype] = self.data.view(numpy_dtype(dtype))
+        return flat
+
+
+_UNWRITTEN_INTEGER = 4
