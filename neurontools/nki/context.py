@@ -125,6 +125,8 @@ class Launch:
         grid: sizes of the launch grid.
         first_generation: whether it is written in the first generation of NKI.
         checks: whether suspicious behaviour is looked for.
+        rank: number of this launch among those that run together.
+        world_size: how many run together.
     """
 
     kernel: str
@@ -132,6 +134,8 @@ class Launch:
     grid: tuple[int, ...]
     first_generation: bool = False
     checks: bool = True
+    rank: int = 0
+    world_size: int = 1
     cores: list[Core] = field(default_factory=list)
     warnings: list[Warning_] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
@@ -166,6 +170,7 @@ class Core:
         self.accumulators: dict[str, Any] = {}
         self.random: dict[str, Any] = {}
         self.exchange: Any = None
+        self.slot = number
         self.shared_count = 0
         self.language: Any = None
 

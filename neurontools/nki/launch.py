@@ -16,7 +16,7 @@ from neurontools.nki.context import Core, Launch, Location, is_running, running,
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name
 from neurontools.nki.errors import KernelError, KernelUsageError
-from neurontools.nki.limits import Limits, chosen_target, limits_of
+from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
@@ -100,35 +100,49 @@ class Run:
         self.results = results
 
 
-def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits | None = None) -> Run:
+def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     """Run a kernel on arrays.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    limits = limits or limits_of(chosen_target())
+    return run_ranks(kernel, [(args, kwargs)])[0]
+
+
+def run_ranks(kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Run]:
+    """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
+    limits = limits_of(chosen_target())
     grid = (kernel.cores,) if kernel.has_grid else ()
-    launch = Launch(kernel.func.__name__, limits, grid)
-    launch.cores = [Core(launch, (number,) if grid else (), number) for number in range(kernel.cores)]
-    for core in launch.cores:
-        core.language = language
-    arguments = Arguments(launch, kernel.func)
-    wrapped_args = tuple(arguments.wrap(arg, name) for name, arg in arguments.named(args))
-    wrapped_kwargs = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
-    body = functools.partial(kernel.func, *wrapped_args, **wrapped_kwargs)
+    prepared = []
+    for rank, (args, kwargs) in enumerate(calls):
+        launch = Launch(kernel.func.__name__, limits, grid, rank=rank, world_size=len(calls))
+        launch.cores = [Core(launch, (number,) if grid else (), number) for number in range(kernel.cores)]
+        for core in launch.cores:
+            core.language = language
+        arguments = Arguments(launch, kernel.func)
+        wrapped = [arguments.wrap(arg, name) for name, arg in arguments.named(args)]
+        named = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
+        prepared.append((launch, arguments, functools.partial(kernel.func, *wrapped, **named)))
+    cores = [core for launch, _, _ in prepared for core in launch.cores]
     with single_threaded():
-        if kernel.cores == 1:
-            before = set_running(launch.cores[0])
+        if len(cores) == 1:
+            before = set_running(cores[0])
             try:
-                result = body()
+                returned = [prepared[0][2]()]
             finally:
                 set_running(before)
         else:
-            result = Exchange(launch.cores).run(body)[0]
-    arguments.copy_back()
-    results = arguments.unwrap(result)
+            returned = Exchange(cores).run([body for launch, _, body in prepared for _ in launch.cores])
+    return [
+        _finish(launch, arguments, returned[number * kernel.cores]) for number, (launch, arguments, _) in enumerate(prepared)
+    ]
+
+
+def _finish(launch: Launch, arguments: Arguments, result: Any) -> Run:
     from neurontools.nki.checks import check_launch
 
+    arguments.copy_back()
+    results = arguments.unwrap(result)
     check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
     report_warnings(launch)
     return Run(launch, results)

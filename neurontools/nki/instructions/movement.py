@@ -221,7 +221,7 @@ def core_barrier(data: Any, cores: Any, engine: Any = engines.gpsimd, name: str 
         refuse(opcode, "data is on the chip, must be in shared HBM", "", data)
     record = core.issue(opcode, engine.name, (), (), name, barrier=True)
     if core.exchange is not None:
-        core.exchange.meet(core, opcode, ("barrier",))
+        core.exchange.meet(core, opcode)
     return record
 
 

@@ -1,0 +1,7 @@
+"""`nki.dtype`: names of data types."""
+
+from neurontools.nki.dtypes import NAMES
+
+dtype = str
+globals().update({name: name for name in NAMES})
+__all__ = ["dtype", *NAMES]

@@ -1,0 +1,100 @@
+"""A pytest plugin that runs the fast tests of the public kernel library on this project's NKI.
+
+    python -m pytest -p tests.nki.public_library.plugin --noconftest -m fast PATH/test/integration
+
+The library's own fixtures start compilers and devices; these run the kernel here and compare as the library compares.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.nki.public_library import stand_ins
+
+stand_ins.install()
+sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the library's marks."""
+    for mark in ("fast", "coverage_parametrize", "platforms", "slow_simulation", "simulation", "trace_only", "compile_only"):
+        config.addinivalue_line("markers", f"{mark}: of the library")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for the target."""
+    parser.addoption("--platform-target", default="trn2")
+
+
+class Runner:
+    """Runs a kernel as the library's orchestrator would, and compares."""
+
+    def execute(self, kernel_args: Any, **_options: Any) -> None:
+        """Run a kernel on its ranks and compare the results of each with the reference."""
+        from neurontools.nki.launch import Kernel, run_ranks
+
+        compiler = kernel_args.compiler_input
+        os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = compiler.platform_target.get_compile_target()
+        given = kernel_args.kernel_input or {}
+        ranks = getattr(getattr(kernel_args, "inference_args", None), "collective_ranks", None) or 1
+        by_rank = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
+        calls = [
+            ((), {name.removesuffix(".must_alias_input"): value for name, value in inputs.items()}) for inputs in by_rank
+        ]
+        function = kernel_args.kernel_func
+        kernel = function if isinstance(function, Kernel) else Kernel(function)
+        runs = run_ranks(kernel[compiler.logical_nc_config], calls)
+        golden = kernel_args.validation_args.golden_output
+        for rank, finished in enumerate(runs):
+            wanted = golden.for_rank(rank) if hasattr(golden, "for_rank") else getattr(golden, "golden", golden)
+            if wanted is not None:
+                _compare(finished.results, wanted, kernel_args.validation_args)
+
+
+def _compare(results: Any, wanted: dict[str, Any], validation: Any) -> None:
+    from test.integration.nkilib.utils.comparators import maxAllClose
+
+    outputs = [] if results is None else list(results) if isinstance(results, list | tuple) else [results]
+    assert len(outputs) == len(wanted), f"{len(outputs)} results, the reference has {len(wanted)}"
+    for (name, expected), actual in zip(wanted.items(), outputs, strict=True):
+        if hasattr(expected, "validator"):
+            validator = expected.validator
+            made = validator() if isinstance(validator, type) else validator
+            assert made.validate(np.asarray(actual)), name
+            continue
+        reference = np.asarray(expected)
+        assert maxAllClose(
+            np.asarray(actual).astype(np.float32).reshape(reference.shape),
+            reference.astype(np.float32),
+            rtol=validation.relative_accuracy,
+            atol=validation.absolute_accuracy,
+            verbose=1,
+        ), name
+
+
+@pytest.fixture
+def test_manager() -> Runner:
+    """Return what runs kernels."""
+    return Runner()
+
+
+@pytest.fixture
+def platform_target(request: pytest.FixtureRequest) -> Any:
+    """Return the target of the run."""
+    from test.utils.common_dataclasses import Platforms
+
+    return Platforms(request.config.getoption("--platform-target"))
+
+
+@pytest.fixture
+def collector() -> Any:
+    """Return a collector of nothing."""
+    from test.utils.metrics_collector import NoopMetricsCollector
+
+    return NoopMetricsCollector()

@@ -1,0 +1,81 @@
+"""What the tests of the public kernel library import and this project has not: data types of a closed package.
+
+Used by `plugin.py` alone. `neuron_dtypes` is a thin layer over ml_dtypes in those tests.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+_PACKED = {"float8_e4m3fn_x4": np.uint32, "float8_e5m2_x4": np.uint32, "float4_e2m1fn_x4": np.uint16}
+
+
+def _static_cast(values: Any, dtype: Any) -> Any:
+    """Return values as elements of a type; packed types pass as they are."""
+    if getattr(dtype, "names", None) or str(dtype) in _PACKED:
+        return values
+    if isinstance(dtype, str):
+        dtype = getattr(ml_dtypes, dtype, dtype)
+    return np.asarray(values).astype(np.dtype(dtype))
+
+
+def _is_float(dtype: Any) -> bool:
+    return "float" in np.dtype(dtype).name
+
+
+def neuron_dtypes() -> ModuleType:
+    """Return the stand-in for the package of data types."""
+    made = ModuleType("neuron_dtypes")
+    for name in ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"):
+        setattr(made, name, np.dtype(getattr(ml_dtypes, name)))
+    for name, held in _PACKED.items():
+        # A structured type of one field: it has a name of its own in arrays.
+        setattr(made, name, np.dtype((held, {name: (held, 0)})))
+    made.static_cast = _static_cast  # type: ignore[attr-defined]
+    made.sizeinbytes = lambda dtype: np.dtype(dtype).itemsize  # type: ignore[attr-defined]
+    made.finfo = ml_dtypes.finfo  # type: ignore[attr-defined]
+    made.is_float_type = _is_float  # type: ignore[attr-defined]
+    return made
+
+
+class _Anything(ModuleType):
+    """A module whose names are classes that take anything."""
+
+    __path__: list[str] = []  # noqa: RUF012
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {"__init__": lambda self, *args, **options: None})
+
+
+class _Finder(Loader):
+    """Finds the packages that the library uses to reach devices and clouds."""
+
+    @staticmethod
+    def find_spec(name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        """Return a spec for a module of one of those packages."""
+        return ModuleSpec(name, _Finder(), is_package=True) if _REMOTE & {name, name.partition(".")[0]} else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return a module with every name."""
+        return _Anything(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing."""
+
+
+_REMOTE = frozenset({"allpairspy", "aws_embedded_metrics", "boto3", "botocore", "fabric", "fabric2", "paramiko", "plotext", "pytest_html", "test.utils.test_orchestrator"})
+
+
+def install() -> None:
+    """Make the stand-ins importable."""
+    sys.modules["neuron_dtypes"] = neuron_dtypes()
+    sys.meta_path.insert(0, _Finder)
