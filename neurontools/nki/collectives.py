@@ -72,11 +72,19 @@ def _gather(core: Core, opcode: str, payload: Any) -> list[Any]:
 
 def _members(opcode: str, replica_group: Any) -> tuple[list[int], int]:
     rank, size = world()
-    groups = replica_group.replica_groups if isinstance(replica_group, ReplicaGroup) else [list(g) for g in replica_group]
+    groups = (
+        replica_group.replica_groups
+        if isinstance(replica_group, ReplicaGroup)
+        else [list(g) for g in replica_group]
+    )
     for group in groups:
         if rank in group:
             if max(group) >= size:
-                refuse(opcode, f"rank {max(group)} of the replica group does not exist, the job has {size} ranks", "start the workers with torchrun --nproc_per_node")
+                refuse(
+                    opcode,
+                    f"rank {max(group)} of the replica group does not exist, the job has {size} ranks",
+                    "start the workers with torchrun --nproc_per_node",
+                )
             return group, group.index(rank)
     refuse(opcode, f"rank {rank} is in no list of the replica group {groups}")
 
@@ -128,7 +136,12 @@ def all_reduce(
 
 
 def all_gather(
-    srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None, name: str | None = None
+    srcs: Any,
+    dsts: Any,
+    replica_group: Any,
+    collective_dim: int,
+    priority: int | None = None,
+    name: str | None = None,
 ) -> None:
     """Concatenate the tensors of all ranks along a dimension."""
     del priority
@@ -137,13 +150,21 @@ def all_gather(
     for number, dst in enumerate(dsts):
         whole = np.concatenate([sources[number] for sources in members], axis=collective_dim)
         if whole.size != dst.size:
-            refuse("all_gather", f"dst has {dst.size} elements, {len(members)} ranks send {whole.size}", "", dst)
+            refuse(
+                "all_gather", f"dst has {dst.size} elements, {len(members)} ranks send {whole.size}", "", dst
+            )
         dst.write(whole)
     _issue("all_gather", srcs, dsts, len(members), name)
 
 
 def reduce_scatter(
-    srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, op: Any, priority: int | None = None, name: str | None = None
+    srcs: Any,
+    dsts: Any,
+    replica_group: Any,
+    collective_dim: int,
+    op: Any,
+    priority: int | None = None,
+    name: str | None = None,
 ) -> None:
     """Reduce tensors over the ranks and give each a part."""
     del priority
@@ -152,13 +173,23 @@ def reduce_scatter(
     for number, dst in enumerate(dsts):
         total = _joined(op, "reduce_scatter", [sources[number] for sources in members])
         if total.shape[collective_dim] % len(members):
-            refuse("reduce_scatter", f"dimension {collective_dim} of {total.shape} has no {len(members)} equal parts", "", dst)
+            refuse(
+                "reduce_scatter",
+                f"dimension {collective_dim} of {total.shape} has no {len(members)} equal parts",
+                "",
+                dst,
+            )
         dst.write(np.split(total, len(members), axis=collective_dim)[place])
     _issue("reduce_scatter", srcs, dsts, len(members), name)
 
 
 def all_to_all(
-    srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None, name: str | None = None
+    srcs: Any,
+    dsts: Any,
+    replica_group: Any,
+    collective_dim: int,
+    priority: int | None = None,
+    name: str | None = None,
 ) -> None:
     """Send each rank a part of the tensor and join the parts received."""
     del priority
@@ -171,7 +202,14 @@ def all_to_all(
 
 
 def _variable(
-    opcode: str, srcs: Any, dsts: Any, replica_group: Any, metadata: NkiTensor, options: tuple[bool, bool], *, to_all: bool
+    opcode: str,
+    srcs: Any,
+    dsts: Any,
+    replica_group: Any,
+    metadata: NkiTensor,
+    options: tuple[bool, bool],
+    *,
+    to_all: bool,
 ) -> None:
     counts_known, has_displacements = options
     if len(srcs) != 1 or len(dsts) != 1:
@@ -187,7 +225,12 @@ def _variable(
         count, start = int(their[0, column]), int(their[1, column])
         target = int(table[3, sender]) if has_displacements else sender * slot
         if target + count > flat.size or start + count > values.size:
-            refuse(opcode, f"{count} elements from rank {member} do not fit", "check the counts and displacements of metadata_tensor", dsts[0])
+            refuse(
+                opcode,
+                f"{count} elements from rank {member} do not fit",
+                "check the counts and displacements of metadata_tensor",
+                dsts[0],
+            )
         flat[target : target + count] = values[start : start + count]
         table[2, sender] = count
     dsts[0].write(flat.reshape(dsts[0].shape))
@@ -201,14 +244,22 @@ def all_gather_v(
     dsts: Any,
     replica_group: Any,
     metadata_tensor: Any,
-    recv_counts_known: bool = False,  # noqa: FBT001, FBT002
-    has_rdispls: bool = False,  # noqa: FBT001, FBT002
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
     """Send all ranks one chunk whose size the metadata tensor holds."""
     del priority, name
-    _variable("all_gather_v", srcs, dsts, replica_group, metadata_tensor, (recv_counts_known, has_rdispls), to_all=True)
+    _variable(
+        "all_gather_v",
+        srcs,
+        dsts,
+        replica_group,
+        metadata_tensor,
+        (recv_counts_known, has_rdispls),
+        to_all=True,
+    )
 
 
 def all_to_all_v(
@@ -216,14 +267,22 @@ def all_to_all_v(
     dsts: Any,
     replica_group: Any,
     metadata_tensor: Any,
-    recv_counts_known: bool = False,  # noqa: FBT001, FBT002
-    has_rdispls: bool = False,  # noqa: FBT001, FBT002
+    recv_counts_known: bool = False,
+    has_rdispls: bool = False,
     priority: int | None = None,
     name: str | None = None,
 ) -> None:
     """Send each rank a chunk of its own size."""
     del priority, name
-    _variable("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, (recv_counts_known, has_rdispls), to_all=False)
+    _variable(
+        "all_to_all_v",
+        srcs,
+        dsts,
+        replica_group,
+        metadata_tensor,
+        (recv_counts_known, has_rdispls),
+        to_all=False,
+    )
 
 
 def collective_permute(
@@ -261,7 +320,9 @@ def collective_permute_implicit(
     """Send tensors to the next rank of a ring."""
     del priority, channel_ids
     srcs, dsts = [item[0] for item in srcs_by_channel], [item[0] for item in dsts_by_channel]
-    ranks = _ring("collective_permute_implicit", [np.array(src.read("srcs")) for src in srcs], dsts, replica_group)
+    ranks = _ring(
+        "collective_permute_implicit", [np.array(src.read("srcs")) for src in srcs], dsts, replica_group
+    )
     _issue("collective_permute_implicit", srcs, dsts, ranks, name)
 
 
@@ -280,7 +341,10 @@ def collective_permute_implicit_reduce(
     opcode = "collective_permute_implicit_reduce"
     pairs = [(one[0], other[0]) for one, other in zip(srcs0_by_channel, srcs1_by_channel, strict=True)]
     dsts = [item[0] for item in dsts_by_channel]
-    joined = [_joined(op, opcode, [np.array(one.read("srcs0")), np.array(other.read("srcs1"))]) for one, other in pairs]
+    joined = [
+        _joined(op, opcode, [np.array(one.read("srcs0")), np.array(other.read("srcs1"))])
+        for one, other in pairs
+    ]
     ranks = _ring(opcode, joined, dsts, replica_group)
     _issue(opcode, [tensor for pair in pairs for tensor in pair], dsts, ranks, name)
 

@@ -6,13 +6,13 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from neurontools.nki.context import Location, set_running, user_location
 from neurontools.nki.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy as np
 
     from neurontools.nki.context import Core
 
@@ -50,7 +50,8 @@ class Exchange:
             try:
                 self._take_turn(slot)
                 set_running(self._cores[slot])
-                results[slot] = kernels[slot]()
+                with np.errstate(all="ignore"):  # the setting belongs to a thread
+                    results[slot] = kernels[slot]()
             except Aborted:
                 pass
             except BaseException as failure:  # noqa: BLE001
@@ -113,7 +114,11 @@ class Exchange:
     def _deadlock(self) -> KernelError:
         lines = []
         for slot, core in enumerate(self._cores):
-            name = f"core {core.number}" if core.launch.world_size == 1 else f"rank {core.launch.rank} core {core.number}"
+            name = (
+                f"core {core.number}"
+                if core.launch.world_size == 1
+                else f"rank {core.launch.rank} core {core.number}"
+            )
             if slot in self._waiting:
                 _, what, place = self._waiting[slot]
                 lines.append(f"note: {name} waits in {what} at {place}")
@@ -143,7 +148,9 @@ class Exchange:
         others = [other.slot for other in core.launch.cores]
         self._wait(core, lambda: min(self._arrivals[slot] for slot in others) >= mine, opcode)
 
-    def swap(self, core: Core, opcode: str, pipe: int, to: int, source: int, values: np.ndarray) -> np.ndarray:
+    def swap(
+        self, core: Core, opcode: str, pipe: int, to: int, source: int, values: np.ndarray
+    ) -> np.ndarray:
         """Send values to a core of the launch and return those that another sends to this one."""
         rank = core.launch.rank
         self._mail.setdefault((rank, pipe, core.number, to), deque()).append(values)

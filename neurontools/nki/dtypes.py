@@ -38,7 +38,11 @@ _NUMPY: dict[str, Any] = {
 NAMES = tuple(_NUMPY)
 FLOATS = frozenset(name for name in NAMES if "float" in name)
 INTEGERS = frozenset(name for name in NAMES if "int" in name)
-PACKED = {"float8_e4m3fn_x4": "float8_e4m3fn", "float8_e5m2_x4": "float8_e5m2", "float4_e2m1fn_x4": "float4_e2m1fn"}
+PACKED = {
+    "float8_e4m3fn_x4": "float8_e4m3fn",
+    "float8_e5m2_x4": "float8_e5m2",
+    "float4_e2m1fn_x4": "float4_e2m1fn",
+}
 """Types of four packed elements, with the type of an element."""
 _LOW_PRECISION = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 _ALIASES = {"bool_": "bool", "float": "float32", "int64": "int32", "float64": "float32", "uint64": "uint32"}
@@ -77,7 +81,7 @@ def is_precise() -> bool:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the numpy type that holds elements of an NKI type."""
-    return _held(name, is_precise() or name not in _LOW_PRECISION)
+    return _held(name, name not in _LOW_PRECISION or is_precise())
 
 
 @cache
@@ -119,13 +123,14 @@ def cast(values: np.ndarray, name: str) -> np.ndarray:
         return values != 0
     if wanted == ml_dtypes.bfloat16:
         return _to_bfloat16(to_float32(values))
-    with np.errstate(over="ignore", invalid="ignore"):
-        return to_float32(values).astype(wanted)
+    return to_float32(values).astype(wanted)
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:
     """Round float32 to the nearest bfloat16, ties to even: faster than the cast of ml_dtypes."""
-    bits = values.view(np.uint32) if values.flags.c_contiguous else np.ascontiguousarray(values).view(np.uint32)
+    bits = (
+        values.view(np.uint32) if values.flags.c_contiguous else np.ascontiguousarray(values).view(np.uint32)
+    )
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
     result = rounded.astype(np.uint16)
     invalid = np.isnan(values)

@@ -61,7 +61,13 @@ def ndarray(
     region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion(str(buffer))
     core = running()
     allocation = Allocation(
-        region, sizes, dtype_name(dtype), user_location(), name, address, -1 if region in _SHARED else core.number
+        region,
+        sizes,
+        dtype_name(dtype),
+        user_location(),
+        name,
+        address,
+        -1 if region in _SHARED else core.number,
     )
     _check_declaration(allocation)
     if region in _SHARED and len(core.launch.cores) > 1:
@@ -99,13 +105,27 @@ def _check_declaration(allocation: Allocation) -> None:
         fail("ndarray", f"shape {shape} has a size that is not positive")
     if region not in ON_CHIP:
         return
-    if len(shape) < 2:  # noqa: PLR2004
-        fail("ndarray", f"shape {shape} has {len(shape)} dimensions, tensors on the chip have partitions and free dimensions", "add a dimension of size 1")
+    if len(shape) < 2:
+        fail(
+            "ndarray",
+            f"shape {shape} has {len(shape)} dimensions, tensors on the chip have partitions and free dimensions",
+            "add a dimension of size 1",
+        )
     if shape[0] > limits.partitions:
-        fail("ndarray", f"partition dimension {shape[0]} exceeds maximum {limits.partitions}", "the first dimension is the partitions: tile it by 128")
-    memory, most = ("PSUM", limits.psum_partition_bytes) if region is psum else ("SBUF", limits.sbuf_partition_bytes)
+        fail(
+            "ndarray",
+            f"partition dimension {shape[0]} exceeds maximum {limits.partitions}",
+            "the first dimension is the partitions: tile it by 128",
+        )
+    memory, most = (
+        ("PSUM", limits.psum_partition_bytes) if region is psum else ("SBUF", limits.sbuf_partition_bytes)
+    )
     if allocation.partition_bytes > most:
-        fail("ndarray", f"{allocation.partition_bytes} bytes a partition, {memory} has {most} on {limits.target}", "tile the free dimension")
+        fail(
+            "ndarray",
+            f"{allocation.partition_bytes} bytes a partition, {memory} has {most} on {limits.target}",
+            "tile the free dimension",
+        )
     if allocation.address is not None:
         _check_address(allocation, most)
 
@@ -115,11 +135,21 @@ def _check_address(allocation: Allocation, most: int) -> None:
     partition, offset = allocation.address
     bank = running().limits.psum_bank_bytes
     if allocation.region is psum and offset % bank:
-        fail("ndarray", f"address {allocation.address} in PSUM is no multiple of {bank} bytes", "start at a bank")
+        fail(
+            "ndarray",
+            f"address {allocation.address} in PSUM is no multiple of {bank} bytes",
+            "start at a bank",
+        )
     if partition + allocation.shape[0] > running().limits.partitions:
-        fail("ndarray", f"address {allocation.address}: partitions {partition} to {partition + allocation.shape[0] - 1} do not exist")
+        fail(
+            "ndarray",
+            f"address {allocation.address}: partitions {partition} to {partition + allocation.shape[0] - 1} do not exist",
+        )
     if offset + allocation.partition_bytes > most:
-        fail("ndarray", f"address {allocation.address}: ends at byte {offset + allocation.partition_bytes} of {most} a partition")
+        fail(
+            "ndarray",
+            f"address {allocation.address}: ends at byte {offset + allocation.partition_bytes} of {most} a partition",
+        )
 
 
 def _filled(shape: Sequence[int], value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
@@ -218,7 +248,11 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
 
 
 def _refuse_endless(function: str) -> None:
-    fail(function, f"more than {_MOST_ITERATIONS} iterations", "the loop does not end: check its bounds or its condition")
+    fail(
+        function,
+        f"more than {_MOST_ITERATIONS} iterations",
+        "the loop does not end: check its bounds or its condition",
+    )
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
@@ -235,7 +269,11 @@ def while_loop(init: Any, body_fun: Callable[[VirtualRegister], VirtualRegister]
             return
         state = body_fun(VirtualRegister(int(state)))
         if not isinstance(state, VirtualRegister):
-            fail("while_loop", f"the body returned a {type(state).__name__}, not a register", "return the next condition's register")
+            fail(
+                "while_loop",
+                f"the body returned a {type(state).__name__}, not a register",
+                "return the next condition's register",
+            )
     _refuse_endless("while_loop")
 
 
@@ -250,7 +288,9 @@ def num_programs(axes: Any = None) -> int:
     grid = running().launch.grid
     if axes is None:
         return prod(grid)
-    return prod(grid[axis] if axis < len(grid) else 1 for axis in ((axes,) if isinstance(axes, int) else axes))
+    return prod(
+        grid[axis] if axis < len(grid) else 1 for axis in ((axes,) if isinstance(axes, int) else axes)
+    )
 
 
 def program_ndim() -> int:
@@ -358,7 +398,10 @@ def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict
         elif first.free_size == 1 and second.shape == shape:
             instructions.tensor_scalar(made, second, operator, first, reverse0=True)
         else:
-            running().launch.warn("compiler", f"{operator.name}: the compiler does not broadcast {first.shape} and {second.shape}")
+            running().launch.warn(
+                "compiler",
+                f"{operator.name}: the compiler does not broadcast {first.shape} and {second.shape}",
+            )
             instructions.tensor_tensor(made, _broadcast(first, shape), _broadcast(second, shape), operator)
         return made
     reverse = not isinstance(first, NkiTensor)
@@ -382,7 +425,13 @@ def _broadcast(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
 def _apply_unary(operator: Operator, made: NkiTensor, tile: NkiTensor) -> None:
     if operator.name == "copy":
         instructions.tensor_copy(made, tile)
-    elif operator.name in ACTIVATIONS and operator.name not in {"abs", "square", "relu", "rsqrt", "reciprocal"}:
+    elif operator.name in ACTIVATIONS and operator.name not in {
+        "abs",
+        "square",
+        "relu",
+        "rsqrt",
+        "reciprocal",
+    }:
         instructions.activation(made, operator, tile)
     elif operator.name == "reciprocal":
         instructions.reciprocal(made, tile)
@@ -393,7 +442,7 @@ def _apply_unary(operator: Operator, made: NkiTensor, tile: NkiTensor) -> None:
 copy = OPERATORS["copy"]
 
 
-def _reduce(operator: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:  # noqa: FBT001
+def _reduce(operator: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) -> NkiTensor:
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = {item % x.ndim for item in given}
     shape = [1 if dim in axes else size for dim, size in enumerate(x.shape)]
@@ -405,27 +454,27 @@ def _reduce(operator: str, x: NkiTensor, axis: Any, dtype: Any, keepdims: bool) 
     return made
 
 
-def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001, FBT001, FBT002
+def sum(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Add up the last free dimensions."""
     return _reduce("add", x, axis, dtype, keepdims)
 
 
-def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001, FBT001, FBT002
+def max(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the largest values over the last free dimensions."""
     return _reduce("maximum", x, axis, dtype, keepdims)
 
 
-def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001, FBT001, FBT002
+def min(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: A001
     """Return the smallest values over the last free dimensions."""
     return _reduce("minimum", x, axis, dtype, keepdims)
 
 
-def prod_(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: FBT001, FBT002
+def prod_(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """Multiply the last free dimensions."""
     return _reduce("multiply", x, axis, dtype, keepdims)
 
 
-def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: FBT001, FBT002
+def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """Return the mean over the last free dimensions."""
     total = _reduce("add", x, axis, "float32", keepdims)
     made = ndarray(total.shape, dtype or x.dtype)
@@ -433,7 +482,7 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     return made
 
 
-def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:  # noqa: FBT001, FBT002
+def var(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """Return the variance over the last free dimensions."""
     average = mean(x, axis, "float32", keepdims=True)
     centred = apply(OPERATORS["subtract"], (x, average), "float32", {})
@@ -451,18 +500,31 @@ def softmax(x: NkiTensor, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     shifted = apply(OPERATORS["subtract"], (x, largest), "float32", {})
     exponentials = apply(OPERATORS["exp"], (shifted,), "float32", {})
     total = sum(exponentials, axis, "float32", keepdims=True)
-    return apply(OPERATORS["multiply"], (exponentials, apply(OPERATORS["reciprocal"], (total,), None, {})), dtype or x.dtype, {})
+    return apply(
+        OPERATORS["multiply"],
+        (exponentials, apply(OPERATORS["reciprocal"], (total,), None, {})),
+        dtype or x.dtype,
+        {},
+    )
 
 
 def rms_norm(
-    x: NkiTensor, w: NkiTensor, axis: Any, n: int, epsilon: float = 1e-6, dtype: Any = None, compute_dtype: Any = None
+    x: NkiTensor,
+    w: NkiTensor,
+    axis: Any,
+    n: int,
+    epsilon: float = 1e-6,
+    dtype: Any = None,
+    compute_dtype: Any = None,
 ) -> NkiTensor:
     """Return `x / RMS(x) * w`, the mean over `n` elements."""
     kind = compute_dtype or "float32"
     squares = apply(OPERATORS["square"], (x,), kind, {})
     total = sum(squares, axis, "float32", keepdims=True)
     scale = ndarray(total.shape, "float32")
-    instructions.tensor_scalar(scale, total, OPERATORS["multiply"], 1 / n, op1=OPERATORS["add"], operand1=epsilon)
+    instructions.tensor_scalar(
+        scale, total, OPERATORS["multiply"], 1 / n, op1=OPERATORS["add"], operand1=epsilon
+    )
     root = apply(OPERATORS["rsqrt"], (scale,), "float32", {})
     normal = apply(OPERATORS["multiply"], (x, root), kind, {})
     return apply(OPERATORS["multiply"], (normal, w), dtype or x.dtype, {})
@@ -473,7 +535,9 @@ def where(condition: NkiTensor, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
     tiles = [item for item in (x, y) if isinstance(item, NkiTensor)]
     made = ndarray(condition.shape, dtype or (tiles[0].dtype if tiles else condition.dtype))
     values = [
-        to_float32(np.broadcast_to(item.read("operand"), made.shape)) if isinstance(item, NkiTensor) else np.float32(item)
+        to_float32(np.broadcast_to(item.read("operand"), made.shape))
+        if isinstance(item, NkiTensor)
+        else np.float32(item)
         for item in (x, y)
     ]
     made.write(np.where(condition.read("condition") != 0, *values))
@@ -513,7 +577,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     return made if dtype in {None, x.dtype} else copy(made, dtype=dtype)  # type: ignore[no-any-return]
 
 
-def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:  # noqa: FBT001, FBT002
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """Return `x @ y` in PSUM; `transpose_x` says that x is transposed already."""
     if not transpose_x:
         running().launch.warn("compiler", "matmul: the compiler needs transpose_x=True")

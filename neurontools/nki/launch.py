@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -21,7 +22,7 @@ from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _MOST_CORES = 2
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
@@ -36,7 +37,9 @@ class Kernel:
         options: options of the decorator, kept for the documented signature.
     """
 
-    def __init__(self, function: Callable[..., Any], cores: int = 1, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], cores: int = 1, options: dict[str, Any] | None = None
+    ) -> None:
         functools.update_wrapper(self, function)
         self.func = function
         self.cores = cores
@@ -124,7 +127,7 @@ def run_ranks(kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]
         named = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
         prepared.append((launch, arguments, functools.partial(kernel.func, *wrapped, **named)))
     cores = [core for launch, _, _ in prepared for core in launch.cores]
-    with single_threaded():
+    with numeric_context():
         if len(cores) == 1:
             before = set_running(cores[0])
             try:
@@ -134,7 +137,8 @@ def run_ranks(kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]
         else:
             returned = Exchange(cores).run([body for launch, _, body in prepared for _ in launch.cores])
     return [
-        _finish(launch, arguments, returned[number * kernel.cores]) for number, (launch, arguments, _) in enumerate(prepared)
+        _finish(launch, arguments, returned[number * kernel.cores])
+        for number, (launch, arguments, _) in enumerate(prepared)
     ]
 
 
@@ -163,9 +167,11 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-def single_threaded() -> Any:
-    """Return a context in which numpy multiplies matrices with one thread: tiles are too small for more."""
-    return _blas().limit(limits=1, user_api="blas")
+@contextmanager
+def numeric_context() -> Iterator[None]:
+    """Let numpy multiply with one thread, as tiles are too small for more, and keep it silent about infinities."""
+    with _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+        yield
 
 
 def report_warnings(launch: Launch) -> None:
@@ -248,15 +254,20 @@ class Arguments:
             flat = flat.astype(numpy_dtype(dtype))
         tensor = NkiTensor(allocation.shape, dtype, Storage(allocation, flat))
         self._storages[id(original)] = tensor
-        if isinstance(original, np.ndarray) and not np.shares_memory(flat, original):
-            self._copies.append((tensor, original))
-        elif not isinstance(original, np.ndarray) and not np.shares_memory(flat, array):
+        if (isinstance(original, np.ndarray) and not np.shares_memory(flat, original)) or (
+            not isinstance(original, np.ndarray) and not np.shares_memory(flat, array)
+        ):
             self._copies.append((tensor, original))
         return tensor
 
     def copy_back(self) -> None:
         """Write what the kernel changed in copies of arguments to the arguments."""
-        written = {access.allocation for core in self._launch.cores for record in core.records for access in record.writes}
+        written = {
+            access.allocation
+            for core in self._launch.cores
+            for record in core.records
+            for access in record.writes
+        }
         for tensor, original in self._copies:
             if tensor.storage.allocation in written:
                 values = tensor.array()
@@ -295,7 +306,7 @@ def _torch_array(tensor: Any) -> np.ndarray:
     if name in _TORCH_BITS:
         import torch
 
-        bits = host.contiguous().view(torch.uint16 if host.element_size() == 2 else torch.uint8)  # noqa: PLR2004
+        bits = host.contiguous().view(torch.uint16 if host.element_size() == 2 else torch.uint8)
         return bits.numpy().view(getattr(ml_dtypes, _TORCH_BITS[name]))  # type: ignore[no-any-return]
     return host.numpy()  # type: ignore[no-any-return]
 
@@ -305,7 +316,7 @@ def _as_torch(array: np.ndarray) -> Any:
 
     name = array.dtype.name
     if name in _TORCH_BITS:
-        bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)  # noqa: PLR2004
+        bits = array.view(np.uint16 if array.itemsize == 2 else np.uint8)
         return torch.from_numpy(bits.copy()).view(getattr(torch, _TORCH_BITS[name]))
     return torch.from_numpy(np.array(array))
 

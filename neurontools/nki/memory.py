@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,17 @@ class Allocation:
         core: number of the core that declared it; -1 for what all cores share.
     """
 
-    __slots__ = ("address", "core", "dtype", "is_argument", "location", "name", "region", "shape", "partition_bytes")
+    __slots__ = (
+        "address",
+        "core",
+        "dtype",
+        "is_argument",
+        "location",
+        "name",
+        "partition_bytes",
+        "region",
+        "shape",
+    )
 
     def __init__(
         self,

@@ -123,7 +123,9 @@ def _shift_right(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _sine(x: np.ndarray) -> np.ndarray:
     """Return the sine; beyond pi the device continues with a cubic (the vendor's simulator gives sin(9) = 27.65)."""
     inside = np.abs(x) <= np.float32(math.pi)
-    beyond = np.sign(x) * _CUBIC * (np.abs(x) - np.float32(math.pi)) ** 3 - np.sign(x) * (np.abs(x) - np.float32(math.pi))
+    beyond = np.sign(x) * _CUBIC * (np.abs(x) - np.float32(math.pi)) ** 3 - np.sign(x) * (
+        np.abs(x) - np.float32(math.pi)
+    )
     return np.where(inside, np.sin(x), beyond)
 
 
@@ -207,8 +209,34 @@ OPERATORS: dict[str, Operator] = {
     "average": Operator("average", np.add, 2, identity=0.0),
 }
 ACTIVATIONS = frozenset(
-    "copy square sigmoid relu prelu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid gelu_apprx_sigmoid_dx silu silu_dx tanh"
-    " softplus mish erf erf_dx exp log sin arctan sqrt rsqrt reciprocal sign abs".split()
+    [
+        "copy",
+        "square",
+        "sigmoid",
+        "relu",
+        "prelu",
+        "gelu",
+        "gelu_dx",
+        "gelu_apprx_tanh",
+        "gelu_apprx_sigmoid",
+        "gelu_apprx_sigmoid_dx",
+        "silu",
+        "silu_dx",
+        "tanh",
+        "softplus",
+        "mish",
+        "erf",
+        "erf_dx",
+        "exp",
+        "log",
+        "sin",
+        "arctan",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sign",
+        "abs",
+    ]
 )
 """Operators that the Scalar engine has as activation functions."""
 _NUMPY_NAMES = {

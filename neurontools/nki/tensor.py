@@ -27,7 +27,11 @@ class NKIObject:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__init__" not in cls.__dict__ and cls.__init__ in (NKIObject.__init__, object.__init__, _from_fields):
+        if "__init__" not in cls.__dict__ and cls.__init__ in (
+            NKIObject.__init__,
+            object.__init__,
+            _from_fields,
+        ):
             cls.__init__ = _from_fields  # type: ignore[method-assign]
 
     def __init__(self, **values: Any) -> None:
@@ -86,7 +90,7 @@ class DynamicSlice:
 class VirtualRegister(NKIObject):
     """A 32-bit register of an engine's sequencer."""
 
-    def __init__(self, state: int | None = None, frozen: bool = False) -> None:  # noqa: FBT001, FBT002
+    def __init__(self, state: int | None = None, frozen: bool = False) -> None:
         self.value = 0 if state is None else int(state)
         self.frozen = frozen
 
@@ -128,7 +132,9 @@ class Dynamic:
         """Return the indices as a flat array."""
         if isinstance(self.index, NkiTensor):
             if self.is_vector:  # down the partitions first
-                return self.index.read("index").reshape(self.index.shape[0], -1).T.reshape(-1).astype(np.int64)
+                return (
+                    self.index.read("index").reshape(self.index.shape[0], -1).T.reshape(-1).astype(np.int64)
+                )
             return self.index.read("index").reshape(-1).astype(np.int64)
         return np.array([int(self.index)], dtype=np.int64)
 
@@ -144,7 +150,17 @@ class NkiTensor(NKIObject):
         name: kept likewise.
     """
 
-    __slots__ = ("dtype", "dynamic", "offset", "shape", "storage", "strides")
+    __slots__ = (
+        "_access",
+        "_array",
+        "dtype",
+        "dynamic",
+        "is_checked",
+        "offset",
+        "shape",
+        "storage",
+        "strides",
+    )
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, storage: Storage, buffer: Any = None, name: str = ""
@@ -156,6 +172,9 @@ class NkiTensor(NKIObject):
         self.strides = row_major(self.shape)
         self.offset = 0
         self.dynamic: Dynamic | None = None
+        self._array: np.ndarray | None = None
+        self._access: Access | None = None
+        self.is_checked = False
 
     # ---- what it is
 
@@ -241,6 +260,8 @@ class NkiTensor(NKIObject):
         made.dtype = dtype or self.dtype
         made.storage = self.storage
         made.dynamic = dynamic or self.dynamic
+        made._array = made._access = None
+        made.is_checked = False
         return made
 
     def _refuse(self, function: str, reason: str, remedy: str = "") -> Any:
@@ -275,7 +296,11 @@ class NkiTensor(NKIObject):
             elif isinstance(item, NkiTensor | VirtualRegister):
                 dynamic = self._dynamic(item, stride, size)
                 if dim == 0 and self.on_chip:
-                    self._refuse("index", "a partition cannot be chosen at run time", "select it with nc_stream_shuffle")
+                    self._refuse(
+                        "index",
+                        "a partition cannot be chosen at run time",
+                        "select it with nc_stream_shuffle",
+                    )
             else:
                 number = self._number(item, dim)
                 offset += number * stride
@@ -331,7 +356,9 @@ class NkiTensor(NKIObject):
         )
 
     def __iter__(self) -> Any:
-        self._refuse("iteration", "a tensor cannot be iterated over", "iterate over a range and index the tensor")
+        self._refuse(
+            "iteration", "a tensor cannot be iterated over", "iterate over a range and index the tensor"
+        )
 
     def _dim(self, dim: int, function: str, *, partition: bool = False) -> int:
         number = dim + self.ndim if dim < 0 else dim
@@ -406,16 +433,25 @@ class NkiTensor(NKIObject):
         """Return the view with another shape of the same elements in the same order."""
         sizes = _infer(shape, self.size)
         if prod(sizes) != self.size:
-            self._refuse("reshape", f"{tuple(shape)} has {prod(sizes)} elements, {self.shape} has {self.size}")
+            self._refuse(
+                "reshape", f"{tuple(shape)} has {prod(sizes)} elements, {self.shape} has {self.size}"
+            )
         if self.on_chip and sizes[0] != self.shape[0] and self.shape[0] != 1:
             self._refuse("reshape", f"the partition dimension stays {self.shape[0]}, not {sizes[0]}")
         strides = reshape_strides(self.shape, self.strides, sizes)
         if strides is None:
-            self._refuse("reshape", f"a view of {self.shape} with gaps has no shape {tuple(sizes)}", "reshape before slicing")
+            self._refuse(
+                "reshape",
+                f"a view of {self.shape} with gaps has no shape {tuple(sizes)}",
+                "reshape before slicing",
+            )
         return self._view(sizes, strides)
 
     def rearrange(
-        self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
+        self,
+        src_pattern: Sequence[Any],
+        dst_pattern: Sequence[Any],
+        fixed_sizes: dict[str, int] | None = None,
     ) -> NkiTensor:
         """Return the view with dimensions split, reordered and merged by name, as in einops."""
         fixed = dict(fixed_sizes or {})
@@ -453,7 +489,9 @@ class NkiTensor(NKIObject):
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Return the view whose rows start at indices of a tensor of one element for each partition."""
         if dim != 0 or self.on_chip:
-            self._refuse("vector_select", "only dimension 0 of tensors in HBM has an index for each partition")
+            self._refuse(
+                "vector_select", "only dimension 0 of tensors in HBM has an index for each partition"
+            )
         dynamic = self._dynamic(vector_offset, self.strides[0], self.shape[0], is_vector=True)
         return self._view((vector_offset.shape[0], *self.shape[1:]), (0, *self.strides[1:]), dynamic=dynamic)
 
@@ -476,7 +514,9 @@ class NkiTensor(NKIObject):
             if scalar_offset is not None and vector_offset is not None:
                 self._refuse("ap", "scalar_offset and vector_offset exclude each other")
             full = self.storage.allocation.shape if self.offset == 0 else self.shape
-            stride = prod(self.shape[indirect_dim + 1 :]) if self.is_contiguous() else self.strides[indirect_dim]
+            stride = (
+                prod(self.shape[indirect_dim + 1 :]) if self.is_contiguous() else self.strides[indirect_dim]
+            )
             index = scalar_offset if scalar_offset is not None else vector_offset
             limit = self.shape[indirect_dim] if full else 1
             dynamic = self._dynamic(index, stride, limit, is_vector=vector_offset is not None)
@@ -506,7 +546,7 @@ class NkiTensor(NKIObject):
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Return the view of columns that an index tensor names (trn3): tensor indirection."""
-        if is_running() and running().limits.generation < 4:  # noqa: PLR2004
+        if is_running() and running().limits.generation < 4:
             self._refuse("indirect", f"tensor indirection needs trn3, not {running().limits.target}")
         count = index.size if num_elem is None else num_elem
         dynamic = Dynamic(index, self.strides[-1], self.free_size, columns=count)
@@ -516,7 +556,12 @@ class NkiTensor(NKIObject):
 
     def array(self) -> np.ndarray:
         """Return the elements as an array that shares the storage; the view must not be dynamic."""
-        return strided(self.storage.typed(self.dtype), self.shape, self.strides, self.offset, self)
+        array = self._array
+        if array is None:
+            array = self._array = strided(
+                self.storage.typed(self.dtype), self.shape, self.strides, self.offset, self
+            )
+        return array
 
     def read(self, operand: str = "") -> np.ndarray:
         """Return the elements, and warn of those that no instruction has written."""
@@ -533,11 +578,14 @@ class NkiTensor(NKIObject):
 
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values, cast to the type of the tensor. Shapes may differ, the number of elements may not."""
-        values = cast(values, self.dtype)
         if self.dynamic is not None:
-            self._scatter(values, oob_skip)
+            self._scatter(cast(values, self.dtype), oob_skip)
             return
-        target = self.array()
+        target = self._array
+        if target is None:
+            target = self.array()
+        if values.dtype != target.dtype or self.dtype == "tfloat32":
+            values = cast(values, self.dtype)
         if values.shape != target.shape:
             values = values.reshape(target.shape)
         target[...] = values
@@ -548,8 +596,12 @@ class NkiTensor(NKIObject):
         """Return which elements an instruction reads or writes here."""
         storage = self.storage
         if self.dynamic is not None:
-            return Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.dynamic.values())
-        return Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+            return Access(
+                storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.dynamic.values()
+            )
+        if self._access is None:
+            self._access = Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+        return self._access
 
     def _mark(self) -> None:
         storage = self.storage
@@ -629,7 +681,7 @@ class NkiTensor(NKIObject):
         flat = self.storage.typed(self.dtype)
         return flat[np.clip(indices, 0, flat.size - 1)], inside
 
-    def _scatter(self, values: np.ndarray, oob_skip: bool) -> None:  # noqa: FBT001
+    def _scatter(self, values: np.ndarray, oob_skip: bool) -> None:
         indices, inside = self._flat_indices()
         if not inside.all() and not oob_skip:
             self._out_of_bounds("dst", inside)
@@ -733,4 +785,3 @@ def _grid(shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
         steps = np.arange(size, dtype=np.int64) * stride
         total += steps.reshape([-1 if number == dim else 1 for number in range(len(shape))])
     return total
-

@@ -36,7 +36,12 @@ from neurontools.nki.instructions.reductions import (
     tensor_partition_reduce,
     tensor_reduce,
 )
-from neurontools.nki.instructions.registers import register_alloc, register_load, register_move, register_store
+from neurontools.nki.instructions.registers import (
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+)
 from neurontools.nki.instructions.selection import (
     affine_select,
     iota,

@@ -47,11 +47,25 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
     check_elementwise("tensor_copy", dst, src=src)
     chosen = engine_name("tensor_copy", engine, engines.vector, engines.scalar, engines.gpsimd)
     if chosen == "gpsimd" and PSUM in (dst.buffer, src.buffer):
-        refuse("tensor_copy", "the gpsimd engine cannot access PSUM", "choose the vector or scalar engine", dst, src)
+        refuse(
+            "tensor_copy",
+            "the gpsimd engine cannot access PSUM",
+            "choose the vector or scalar engine",
+            dst,
+            src,
+        )
     if chosen == "scalar" and running().limits.generation < GENERATION_3:
-        refuse("tensor_copy", f"does not run on the scalar engine of {running().limits.target}", "use nisa.activation with op=nl.copy")
+        refuse(
+            "tensor_copy",
+            f"does not run on the scalar engine of {running().limits.target}",
+            "use nisa.activation with op=nl.copy",
+        )
     values = src.read("src")
-    dst.write(values if values.dtype == dst.storage.data.dtype and chosen != "scalar" else _through_float32(values, dst))
+    dst.write(
+        values
+        if values.dtype == dst.storage.data.dtype and chosen != "scalar"
+        else _through_float32(values, dst)
+    )
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
 
 
@@ -78,7 +92,7 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
 
 
 def tensor_copy_predicated(
-    dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None  # noqa: FBT001, FBT002
+    dst: Any, src: Any, predicate: Any, reverse_pred: bool = False, name: str | None = None
 ) -> Record:
     """Copy elements where a predicate holds; the others keep their values."""
     opcode = "tensor_copy_predicated"
@@ -124,20 +138,19 @@ def tensor_tensor(
 
 def binary(operator: Operator, first: Any, second: Any, *, is_exact: bool = False) -> np.ndarray:
     """Compute an operator: on bits, exactly on 32-bit integers, or else in float32."""
-    with np.errstate(all="ignore"):
-        if operator.is_bitwise:
-            if operator.arity == 1:
-                return np.asarray(operator.compute(first))
-            if isinstance(second, np.ndarray) and second.dtype != first.dtype:
-                second = second.astype(first.dtype)
-            return np.asarray(operator.compute(first, second))
-        if is_exact:
-            return np.asarray(operator.compute(first.astype(np.int64), second.astype(np.int64)))
-        first = to_float32(first) if isinstance(first, np.ndarray) else first
+    if operator.is_bitwise:
         if operator.arity == 1:
             return np.asarray(operator.compute(first))
-        second = to_float32(second) if isinstance(second, np.ndarray) else second
+        if isinstance(second, np.ndarray) and second.dtype != first.dtype:
+            second = second.astype(first.dtype)
         return np.asarray(operator.compute(first, second))
+    if is_exact:
+        return np.asarray(operator.compute(first.astype(np.int64), second.astype(np.int64)))
+    first = to_float32(first) if isinstance(first, np.ndarray) else first
+    if operator.arity == 1:
+        return np.asarray(operator.compute(first))
+    second = to_float32(second) if isinstance(second, np.ndarray) else second
+    return np.asarray(operator.compute(first, second))
 
 
 def apply_scalar(
@@ -164,10 +177,10 @@ def tensor_scalar(
     data: Any,
     op0: Any,
     operand0: Any,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
     op1: Any = None,
     operand1: Any = None,
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse1: bool = False,
     engine: Any = engines.unknown,
     name: str | None = None,
 ) -> Record:
@@ -177,11 +190,16 @@ def tensor_scalar(
     first = need_operator(opcode, op0, "op0")
     second = need_operator(opcode, op1, "op1") if op1 is not None else None
     if second is not None and first.is_bitwise != second.is_bitwise:
-        refuse(opcode, f"op0 {first.name} and op1 {second.name} are not both operators on bits or both arithmetic")
+        refuse(
+            opcode,
+            f"op0 {first.name} and op1 {second.name} are not both operators on bits or both arithmetic",
+        )
     check_bits(opcode, first, dst, data)
     chosen = engine_name(opcode, engine, engines.vector, engines.scalar, engines.gpsimd)
     _check_scalar_engine(opcode, chosen, first, second)
-    values = apply_scalar(opcode, data.read("data"), first, operand0, data, reverse=reverse0, argument="operand0")
+    values = apply_scalar(
+        opcode, data.read("data"), first, operand0, data, reverse=reverse0, argument="operand0"
+    )
     if second is not None:
         values = apply_scalar(opcode, values, second, operand1, data, reverse=reverse1, argument="operand1")
     dst.write(values)
@@ -190,11 +208,17 @@ def tensor_scalar(
 
 def _check_scalar_engine(opcode: str, chosen: str, first: Operator, second: Operator | None) -> None:
     if chosen == "gpsimd" and "rsqrt" not in {first.name, second.name if second else ""}:
-        refuse(opcode, f"the gpsimd engine computes rsqrt alone, not {first.name}", "choose the vector engine")
+        refuse(
+            opcode, f"the gpsimd engine computes rsqrt alone, not {first.name}", "choose the vector engine"
+        )
     if chosen == "scalar" and running().limits.generation == GENERATION_3:
         pair = (first.name, second.name if second else "")
         if pair not in _SCALAR_PAIRS_GEN3:
-            refuse(opcode, f"the scalar engine of trn2 has no {' and '.join(filter(None, pair))}", "choose the vector engine")
+            refuse(
+                opcode,
+                f"the scalar engine of trn2 has no {' and '.join(filter(None, pair))}",
+                "choose the vector engine",
+            )
 
 
 def scalar_tensor_tensor(
@@ -204,8 +228,8 @@ def scalar_tensor_tensor(
     operand0: Any,
     op1: Any,
     operand1: Any,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
+    reverse1: bool = False,
     name: str | None = None,
 ) -> Record:
     """Compute `(data op0 operand0) op1 operand1`; operand0 is a scalar, operand1 a tile."""
@@ -215,11 +239,19 @@ def scalar_tensor_tensor(
     second = need_operator(opcode, op1, "op1")
     if second.is_bitwise or need_operator(opcode, op0, "op0").is_bitwise:
         refuse(opcode, "computes with arithmetic operators alone")
-    values = apply_scalar(opcode, data.read("data"), op0, operand0, data, reverse=reverse0, argument="operand0")
+    values = apply_scalar(
+        opcode, data.read("data"), op0, operand0, data, reverse=reverse0, argument="operand0"
+    )
     tile = operand1.read32("operand1").reshape(values.shape)
     dst.write(binary(second, tile, values) if reverse1 else binary(second, values, tile))
     return running().issue(
-        opcode, "vector", reads(data, operand0, operand1), reads(dst), name, op=need_operator(opcode, op0).name, op1=second.name
+        opcode,
+        "vector",
+        reads(data, operand0, operand1),
+        reads(dst),
+        name,
+        op=need_operator(opcode, op0).name,
+        op1=second.name,
     )
 
 
@@ -280,7 +312,9 @@ def _continue(opcode: str, unit: str, column: np.ndarray, registers: dict[Any, A
             launch.warn("accumulator", f"{opcode}: continues a reduction that no instruction has started")
         return column
     if owner != opcode and launch.checks:
-        launch.warn("accumulator", f"{opcode}: {owner} used the accumulator registers of the {unit} engine in between")
+        launch.warn(
+            "accumulator", f"{opcode}: {owner} used the accumulator registers of the {unit} engine in between"
+        )
     if before.shape[0] < column.shape[0]:
         column[: before.shape[0]] = before
         return column
@@ -289,26 +323,27 @@ def _continue(opcode: str, unit: str, column: np.ndarray, registers: dict[Any, A
 
 def reduce_axis(operator: Operator, values: np.ndarray, axis: Any) -> np.ndarray:
     """Reduce float32 values over axes by an operator."""
-    with np.errstate(all="ignore"):
-        match operator.name:
-            case "add" | "average":
-                return np.asarray(np.add.reduce(values, axis=axis))
-            case "maximum":
-                return np.asarray(np.maximum.reduce(values, axis=axis))
-            case "minimum":
-                return np.asarray(np.minimum.reduce(values, axis=axis))
-            case "multiply":
-                return np.asarray(np.multiply.reduce(values, axis=axis))
-            case "abs_max":
-                return np.asarray(np.maximum.reduce(np.abs(values), axis=axis))
-            case "abs_min":
-                return np.asarray(np.minimum.reduce(np.abs(values), axis=axis))
-        axes = axis if isinstance(axis, tuple) else (axis,)
-        moved = np.moveaxis(values, axes, range(-len(axes), 0)).reshape(*[s for n, s in enumerate(values.shape) if n not in axes], -1)
-        result = moved[..., 0]
-        for column in range(1, moved.shape[-1]):
-            result = operator.compute(result, moved[..., column])
-        return np.asarray(result)
+    match operator.name:
+        case "add" | "average":
+            return np.asarray(np.add.reduce(values, axis=axis))
+        case "maximum":
+            return np.asarray(np.maximum.reduce(values, axis=axis))
+        case "minimum":
+            return np.asarray(np.minimum.reduce(values, axis=axis))
+        case "multiply":
+            return np.asarray(np.multiply.reduce(values, axis=axis))
+        case "abs_max":
+            return np.asarray(np.maximum.reduce(np.abs(values), axis=axis))
+        case "abs_min":
+            return np.asarray(np.minimum.reduce(np.abs(values), axis=axis))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    moved = np.moveaxis(values, axes, range(-len(axes), 0)).reshape(
+        *[s for n, s in enumerate(values.shape) if n not in axes], -1
+    )
+    result = moved[..., 0]
+    for column in range(1, moved.shape[-1]):
+        result = operator.compute(result, moved[..., column])
+    return np.asarray(result)
 
 
 def activation(
@@ -326,20 +361,30 @@ def activation(
     opcode = "activation"
     operator = _activation(opcode, op)
     check_elementwise(opcode, dst, data=data)
-    if bias is not None and not isinstance(bias, NkiTensor) and bias != 0 and running().limits.generation < GENERATION_3:
-        refuse(opcode, "bias is a number, on trn1 it must be a tensor of shape (partitions, 1)", "write it to a tile with nisa.memset")
-    with np.errstate(all="ignore"):
-        values = data.read32("data")
-        if isinstance(scale, NkiTensor) or scale != 1:
-            values = values * scalar(opcode, "scale", scale, data)
-        if bias is not None:
-            values = values + scalar(opcode, "bias", bias, data)
-        _check_range(opcode, operator, values)
-        values = np.asarray(operator.compute(values), dtype=np.float32)
-    return _finish_activation(opcode, dst, values, (data, bias, scale), operator, reduce_op, reduce_res, reduce_cmd, name)
+    if (
+        bias is not None
+        and not isinstance(bias, NkiTensor)
+        and bias != 0
+        and running().limits.generation < GENERATION_3
+    ):
+        refuse(
+            opcode,
+            "bias is a number, on trn1 it must be a tensor of shape (partitions, 1)",
+            "write it to a tile with nisa.memset",
+        )
+    values = data.read32("data")
+    if isinstance(scale, NkiTensor) or scale != 1:
+        values = values * scalar(opcode, "scale", scale, data)
+    if bias is not None:
+        values = values + scalar(opcode, "bias", bias, data)
+    _check_range(opcode, operator, values)
+    values = np.asarray(operator.compute(values), dtype=np.float32)
+    return _finish_activation(
+        opcode, dst, values, (data, bias, scale), operator, reduce_op, reduce_res, reduce_cmd, name
+    )
 
 
-def _finish_activation(  # noqa: PLR0913
+def _finish_activation(
     opcode: str,
     dst: NkiTensor,
     values: np.ndarray,
@@ -356,7 +401,11 @@ def _finish_activation(  # noqa: PLR0913
     if reduce_res is not None:
         check_tile(opcode, "reduce_res", reduce_res)
         if column is None:
-            refuse(opcode, "reduce_res is read, and no instruction has written the accumulator registers", "pass reduce_cmd=nisa.reduce_cmd.reset_reduce")
+            refuse(
+                opcode,
+                "reduce_res is read, and no instruction has written the accumulator registers",
+                "pass reduce_cmd=nisa.reduce_cmd.reset_reduce",
+            )
         reduce_res.write(column[: reduce_res.shape[0]])
     return running().issue(
         opcode,
@@ -372,7 +421,11 @@ def _finish_activation(  # noqa: PLR0913
 def _activation(opcode: str, op: Any) -> Operator:
     operator = need_operator(opcode, op)
     if operator.name not in ACTIVATIONS:
-        refuse(opcode, f"{operator.name} is no activation function", "use nisa.tensor_scalar or nisa.tensor_tensor for operators")
+        refuse(
+            opcode,
+            f"{operator.name} is no activation function",
+            "use nisa.tensor_scalar or nisa.tensor_tensor for operators",
+        )
     return operator
 
 
@@ -390,7 +443,8 @@ def _check_range(opcode: str, operator: Operator, values: np.ndarray) -> None:
     if smallest < low or largest > high:
         bad = float(smallest if smallest < low else largest)
         running().launch.warn(
-            "range", f"{opcode}: {operator.name} of {bad:g} is outside of the range of the Scalar engine, {low:g} to {high:g}"
+            "range",
+            f"{opcode}: {operator.name} of {bad:g} is outside of the range of the Scalar engine, {low:g} to {high:g}",
         )
 
 
@@ -417,8 +471,8 @@ def activate2(
     op0: Any,
     op1: Any,
     relu_param: Any = 0.0,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
+    reverse1: bool = False,
     reduce_op: Any = None,
     reduce_res: Any = None,
     reduce_cmd: Any = commands.idle,
@@ -431,19 +485,24 @@ def activate2(
     check_elementwise(opcode, dst, data=data)
     pair = (need_operator(opcode, op0, "op0").name, need_operator(opcode, op1, "op1").name)
     if pair not in _ACTIVATE2_PAIRS:
-        refuse(opcode, f"has no combination of op0 {pair[0]} and op1 {pair[1]}", "use multiply, add, subtract and bypass")
+        refuse(
+            opcode,
+            f"has no combination of op0 {pair[0]} and op1 {pair[1]}",
+            "use multiply, add, subtract and bypass",
+        )
     values = data.read32("data")
     if pair[0] != "bypass":
         values = apply_scalar(opcode, values, op0, imm0, data, reverse=reverse0, argument="imm0")
     if pair[1] != "bypass":
         values = apply_scalar(opcode, values, op1, imm1, data, reverse=reverse1, argument="imm1")
-    with np.errstate(all="ignore"):
-        if operator.name == "prelu":
-            slope = scalar(opcode, "relu_param", relu_param, data)
-            values = np.where(values >= 0, values, values * slope)
-        else:
-            values = np.asarray(operator.compute(values), dtype=np.float32)
-    return _finish_activation(opcode, dst, values, (data, imm0, imm1), operator, reduce_op, reduce_res, reduce_cmd, name)
+    if operator.name == "prelu":
+        slope = scalar(opcode, "relu_param", relu_param, data)
+        values = np.where(values >= 0, values, values * slope)
+    else:
+        values = np.asarray(operator.compute(values), dtype=np.float32)
+    return _finish_activation(
+        opcode, dst, values, (data, imm0, imm1), operator, reduce_op, reduce_res, reduce_cmd, name
+    )
 
 
 def exponential(
@@ -459,8 +518,7 @@ def exponential(
     opcode = "exponential"
     needs_generation(opcode, GENERATION_4)
     check_elementwise(opcode, dst, src=src)
-    with np.errstate(all="ignore"):
-        values = np.exp(src.read32("src") - scalar(opcode, "max_value", max_value, src))
+    values = np.exp(src.read32("src") - scalar(opcode, "max_value", max_value, src))
     dst.write(values)
     start = scalar(opcode, "reduce_init", reduce_init, src).reshape(-1, 1)
     column = accumulate(opcode, "vector", reduce_cmd, OPERATORS["add"], values, start)
@@ -476,10 +534,10 @@ def tensor_scalar_reduce(
     operand0: Any,
     reduce_op: Any,
     reduce_res: Any = None,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
     reduce_cmd: Any = commands.reset_reduce,
     reduce_init: Any = None,
-    reduce_res_negate: bool = False,  # noqa: FBT001, FBT002
+    reduce_res_negate: bool = False,
     name: str | None = None,
 ) -> Record:
     """Compute `data op0 operand0` and its reduction over all elements of each partition."""
@@ -488,14 +546,23 @@ def tensor_scalar_reduce(
     joins = need_operator(opcode, reduce_op, "reduce_op")
     if joins.name not in {"add", "multiply", "maximum", "minimum"}:
         refuse(opcode, f"reduce_op is {joins.name}, must be add, multiply, maximum or minimum")
-    values = apply_scalar(opcode, data.read("data"), op0, operand0, data, reverse=reverse0, argument="operand0")
+    values = apply_scalar(
+        opcode, data.read("data"), op0, operand0, data, reverse=reverse0, argument="operand0"
+    )
     dst.write(values)
     start = None if reduce_init is None else scalar(opcode, "reduce_init", reduce_init, data).reshape(-1, 1)
     column = accumulate(opcode, "vector", reduce_cmd, joins, to_float32(values), start)
     if reduce_res is not None and column is not None:
         check_tile(opcode, "reduce_res", reduce_res)
         reduce_res.write(-column if reduce_res_negate else column)
-    return running().issue(opcode, "vector", reads(data, operand0), reads(dst, reduce_res), name, op=need_operator(opcode, op0).name)
+    return running().issue(
+        opcode,
+        "vector",
+        reads(data, operand0),
+        reads(dst, reduce_res),
+        name,
+        op=need_operator(opcode, op0).name,
+    )
 
 
 def tensor_scalar_cumulative(
@@ -513,7 +580,9 @@ def tensor_scalar_cumulative(
     check_elementwise(opcode, dst, src=src)
     for operand, tile in (("src", src), ("dst", dst)):
         if tile.dtype in _WIDE_INTEGERS:
-            refuse(opcode, f"{operand} is {tile.dtype}, which the instruction does not have", "use float32", tile)
+            refuse(
+                opcode, f"{operand} is {tile.dtype}, which the instruction does not have", "use float32", tile
+            )
     joins = need_operator(opcode, op1, "op1")
     if joins.name not in {"add", "subtract", "multiply", "maximum", "minimum"}:
         refuse(opcode, f"op1 is {joins.name}, must be add, subtract, multiply, maximum or minimum")
@@ -521,14 +590,15 @@ def tensor_scalar_cumulative(
     flat = to_float32(values).reshape(values.shape[0], -1)
     column = np.full(flat.shape[0], _identity(joins), dtype=np.float32)
     if reduce_cmd is commands.load_reduce:
-        column = np.broadcast_to(scalar(opcode, "imm1", imm1, src).reshape(-1), column.shape).astype(np.float32)
+        column = np.broadcast_to(scalar(opcode, "imm1", imm1, src).reshape(-1), column.shape).astype(
+            np.float32
+        )
     elif reduce_cmd is commands.reduce:
         column = _continue(opcode, "vector", column[:, None], running().accumulators)[:, 0]
     out = np.empty_like(flat)
-    with np.errstate(all="ignore"):
-        for index in range(flat.shape[1]):
-            column = joins.compute(flat[:, index], column)
-            out[:, index] = column
+    for index in range(flat.shape[1]):
+        column = joins.compute(flat[:, index], column)
+        out[:, index] = column
     running().accumulators["vector"] = column[:, None]
     running().accumulators["vector", "owner"] = opcode
     dst.write(out)
@@ -542,8 +612,8 @@ def tensor_tensor_scan(
     initial: Any,
     op0: Any,
     op1: Any,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
+    reverse1: bool = False,
     name: str | None = None,
 ) -> Record:
     """Compute the scan `r[i] = (data0[i] op0 r[i-1]) op1 data1[i]` of each partition."""
@@ -554,14 +624,15 @@ def tensor_tensor_scan(
     # One column after the other: columns that follow each other in memory are much faster.
     left = np.ascontiguousarray(data0.read32("data0").reshape(data0.shape[0], -1).T)
     right = np.ascontiguousarray(data1.read32("data1").reshape(data1.shape[0], -1).T)
-    state = np.broadcast_to(np.asarray(scalar(opcode, "initial", initial, data0)).reshape(-1), (left.shape[1],))
+    state = np.broadcast_to(
+        np.asarray(scalar(opcode, "initial", initial, data0)).reshape(-1), (left.shape[1],)
+    )
     out = np.empty_like(left)
-    with np.errstate(all="ignore"):
-        for index in range(left.shape[0]):
-            a, b = left[index], right[index]
-            step = first.compute(state, a) if reverse0 else first.compute(a, state)
-            state = second.compute(b, step) if reverse1 else second.compute(step, b)
-            out[index] = state
+    for index in range(left.shape[0]):
+        a, b = left[index], right[index]
+        step = first.compute(state, a) if reverse0 else first.compute(a, state)
+        state = second.compute(b, step) if reverse1 else second.compute(step, b)
+        out[index] = state
     dst.write(np.ascontiguousarray(out.T))
     return running().issue(opcode, "vector", reads(data0, data1, initial), reads(dst), name)
 

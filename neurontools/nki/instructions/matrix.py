@@ -39,10 +39,10 @@ def nc_matmul(
     dst: Any,
     stationary: Any,
     moving: Any,
-    is_stationary_onezero: bool = False,  # noqa: FBT001, FBT002
-    is_moving_onezero: bool = False,  # noqa: FBT001, FBT002
-    is_transpose: bool = False,  # noqa: FBT001, FBT002
-    accumulate: bool | None = None,  # noqa: FBT001
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
     tile_position: Any = (),
     tile_size: Any = (),
     perf_mode: Any = matmul_perf_mode.none,
@@ -58,13 +58,21 @@ def nc_matmul(
     rows, columns = _check_tiling(opcode, tile_position, tile_size)
     contracted = stationary.shape[0]
     if contracted != moving.shape[0]:
-        refuse(opcode, f"stationary has {contracted} partitions, moving has {moving.shape[0]}", "both hold the contracted dimension", stationary, moving)
+        refuse(
+            opcode,
+            f"stationary has {contracted} partitions, moving has {moving.shape[0]}",
+            "both hold the contracted dimension",
+            stationary,
+            moving,
+        )
     if contracted > rows:
         refuse(opcode, f"{contracted} partitions in a tile of {rows} rows", "", stationary)
     pairs = 2 if double else 1
-    if double and (stationary.ndim < 3 or stationary.shape[1] != 2 or moving.shape[1] != 2):  # noqa: PLR2004
+    if double and (stationary.ndim < 3 or stationary.shape[1] != 2 or moving.shape[1] != 2):
         refuse(opcode, "double_row needs operands of shape (partitions, 2, ...)", "", stationary, moving)
-    _check_matmul_size(opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving)
+    _check_matmul_size(
+        opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving
+    )
     product = _product(stationary, moving, pairs, is_transpose=is_transpose)
     _accumulate(opcode, dst, product, accumulate)
     return running().issue(
@@ -89,9 +97,20 @@ def _check_matmul_types(
     types = {stationary.dtype, moving.dtype}
     for operand, tile in (("stationary", stationary), ("moving", moving)):
         if tile.dtype not in _MATMUL_TYPES and not (is_transpose and operand == "stationary"):
-            refuse(opcode, f"{operand} is {tile.dtype}, the Tensor engine has {', '.join(sorted(_MATMUL_TYPES))}", "convert it with nisa.tensor_copy", tile)
+            refuse(
+                opcode,
+                f"{operand} is {tile.dtype}, the Tensor engine has {', '.join(sorted(_MATMUL_TYPES))}",
+                "convert it with nisa.tensor_copy",
+                tile,
+            )
     if not is_transpose and len(types & _WIDE) and types - _WIDE:
-        refuse(opcode, f"stationary is {stationary.dtype} and moving {moving.dtype}: float32 goes with float32 alone", "convert one of them", stationary, moving)
+        refuse(
+            opcode,
+            f"stationary is {stationary.dtype} and moving {moving.dtype}: float32 goes with float32 alone",
+            "convert one of them",
+            stationary,
+            moving,
+        )
     if types >= {"float8_e4m3", "float8_e4m3fn"}:
         refuse(opcode, "float8_e4m3 and float8_e4m3fn cannot be mixed", "", stationary, moving)
     if "float8_e4m3fn" in types:
@@ -99,12 +118,23 @@ def _check_matmul_types(
     if double:
         needs_generation(opcode, GENERATION_3, "perf_mode double_row")
         if types - _FLOAT8:
-            refuse(opcode, f"double_row multiplies float8, not {', '.join(sorted(types - _FLOAT8))}", "", stationary, moving)
+            refuse(
+                opcode,
+                f"double_row multiplies float8, not {', '.join(sorted(types - _FLOAT8))}",
+                "",
+                stationary,
+                moving,
+            )
     if is_transpose:
         return
     allowed = {"float32"} if generation < GENERATION_4 else {"float32", "bfloat16"}
     if dst.dtype not in allowed:
-        refuse(opcode, f"dst is {dst.dtype}, must be {' or '.join(sorted(allowed))} on {running().limits.target}", "", dst)
+        refuse(
+            opcode,
+            f"dst is {dst.dtype}, must be {' or '.join(sorted(allowed))} on {running().limits.target}",
+            "",
+            dst,
+        )
 
 
 def _check_tiling(opcode: str, position: Any, size: Any) -> tuple[int, int]:
@@ -116,19 +146,38 @@ def _check_tiling(opcode: str, position: Any, size: Any) -> tuple[int, int]:
     smallest = 32 if limits.generation >= GENERATION_3 else 64
     for argument, start, length in zip(("row", "column"), position, size, strict=True):
         if length not in {smallest, 64, 128} or start % length or start + length > limits.partitions:
-            refuse(opcode, f"{argument} tile of {length} from {start} on: sizes are {smallest}, 64 or 128, starts their multiples")
+            refuse(
+                opcode,
+                f"{argument} tile of {length} from {start} on: sizes are {smallest}, 64 or 128, starts their multiples",
+            )
     return int(size[0]), int(size[1])
 
 
-def _check_matmul_size(  # noqa: PLR0913
-    opcode: str, dst: NkiTensor, rows: int, columns: int, most_rows: int, stationary: NkiTensor, moving: NkiTensor
+def _check_matmul_size(
+    opcode: str,
+    dst: NkiTensor,
+    rows: int,
+    columns: int,
+    most_rows: int,
+    stationary: NkiTensor,
+    moving: NkiTensor,
 ) -> None:
     limits = running().limits
     if rows > most_rows:
-        refuse(opcode, f"stationary has {rows} free elements, at most {most_rows} on {limits.target}", f"tile it by {most_rows} columns", stationary)
+        refuse(
+            opcode,
+            f"stationary has {rows} free elements, at most {most_rows} on {limits.target}",
+            f"tile it by {most_rows} columns",
+            stationary,
+        )
     most = limits.moving_columns_bf16 if dst.dtype == "bfloat16" else limits.moving_columns
     if columns > most:
-        refuse(opcode, f"moving has {columns} free elements, at most {most} on {limits.target}", f"tile it by {most} columns", moving)
+        refuse(
+            opcode,
+            f"moving has {columns} free elements, at most {most} on {limits.target}",
+            f"tile it by {most} columns",
+            moving,
+        )
     if dst.shape[0] != rows or dst.free_size != columns:
         refuse(
             opcode,
@@ -150,9 +199,18 @@ def check_bank(opcode: str, dst: NkiTensor) -> None:
     address = dst.storage.allocation.address
     if address is not None:
         start += address[1]
-    last = start + sum((size - 1) * stride for size, stride in zip(dst.shape[1:], dst.strides[1:], strict=True)) * dst.itemsize
+    last = (
+        start
+        + sum((size - 1) * stride for size, stride in zip(dst.shape[1:], dst.strides[1:], strict=True))
+        * dst.itemsize
+    )
     if start // bank != last // bank:
-        refuse(opcode, f"dst covers bytes {start} to {last} of a partition and crosses a bank of {bank} bytes", "let each product end in one bank", dst)
+        refuse(
+            opcode,
+            f"dst covers bytes {start} to {last} of a partition and crosses a bank of {bank} bytes",
+            "let each product end in one bank",
+            dst,
+        )
 
 
 def _product(stationary: NkiTensor, moving: NkiTensor, pairs: int, *, is_transpose: bool) -> np.ndarray:
@@ -164,8 +222,7 @@ def _product(stationary: NkiTensor, moving: NkiTensor, pairs: int, *, is_transpo
             return np.ascontiguousarray(data[order].T)
         return to_float32(data).T @ to_float32(identity)
     left, right = _factor(stationary, "stationary", pairs), _factor(moving, "moving", pairs)
-    with np.errstate(all="ignore"):
-        return left.T @ right
+    return left.T @ right
 
 
 def _factor(tile: NkiTensor, operand: str, pairs: int) -> np.ndarray:
@@ -217,20 +274,42 @@ def nc_transpose(dst: Any, data: Any, engine: Any = engines.unknown, name: str |
         chosen = "vector" if fits and (dst.buffer is SBUF or data.buffer is PSUM) else "tensor"
     most = limits.partitions if chosen == "tensor" else limits.transpose_vector
     if rows > most or columns > most:
-        refuse(opcode, f"data has {rows} partitions of {columns} elements, the {chosen} engine transposes at most {most} x {most}", "tile it", data)
+        refuse(
+            opcode,
+            f"data has {rows} partitions of {columns} elements, the {chosen} engine transposes at most {most} x {most}",
+            "tile it",
+            data,
+        )
     if chosen == "tensor" and (data.buffer is not SBUF or dst.buffer is not PSUM):
-        refuse(opcode, "the Tensor engine transposes from SBUF to PSUM", "declare dst with buffer=nl.psum", data, dst)
+        refuse(
+            opcode,
+            "the Tensor engine transposes from SBUF to PSUM",
+            "declare dst with buffer=nl.psum",
+            data,
+            dst,
+        )
     if dst.dtype != data.dtype:
         refuse(opcode, f"dst is {dst.dtype}, must be {data.dtype} as the data", "", dst, data)
     if dst.shape[0] != columns or dst.free_size != rows:
-        refuse(opcode, f"dst has {dst.shape[0]} partitions of {dst.free_size}, the transpose has {columns} of {rows}", "", dst, data)
+        refuse(
+            opcode,
+            f"dst has {dst.shape[0]} partitions of {dst.free_size}, the transpose has {columns} of {rows}",
+            "",
+            dst,
+            data,
+        )
     values = data.read("data").reshape(rows, -1)
     if chosen == "tensor" and limits.generation < GENERATION_3 and values.dtype.kind != "i":
         wide = to_float32(values)
         if not np.isfinite(wide).all():
-            running().launch.warn("transpose", f"{opcode}: NaN and infinity spoil whole rows on the Tensor engine of {limits.target}")
+            running().launch.warn(
+                "transpose",
+                f"{opcode}: NaN and infinity spoil whole rows on the Tensor engine of {limits.target}",
+            )
     dst.write(np.ascontiguousarray(values.T))
-    return running().issue(opcode, chosen, reads(data), reads(dst), name, columns=rows, transposes=True, flops=0)
+    return running().issue(
+        opcode, chosen, reads(data), reads(dst), name, columns=rows, transposes=True, flops=0
+    )
 
 
 # ---- microscaling formats
@@ -254,7 +333,7 @@ def nc_matmul_mx(
     moving_scale: Any,
     tile_position: Any = None,
     tile_size: Any = None,
-    accumulate: bool | None = None,  # noqa: FBT001
+    accumulate: bool | None = None,
     name: str | None = None,
 ) -> Record:
     """Multiply matrices of microscaling formats: groups of 8 partitions by 4 elements share a scale."""
@@ -262,22 +341,43 @@ def nc_matmul_mx(
     needs_generation(opcode, GENERATION_4)
     check_tile(opcode, "dst", dst, (PSUM,))
     factors = []
-    for operand, tile, scale in (("stationary", stationary, stationary_scale), ("moving", moving, moving_scale)):
+    for operand, tile, scale in (
+        ("stationary", stationary, stationary_scale),
+        ("moving", moving, moving_scale),
+    ):
         check_tile(opcode, operand, tile, (SBUF,))
         check_tile(opcode, f"{operand}_scale", scale, (SBUF,))
         if tile.dtype not in _MX_TYPES:
-            refuse(opcode, f"{operand} is {tile.dtype}, must be one of {', '.join(sorted(_MX_TYPES))}", "quantize it with nisa.quantize_mx", tile)
+            refuse(
+                opcode,
+                f"{operand} is {tile.dtype}, must be one of {', '.join(sorted(_MX_TYPES))}",
+                "quantize it with nisa.quantize_mx",
+                tile,
+            )
         if scale.dtype not in _SCALE_TYPES:
             refuse(opcode, f"{operand}_scale is {scale.dtype}, must be float8_e8m0fnu or uint8", "", scale)
         if tile.shape[0] % _QUADRANT or tile.shape[0] > running().limits.partitions:
             refuse(opcode, f"{operand} has {tile.shape[0]} partitions, must be 32, 64, 96 or 128", "", tile)
         factors.append(_dequantized(operand, tile, scale))
     if stationary.shape[0] != moving.shape[0]:
-        refuse(opcode, f"stationary has {stationary.shape[0]} partitions, moving has {moving.shape[0]}", "", stationary, moving)
+        refuse(
+            opcode,
+            f"stationary has {stationary.shape[0]} partitions, moving has {moving.shape[0]}",
+            "",
+            stationary,
+            moving,
+        )
     rows, _ = _check_tiling(opcode, tile_position or (), tile_size or ())
-    _check_matmul_size(opcode, dst, stationary.free_size, moving.free_size, running().limits.stationary_columns, stationary, moving)
-    with np.errstate(all="ignore"):
-        product = np.einsum("kmi,kni->mn", factors[0], factors[1], optimize=True)
+    _check_matmul_size(
+        opcode,
+        dst,
+        stationary.free_size,
+        moving.free_size,
+        running().limits.stationary_columns,
+        stationary,
+        moving,
+    )
+    product = np.einsum("kmi,kni->mn", factors[0], factors[1], optimize=True)
     _accumulate(opcode, dst, product.astype(np.float32), accumulate)
     return running().issue(
         opcode,
@@ -319,16 +419,20 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     if src.shape[0] % _QUADRANT:
         refuse(opcode, f"src has {src.shape[0]} partitions, must be a multiple of 32", "", src)
     if src.free_size != dst.free_size * _GROUP_ELEMENTS:
-        refuse(opcode, f"src has {src.free_size} elements a partition, dst has {dst.free_size} of four", "", src, dst)
+        refuse(
+            opcode,
+            f"src has {src.free_size} elements a partition, dst has {dst.free_size} of four",
+            "",
+            src,
+            dst,
+        )
     groups = src.shape[0] // _GROUP_PARTITIONS
     values = src.read32("src").reshape(groups, _GROUP_PARTITIONS, -1, _GROUP_ELEMENTS)
     largest = np.abs(values).max(axis=(1, 3))
-    with np.errstate(divide="ignore"):
-        exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - 1)
+    exponent = np.floor(np.log2(largest)) - (_LARGEST_EXPONENT[dst.dtype] - 1)
     exponent = np.clip(np.where(largest > 0, exponent, -_SCALE_BIAS), -_SCALE_BIAS, _SCALE_BIAS)
     element = packed_element(dst.dtype)
-    with np.errstate(all="ignore"):
-        scaled = (values / np.exp2(exponent)[:, None, :, None]).astype(np.float32).astype(element)
+    scaled = (values / np.exp2(exponent)[:, None, :, None]).astype(np.float32).astype(element)
     packed = np.ascontiguousarray(scaled.reshape(src.shape[0], -1)).view(np.uint32)
     dst.write(packed.reshape(dst.shape))
     bits = (exponent + _SCALE_BIAS).astype(np.uint8)

@@ -71,7 +71,14 @@ def dma_copy(
     if dst.dynamic is not None:
         _check_unique(opcode, dst)
     return running().issue(
-        opcode, "dma", reads(src, *_indices(src, dst)), reads(dst), name, dge=dge_mode.name, queue=engine.name, priority=priority
+        opcode,
+        "dma",
+        reads(src, *_indices(src, dst)),
+        reads(dst),
+        name,
+        dge=dge_mode.name,
+        queue=engine.name,
+        priority=priority,
     )
 
 
@@ -83,10 +90,22 @@ def _check_descriptors(opcode: str, dst: NkiTensor, src: NkiTensor, mode: Any, e
     if mode is modes.hwdge:
         needs_generation(opcode, GENERATION_3, "hardware descriptor generation")
         if dst.dtype != src.dtype:
-            refuse(opcode, f"hardware descriptors keep the type, src is {src.dtype} and dst {dst.dtype}", "choose swdge", src, dst)
-    if engine is not engines.unknown and (mode is not modes.hwdge or engine not in {engines.sync, engines.scalar}):
+            refuse(
+                opcode,
+                f"hardware descriptors keep the type, src is {src.dtype} and dst {dst.dtype}",
+                "choose swdge",
+                src,
+                dst,
+            )
+    if engine is not engines.unknown and (
+        mode is not modes.hwdge or engine not in {engines.sync, engines.scalar}
+    ):
         if mode is modes.hwdge or engine not in {engines.gpsimd, engines.sync, engines.scalar}:
-            refuse(opcode, f"engine {engine.name} makes no hardware descriptors", "choose nisa.engine.sync or scalar")
+            refuse(
+                opcode,
+                f"engine {engine.name} makes no hardware descriptors",
+                "choose nisa.engine.sync or scalar",
+            )
 
 
 def _check_unique(opcode: str, dst: NkiTensor) -> None:
@@ -98,7 +117,10 @@ def _check_unique(opcode: str, dst: NkiTensor) -> None:
     unique, counts = np.unique(values[(values >= 0) & (values < dst.dynamic.limit)], return_counts=True)
     if (counts > 1).any():
         twice = int(unique[counts > 1][0])
-        launch.warn("scatter", f"{opcode}: index {twice} occurs {int(counts.max())} times in one transfer, the last write is not defined")
+        launch.warn(
+            "scatter",
+            f"{opcode}: index {twice} occurs {int(counts.max())} times in one transfer, the last write is not defined",
+        )
 
 
 def dma_transpose(
@@ -116,7 +138,13 @@ def dma_transpose(
         check_tile(opcode, operand, tensor, _OFF_PSUM)
     order = _AXES.get(src.ndim)
     if order is None or dst.ndim != src.ndim:
-        refuse(opcode, f"src has {src.ndim} dimensions and dst {dst.ndim}, both must have 2, 3 or 4", "", src, dst)
+        refuse(
+            opcode,
+            f"src has {src.ndim} dimensions and dst {dst.ndim}, both must have 2, 3 or 4",
+            "",
+            src,
+            dst,
+        )
     if axes is not None and tuple(axes) != order:
         refuse(opcode, f"axes {tuple(axes)} of {src.ndim} dimensions, must be {order}")
     wanted = tuple(src.shape[axis] for axis in order)
@@ -124,8 +152,13 @@ def dma_transpose(
         refuse(opcode, f"dst has shape {dst.shape}, the transpose of {src.shape} has {wanted}", "", dst, src)
     if dst.dtype != src.dtype:
         refuse(opcode, f"dst is {dst.dtype}, must be {src.dtype} as src", "", dst, src)
-    if dge_mode is modes.hwdge and src.itemsize != 2:  # noqa: PLR2004
-        refuse(opcode, f"hardware descriptors transpose types of 2 bytes, not {src.dtype}", "choose dge_mode.unknown", src)
+    if dge_mode is modes.hwdge and src.itemsize != 2:
+        refuse(
+            opcode,
+            f"hardware descriptors transpose types of 2 bytes, not {src.dtype}",
+            "choose dge_mode.unknown",
+            src,
+        )
     if src.dynamic is not None and oob_mode is bounds.skip:
         values, inside = src.gather("src")
         before = np.transpose(dst.array(), order)
@@ -133,7 +166,9 @@ def dma_transpose(
     else:
         values = src.read("src")
     dst.write(np.transpose(values, order))
-    return running().issue(opcode, "dma", reads(src, *_indices(src)), reads(dst), name, dge=dge_mode.name, priority=priority)
+    return running().issue(
+        opcode, "dma", reads(src, *_indices(src)), reads(dst), name, dge=dge_mode.name, priority=priority
+    )
 
 
 def dma_compute(
@@ -141,7 +176,7 @@ def dma_compute(
     srcs: Any,
     reduce_op: Any,
     scales: Any = None,
-    unique_indices: bool = True,  # noqa: FBT001, FBT002
+    unique_indices: bool = True,
     oob_mode: Any = bounds.error,
     name: str | None = None,
 ) -> Record:
@@ -174,7 +209,9 @@ def dma_compute(
     dst.write(total, oob_skip=skip)
     if dst.dynamic is not None:
         _check_unique(opcode, dst)
-    return running().issue(opcode, "dma", reads(*srcs, *_indices(dst, *srcs)), reads(dst), name, accumulates=True)
+    return running().issue(
+        opcode, "dma", reads(*srcs, *_indices(dst, *srcs)), reads(dst), name, accumulates=True
+    )
 
 
 def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> Record:
@@ -248,7 +285,12 @@ def sendrecv(
     if dma_engine is dma_engines.gpsimd_dma:
         most = _GPSIMD_DMA_BYTES[src.itemsize]
         if src.free_size * src.itemsize > most:
-            refuse(opcode, f"{src.free_size * src.itemsize} bytes a partition, at most {most} of {src.dtype} by the gpsimd DMA", "use dma_engine.dma", src)
+            refuse(
+                opcode,
+                f"{src.free_size * src.itemsize} bytes a partition, at most {most} of {src.dtype} by the gpsimd DMA",
+                "use dma_engine.dma",
+                src,
+            )
     record = core.issue(opcode, "dma", reads(src), reads(dst), name, barrier=True)
     if core.exchange is None:
         refuse(opcode, "the kernel runs on one core", "launch it with kernel[2](...)")

@@ -28,7 +28,9 @@ _REGION_NAMES = {SBUF: "SBUF", PSUM: "PSUM"}
 
 def refuse(opcode: str, reason: str, remedy: str = "", *tensors: Any) -> NoReturn:
     """Raise the error of an instruction, with the declarations of tensors."""
-    fail(opcode, reason, remedy, *[item.storage.allocation for item in tensors if isinstance(item, NkiTensor)])
+    fail(
+        opcode, reason, remedy, *[item.storage.allocation for item in tensors if isinstance(item, NkiTensor)]
+    )
 
 
 def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
@@ -36,7 +38,11 @@ def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
     limits = running().limits
     if limits.generation < generation:
         what = f"{feature} needs" if feature else "needs"
-        refuse(opcode, f"{what} {_TARGET_OF[generation]}, this is {limits.target}", "choose the target with NEURON_PLATFORM_TARGET_OVERRIDE")
+        refuse(
+            opcode,
+            f"{what} {_TARGET_OF[generation]}, this is {limits.target}",
+            "choose the target with NEURON_PLATFORM_TARGET_OVERRIDE",
+        )
 
 
 def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion, ...] = ON_CHIP) -> None:
@@ -66,7 +72,7 @@ def check_start(opcode: str, operand: str, tile: NkiTensor) -> None:
     if not start:
         return
     size = tile.shape[0]
-    allowed = (0, 32, 64, 96) if size <= 32 else (0, 64) if size <= 64 else (0,)  # noqa: PLR2004
+    allowed = (0, 32, 64, 96) if size <= 32 else (0, 64) if size <= 64 else (0,)
     if start not in allowed:
         starts = ", ".join(map(str, allowed))
         refuse(
@@ -93,25 +99,43 @@ def check_same_size(opcode: str, dst: NkiTensor, data: NkiTensor, operand: str) 
 
 def check_elementwise(opcode: str, dst: NkiTensor, **operands: Any) -> None:
     """Check the destination and the tensors of an elementwise instruction."""
-    check_tile(opcode, "dst", dst)
-    check_start(opcode, "dst", dst)
+    check_placed(opcode, "dst", dst)
     for name, tile in operands.items():
-        check_tile(opcode, name, tile)
-        check_start(opcode, name, tile)
-        check_same_size(opcode, dst, tile, name)
+        check_placed(opcode, name, tile)
+        if tile.shape != dst.shape:
+            check_same_size(opcode, dst, tile, name)
+
+
+def check_placed(opcode: str, operand: str, tile: Any) -> None:
+    """Refuse an operand that is no tile on the chip, or whose partitions are not accessible; once for each view."""
+    if type(tile) is NkiTensor and tile.is_checked:
+        return
+    check_tile(opcode, operand, tile)
+    check_start(opcode, operand, tile)
+    tile.is_checked = True
 
 
 def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, Any]) -> None:
     """Refuse two operands of PSUM."""
     if all(isinstance(item, NkiTensor) and item.buffer is PSUM for _, item in (first, second)):
-        refuse(opcode, f"{first[0]} and {second[0]} are both in PSUM, at most one may be", "copy one to SBUF", first[1], second[1])
+        refuse(
+            opcode,
+            f"{first[0]} and {second[0]} are both in PSUM, at most one may be",
+            "copy one to SBUF",
+            first[1],
+            second[1],
+        )
 
 
 def need_operator(opcode: str, value: Any, argument: str = "op") -> Operator:
     """Return the operator of an argument."""
     operator = as_operator(value)
     if operator is None:
-        refuse(opcode, f"{argument} is {value!r}, not an operator", "use an operator of nki.language, such as nl.add")
+        refuse(
+            opcode,
+            f"{argument} is {value!r}, not an operator",
+            "use an operator of nki.language, such as nl.add",
+        )
     return operator
 
 
@@ -145,7 +169,10 @@ def scalar(opcode: str, operand: str, value: Any, data: NkiTensor, dtype: Any = 
         return np.float32(0)
     if isinstance(value, int | float | np.number | np.bool_):
         return np.dtype(dtype or np.float32).type(value)
-    refuse(opcode, f"{operand} is a {type(value).__name__}, must be a number or a tensor of shape ({data.shape[0]}, 1)")
+    refuse(
+        opcode,
+        f"{operand} is a {type(value).__name__}, must be a number or a tensor of shape ({data.shape[0]}, 1)",
+    )
 
 
 def engine_name(opcode: str, chosen: engine, *allowed: engine) -> str:

@@ -45,7 +45,12 @@ def rng(dst: Any, engine: Any = engines.vector, name: str | None = None) -> Reco
         if dst.buffer is PSUM:
             refuse("rng", "the gpsimd engine cannot access PSUM", "", dst)
     if "int" not in dst.dtype:
-        refuse("rng", f"dst is {dst.dtype}, must be an integer type", "divide by the largest integer for numbers of 0 to 1", dst)
+        refuse(
+            "rng",
+            f"dst is {dst.dtype}, must be an integer type",
+            "divide by the largest integer for numbers of 0 to 1",
+            dst,
+        )
     bits = _generator(unit).integers(0, 1 << 32, dst.shape, dtype=np.uint32)
     dst.write(bits.astype(dst.storage.typed(dst.dtype).dtype))
     return running().issue("rng", unit, (), reads(dst), name)
@@ -69,8 +74,13 @@ def _seed(unit: str, values: np.ndarray) -> None:
 def set_rng_seed(src_seeds: Any, name: str | None = None) -> Record:
     """Seed the Vector engine's stream with a 32-bit number."""
     check_tile("set_rng_seed", "src_seeds", src_seeds)
-    if src_seeds.size != 1 or src_seeds.itemsize != 4:  # noqa: PLR2004
-        refuse("set_rng_seed", f"src_seeds is {src_seeds.shape} {src_seeds.dtype}, must be one 32-bit number", "", src_seeds)
+    if src_seeds.size != 1 or src_seeds.itemsize != 4:
+        refuse(
+            "set_rng_seed",
+            f"src_seeds is {src_seeds.shape} {src_seeds.dtype}, must be one 32-bit number",
+            "",
+            src_seeds,
+        )
     _seed("vector", src_seeds.read("src_seeds"))
     return running().issue("set_rng_seed", "vector", reads(src_seeds), (), name)
 
@@ -90,7 +100,12 @@ def _state_engine(opcode: str, engine: Any, tile: Any) -> str:
     if unit == "vector":
         needs_generation(opcode, GENERATION_4, "the vector engine's state")
     if tile.dtype != "uint32" or tile.free_size != _STATE_WORDS[unit]:
-        refuse(opcode, f"the state of the {unit} engine is {_STATE_WORDS[unit]} of uint32 a partition, not {tile.free_size} of {tile.dtype}", "", tile)
+        refuse(
+            opcode,
+            f"the state of the {unit} engine is {_STATE_WORDS[unit]} of uint32 a partition, not {tile.free_size} of {tile.dtype}",
+            "",
+            tile,
+        )
     return unit
 
 

@@ -29,8 +29,8 @@ def tensor_reduce(
     op: Any,
     data: Any,
     axis: Any,
-    negate: bool = False,  # noqa: FBT001, FBT002
-    keepdims: bool = False,  # noqa: FBT001, FBT002
+    negate: bool = False,
+    keepdims: bool = False,
     name: str | None = None,
 ) -> Record:
     """Reduce the last free dimensions of a tile."""
@@ -41,17 +41,32 @@ def tensor_reduce(
         check_tile(opcode, operand, tile)
         check_start(opcode, operand, tile)
     if operator.identity is None:
-        refuse(opcode, f"{operator.name} is no reduction", "use add, subtract, multiply, maximum, minimum or a logical operator")
+        refuse(
+            opcode,
+            f"{operator.name} is no reduction",
+            "use add, subtract, multiply, maximum, minimum or a logical operator",
+        )
     check_bits(opcode, operator, dst, data)
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = tuple(sorted(item % data.ndim for item in given))
     if axes != tuple(range(data.ndim - len(axes), data.ndim)) or 0 in axes:
-        refuse(opcode, f"axis {axis} of {data.ndim} dimensions, must be the last free dimensions", "permute the view first", data)
+        refuse(
+            opcode,
+            f"axis {axis} of {data.ndim} dimensions, must be the last free dimensions",
+            "permute the view first",
+            data,
+        )
     rest = data.size
     for item in axes:
         rest //= data.shape[item]
     if dst.size != rest or dst.shape[0] != data.shape[0]:
-        refuse(opcode, f"dst has {dst.shape}, the reduction of {data.shape} over {axes} has {rest} elements", "", dst, data)
+        refuse(
+            opcode,
+            f"dst has {dst.shape}, the reduction of {data.shape} over {axes} has {rest} elements",
+            "",
+            dst,
+            data,
+        )
     values = data.read("data")
     if not operator.is_bitwise:
         values = to_float32(values)
@@ -88,7 +103,12 @@ def bn_stats(dst: Any, data: Any, name: str | None = None) -> Record:
         check_tile(opcode, operand, tile)
     most = running().limits.bn_stats_columns
     if data.free_size > most:
-        refuse(opcode, f"data has {data.free_size} elements a partition, at most {most}", "call it for each 512 and join with nisa.bn_aggr", data)
+        refuse(
+            opcode,
+            f"data has {data.free_size} elements a partition, at most {most}",
+            "call it for each 512 and join with nisa.bn_aggr",
+            data,
+        )
     if dst.free_size != _STATISTICS:
         refuse(opcode, f"dst has {dst.free_size} elements a partition, must have {_STATISTICS}", "", dst)
     values = data.read32("data").reshape(data.shape[0], -1)
@@ -121,7 +141,12 @@ def _check_eight(opcode: str, source: Any, operand: str) -> np.ndarray:
     check_tile(opcode, operand, source)
     most = running().limits.match_elements
     if not _LARGEST <= source.free_size <= most:
-        refuse(opcode, f"{operand} has {source.free_size} elements a partition, must have 8 to {most}", "", source)
+        refuse(
+            opcode,
+            f"{operand} has {source.free_size} elements a partition, must have 8 to {most}",
+            "",
+            source,
+        )
     return np.asarray(source.read32(operand).reshape(source.shape[0], -1))
 
 

@@ -22,7 +22,11 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 
 def _need_register(opcode: str, argument: str, value: Any) -> VirtualRegister:
     if not isinstance(value, VirtualRegister):
-        refuse(opcode, f"{argument} is a {type(value).__name__}, not a register", "make one with nisa.register_alloc")
+        refuse(
+            opcode,
+            f"{argument} is a {type(value).__name__}, not a register",
+            "make one with nisa.register_alloc",
+        )
     return value
 
 

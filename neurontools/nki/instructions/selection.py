@@ -31,7 +31,9 @@ _LOWEST = np.float32(np.finfo(np.float32).min)
 _COMPARISONS = frozenset({"equal", "less", "less_equal", "greater", "greater_equal", "not_equal"})
 
 
-def affine_values(opcode: str, tile: NkiTensor, pattern: Any, offset: Any, channel_multiplier: Any) -> np.ndarray:
+def affine_values(
+    opcode: str, tile: NkiTensor, pattern: Any, offset: Any, channel_multiplier: Any
+) -> np.ndarray:
     """Return `offset + partition * channel_multiplier + pattern` for each element of a tile, as int64."""
     dims = [(int(step), int(size)) for step, size in pattern]
     most = running().limits.pattern_dims
@@ -47,7 +49,9 @@ def affine_values(opcode: str, tile: NkiTensor, pattern: Any, offset: Any, chann
     return np.asarray(int(offset) + partitions + flat[None, :])
 
 
-def iota(dst: Any, pattern: Any, offset: int = 0, channel_multiplier: int = 0, name: str | None = None) -> Record:
+def iota(
+    dst: Any, pattern: Any, offset: int = 0, channel_multiplier: int = 0, name: str | None = None
+) -> Record:
     """Write an affine pattern of integers."""
     check_tile("iota", "dst", dst, (SBUF,))
     values = affine_values("iota", dst, pattern, offset, channel_multiplier)
@@ -118,7 +122,9 @@ def range_select(
     if reduce_res is not None and column is not None:
         check_tile(opcode, "reduce_res", reduce_res)
         reduce_res.write(column)
-    return running().issue(opcode, "vector", reads(on_true_tile, bound0, bound1), reads(dst, reduce_res), name)
+    return running().issue(
+        opcode, "vector", reads(on_true_tile, bound0, bound1), reads(dst, reduce_res), name
+    )
 
 
 def select_reduce(
@@ -129,7 +135,7 @@ def select_reduce(
     reduce_res: Any = None,
     reduce_cmd: Any = commands.idle,
     reduce_op: Any = OPERATORS["maximum"],
-    reverse_pred: bool = False,  # noqa: FBT001, FBT002
+    reverse_pred: bool = False,
     name: str | None = None,
 ) -> Record:
     """Select elements by a predicate tile, and reduce them."""
@@ -143,7 +149,9 @@ def select_reduce(
     column = accumulate(opcode, "vector", reduce_cmd, need_operator(opcode, reduce_op, "reduce_op"), values)
     if reduce_res is not None and column is not None:
         reduce_res.write(column)
-    return running().issue(opcode, "vector", reads(predicate, on_true, on_false), reads(dst, reduce_res), name)
+    return running().issue(
+        opcode, "vector", reads(predicate, on_true, on_false), reads(dst, reduce_res), name
+    )
 
 
 def local_gather(
@@ -159,7 +167,13 @@ def local_gather(
     for operand, tile in (("dst", dst), ("src_buffer", src_buffer), ("index", index)):
         check_tile(opcode, operand, tile, (SBUF,))
     if src_buffer.shape[0] != index.shape[0] or index.shape[0] % _GPSIMD_PARTITIONS:
-        refuse(opcode, f"src_buffer has {src_buffer.shape[0]} partitions and index {index.shape[0]}, both the same multiple of 16", "", src_buffer, index)
+        refuse(
+            opcode,
+            f"src_buffer has {src_buffer.shape[0]} partitions and index {index.shape[0]}, both the same multiple of 16",
+            "",
+            src_buffer,
+            index,
+        )
     if index.dtype != "uint16":
         refuse(opcode, f"index is {index.dtype}, must be uint16", "", index)
     if num_elem_per_idx not in {1, 2, 4, 8, 16, 32}:
@@ -168,7 +182,9 @@ def local_gather(
     numbers = index.read("index").reshape(index.shape[0], -1)
     count = numbers.shape[1] * _GPSIMD_PARTITIONS if num_valid_indices is None else num_valid_indices
     if count > running().limits.gather_indices:
-        refuse(opcode, f"{count} indices for a GpSimd core, at most {running().limits.gather_indices}", "", index)
+        refuse(
+            opcode, f"{count} indices for a GpSimd core, at most {running().limits.gather_indices}", "", index
+        )
     out = dst.array().reshape(dst.shape[0], -1).copy()
     for start in range(0, source.shape[0], _GPSIMD_PARTITIONS):
         group = slice(start, start + _GPSIMD_PARTITIONS)
@@ -177,7 +193,9 @@ def local_gather(
         gathered = source[group][:, np.clip(columns, 0, source.shape[1] - 1)]
         out[group, : gathered.shape[1]] = gathered
     dst.write(out.reshape(dst.shape))
-    return running().issue(opcode, "gpsimd", reads(src_buffer, index), reads(dst), name, indices=count, width=num_elem_per_idx)
+    return running().issue(
+        opcode, "gpsimd", reads(src_buffer, index), reads(dst), name, indices=count, width=num_elem_per_idx
+    )
 
 
 def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> Record:
@@ -189,7 +207,13 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> R
     values = data.read("data").reshape(data.shape[0], -1)
     numbers = indices.read("indices").reshape(indices.shape[0], -1).astype(np.int64)
     if numbers.size and (numbers.min() < 0 or numbers.max() >= values.shape[1]):
-        refuse(opcode, f"an index is {int(numbers.max())}, data has {values.shape[1]} elements a partition", "", indices, data)
+        refuse(
+            opcode,
+            f"an index is {int(numbers.max())}, data has {values.shape[1]} elements a partition",
+            "",
+            indices,
+            data,
+        )
     dst.write(np.take_along_axis(values, numbers, axis=1))
     return running().issue(opcode, "gpsimd", reads(data, indices), reads(dst), name)
 
@@ -203,7 +227,13 @@ def nonzero_with_count(
     for operand, tile in (("dst", dst), ("src", src)):
         check_tile(opcode, operand, tile, (SBUF,))
     if dst.free_size != src.free_size + 1:
-        refuse(opcode, f"dst has {dst.free_size} elements a partition, must have one more than src, {src.free_size + 1}", "", dst, src)
+        refuse(
+            opcode,
+            f"dst has {dst.free_size} elements a partition, must have one more than src, {src.free_size + 1}",
+            "",
+            dst,
+            src,
+        )
     source = src.array().reshape(src.shape[0], -1)
     target = dst.array()
     for row in range(0, src.shape[0], _GPSIMD_PARTITIONS):
@@ -241,8 +271,13 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) 
         check_tile(opcode, operand, tile, (SBUF,))
     count = val_dst.free_size
     if src.dtype != "bfloat16" or src.shape[0] % _GPSIMD_PARTITIONS:
-        refuse(opcode, f"src is {src.dtype} of {src.shape[0]} partitions, must be bfloat16 of a multiple of 16", "", src)
-    if not 8 <= n < 65536 or not 1 <= count <= n or src.free_size * _GPSIMD_PARTITIONS < n:  # noqa: PLR2004
+        refuse(
+            opcode,
+            f"src is {src.dtype} of {src.shape[0]} partitions, must be bfloat16 of a multiple of 16",
+            "",
+            src,
+        )
+    if not 8 <= n < 65536 or not 1 <= count <= n or src.free_size * _GPSIMD_PARTITIONS < n:
         refuse(opcode, f"n is {n} and k {count}: 8 <= n < 65536, k <= n, and src holds n elements", "", src)
     values = src.read32("src").reshape(src.shape[0], -1)
     best = np.empty((src.shape[0], count), dtype=np.float32)

@@ -23,7 +23,15 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "neurontools" / "compat"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the library's marks."""
-    for mark in ("fast", "coverage_parametrize", "platforms", "slow_simulation", "simulation", "trace_only", "compile_only"):
+    for mark in (
+        "fast",
+        "coverage_parametrize",
+        "platforms",
+        "slow_simulation",
+        "simulation",
+        "trace_only",
+        "compile_only",
+    ):
         config.addinivalue_line("markers", f"{mark}: of the library")
 
 
@@ -45,14 +53,17 @@ class Runner:
         ranks = getattr(getattr(kernel_args, "inference_args", None), "collective_ranks", None) or 1
         by_rank = [given.for_rank(rank) if hasattr(given, "for_rank") else given for rank in range(ranks)]
         calls = [
-            ((), {name.removesuffix(".must_alias_input"): value for name, value in inputs.items()}) for inputs in by_rank
+            ((), {name.removesuffix(".must_alias_input"): value for name, value in inputs.items()})
+            for inputs in by_rank
         ]
         function = kernel_args.kernel_func
         kernel = function if isinstance(function, Kernel) else Kernel(function)
         runs = run_ranks(kernel[compiler.logical_nc_config], calls)
         golden = kernel_args.validation_args.golden_output
         for rank, finished in enumerate(runs):
-            wanted = golden.for_rank(rank) if hasattr(golden, "for_rank") else getattr(golden, "golden", golden)
+            wanted = (
+                golden.for_rank(rank) if hasattr(golden, "for_rank") else getattr(golden, "golden", golden)
+            )
             if wanted is not None:
                 _compare(finished.results, wanted, kernel_args.validation_args)
 

@@ -62,7 +62,9 @@ class _Finder(Loader):
     @staticmethod
     def find_spec(name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
         """Return a spec for a module of one of those packages."""
-        return ModuleSpec(name, _Finder(), is_package=True) if _REMOTE & {name, name.partition(".")[0]} else None
+        return (
+            ModuleSpec(name, _Finder(), is_package=True) if _REMOTE & {name, name.partition(".")[0]} else None
+        )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return a module with every name."""
@@ -72,7 +74,20 @@ class _Finder(Loader):
         """Do nothing."""
 
 
-_REMOTE = frozenset({"allpairspy", "aws_embedded_metrics", "boto3", "botocore", "fabric", "fabric2", "paramiko", "plotext", "pytest_html", "test.utils.test_orchestrator"})
+_REMOTE = frozenset(
+    {
+        "allpairspy",
+        "aws_embedded_metrics",
+        "boto3",
+        "botocore",
+        "fabric",
+        "fabric2",
+        "paramiko",
+        "plotext",
+        "pytest_html",
+        "test.utils.test_orchestrator",
+    }
+)
 
 
 def install() -> None:
