@@ -64,7 +64,15 @@ def dtype_name(dtype: Any) -> str:
     return name
 
 
+def packed_dtype(name: str) -> np.dtype[Any]:
+    """Return a numpy type of arrays whose elements are four packed numbers: an integer with a field of the type's name."""
+    return np.dtype((_NUMPY[name], {name: (_NUMPY[name], 0)}))
+
+
 def _foreign_name(dtype: Any) -> str:
+    names = getattr(dtype, "names", None)
+    if names:
+        return str(names[0])
     text = str(dtype)
     if text.startswith("torch."):
         return text.removeprefix("torch.")

@@ -15,7 +15,7 @@ from neurontools.nki import language
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, Location, is_running, running, set_running
 from neurontools.nki.cores import Exchange
-from neurontools.nki.dtypes import dtype_name
+from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MOST_CORES = 2
+_UNSUPPORTED_BYTES = 8
 _TORCH_BITS = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
 
 
@@ -198,6 +199,7 @@ class Arguments:
         self._function = function
         self._copies: list[tuple[NkiTensor, Any]] = []
         self._kind = "numpy"
+        self._packed: set[str] = set()
         self._storages: dict[int, NkiTensor] = {}
         code = inspect.unwrap(function).__code__
         self._place = Location(code.co_filename, code.co_firstlineno)
@@ -241,17 +243,19 @@ class Arguments:
         known = self._storages.get(id(original))
         if known is not None:
             return known
-        if array.dtype in {np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.uint64)}:
+        if array.dtype.names is None and array.dtype.itemsize == _UNSUPPORTED_BYTES and array.dtype.kind in "iuf":
             array = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[array.dtype.kind])
         dtype = dtype_name(array.dtype)
         allocation = Allocation(MemoryRegion.shared_hbm, array.shape or (1,), dtype, self._place, name)
         allocation.is_argument = True
         self._launch.allocations.append(allocation)
         flat = np.ascontiguousarray(array).reshape(-1)
-        from neurontools.nki.dtypes import numpy_dtype
-
-        if flat.dtype != numpy_dtype(dtype):
-            flat = flat.astype(numpy_dtype(dtype))
+        held = numpy_dtype(dtype)
+        if flat.dtype.names:
+            self._packed.add(dtype)
+            flat = flat.view(held)
+        elif flat.dtype != held:
+            flat = flat.astype(held)
         tensor = NkiTensor(allocation.shape, dtype, Storage(allocation, flat))
         self._storages[id(original)] = tensor
         if (isinstance(original, np.ndarray) and not np.shares_memory(flat, original)) or (
@@ -288,6 +292,8 @@ class Arguments:
                     "declare it with buffer=nl.shared_hbm",
                 )
             array = np.array(value.array())
+            if value.dtype in self._packed:
+                array = array.view(packed_dtype(value.dtype))
             return _as_torch(array) if self._kind == "torch" else array
         if isinstance(value, list | tuple):
             items = [self.unwrap(item) for item in value]

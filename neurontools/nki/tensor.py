@@ -45,6 +45,8 @@ def _from_fields(self: NKIObject, *positional: Any, **values: Any) -> None:
     if len(positional) > len(names):
         raise TypeError(f"{kind.__name__} takes {len(names)} fields, not {len(positional)}")
     values.update(zip(names, positional, strict=False))
+    # Attributes without annotation are fields, too.
+    names += [name for name in values if name not in names and hasattr(kind, name)]
     unknown = [name for name in values if name not in names]
     if unknown:
         raise TypeError(f"{kind.__name__} has no field {unknown[0]!r}")

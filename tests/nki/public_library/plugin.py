@@ -40,6 +40,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--platform-target", default="trn2")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases that the library excludes on the target."""
+    target = config.getoption("--platform-target")
+    for item in items:
+        mark = item.get_closest_marker("platforms")
+        if mark and target in {str(platform) for platform in mark.kwargs.get("exclude") or ()}:
+            item.add_marker(pytest.mark.skip(reason=f"not for {target}, the library says"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make the cases of the library's ranges."""
+    if "range_test_options" in metafunc.fixturenames:
+        from test.utils.ranged_test_harness import RANGE_TEST_CONFIG_ATTR_KEY, RangeTestHarness
+
+        names, cases = RangeTestHarness(getattr(metafunc.function, RANGE_TEST_CONFIG_ATTR_KEY)).get_unique_test_cases()
+        metafunc.parametrize("range_test_options", cases, ids=names)
+
+
 class Runner:
     """Runs a kernel as the library's orchestrator would, and compares."""
 

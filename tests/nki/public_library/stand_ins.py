@@ -14,16 +14,44 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-_PACKED = {"float8_e4m3fn_x4": np.uint32, "float8_e5m2_x4": np.uint32, "float4_e2m1fn_x4": np.uint16}
+from neurontools.nki.dtypes import packed_dtype
+from neurontools.nki.instructions.matrix import unpack
+
+_ELEMENTS = {
+    "float8_e4m3fn_x4": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2_x4": ml_dtypes.float8_e5m2,
+    "float4_e2m1fn_x4": ml_dtypes.float4_e2m1fn,
+}
 
 
 def _static_cast(values: Any, dtype: Any) -> Any:
-    """Return values as elements of a type; packed types pass as they are."""
-    if getattr(dtype, "names", None) or str(dtype) in _PACKED:
-        return values
-    if isinstance(dtype, str):
-        dtype = getattr(ml_dtypes, dtype, dtype)
-    return np.asarray(values).astype(np.dtype(dtype))
+    """Return values as elements of a type, four to an element of packed types."""
+    values = np.asarray(values)
+    packed = values.dtype.names
+    if packed:
+        if dtype == packed[0] or np.dtype(dtype).names == packed:
+            return values
+        values = _unpack(values, packed[0])
+    if isinstance(dtype, str) and dtype in _ELEMENTS:
+        return _pack(values, dtype)
+    wanted = np.dtype(getattr(ml_dtypes, dtype, dtype)) if isinstance(dtype, str) else np.dtype(dtype)
+    return _pack(values, wanted.names[0]) if wanted.names else values.astype(wanted)
+
+
+def _pack(values: Any, name: str) -> Any:
+    element = _ELEMENTS[name]
+    largest = float(ml_dtypes.finfo(element).max)
+    parts = np.clip(values.astype(np.float32), -largest, largest).astype(element).view(np.uint8)
+    parts = parts.reshape(*parts.shape[:-1], -1, 4)
+    if name == "float4_e2m1fn_x4":
+        bits = sum(parts[..., k].astype(np.uint16) << np.uint16(4 * k) for k in range(4))
+        return np.ascontiguousarray(bits).view(packed_dtype(name))
+    return np.ascontiguousarray(parts).view(np.uint32)[..., 0].copy().view(packed_dtype(name))
+
+
+def _unpack(values: Any, name: str) -> Any:
+    plain = values.view(np.uint16 if name == "float4_e2m1fn_x4" else np.uint32)
+    return unpack(plain, name).reshape(*values.shape[:-1], -1)
 
 
 def _is_float(dtype: Any) -> bool:
@@ -35,9 +63,8 @@ def neuron_dtypes() -> ModuleType:
     made = ModuleType("neuron_dtypes")
     for name in ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"):
         setattr(made, name, np.dtype(getattr(ml_dtypes, name)))
-    for name, held in _PACKED.items():
-        # A structured type of one field: it has a name of its own in arrays.
-        setattr(made, name, np.dtype((held, {name: (held, 0)})))
+    for name in _ELEMENTS:
+        setattr(made, name, packed_dtype(name))
     made.static_cast = _static_cast  # type: ignore[attr-defined]
     made.sizeinbytes = lambda dtype: np.dtype(dtype).itemsize  # type: ignore[attr-defined]
     made.finfo = ml_dtypes.finfo  # type: ignore[attr-defined]
