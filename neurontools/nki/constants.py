@@ -35,6 +35,10 @@ class dge_mode(Enum):  # noqa: N801
     hwdge = 2
     none = 3
 
+    @classmethod
+    def _missing_(cls, value: object) -> dge_mode | None:
+        return cls.unknown if value is None else None
+
 
 class oob_mode(Enum):  # noqa: N801
     """What happens where an index is out of bounds."""

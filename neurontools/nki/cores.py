@@ -141,6 +141,10 @@ class Exchange:
         if self.has_failed:
             raise Aborted
 
+    def let_others(self, core: Core) -> None:
+        """Let the other cores catch up before a write that they can see: on the device all run at the same time."""
+        self._wait(core, lambda: True, "a store to shared HBM")
+
     def meet(self, core: Core, opcode: str) -> None:
         """Wait until all cores of the launch are here as often as this one."""
         self._arrivals[core.slot] += 1

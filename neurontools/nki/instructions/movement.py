@@ -44,7 +44,7 @@ def dma_copy(
     name: str | None = None,
 ) -> Record:
     """Copy between HBM and SBUF; shapes may differ, the number of elements may not."""
-    opcode = "dma_copy"
+    opcode, dge_mode = "dma_copy", modes(dge_mode)  # public kernels pass its number too
     for operand, tensor in (("dst", dst), ("src", src)):
         check_tile(opcode, operand, tensor, _OFF_PSUM)
     if dst.size != src.size:
@@ -56,6 +56,9 @@ def dma_copy(
             dst,
         )
     _check_descriptors(opcode, dst, src, dge_mode, engine)
+    core = running()
+    if core.exchange is not None and dst.buffer is MemoryRegion.shared_hbm:
+        core.exchange.let_others(core)
     skip = oob_mode is bounds.skip
     if skip and src.dynamic is not None:
         values, inside = src.gather("src")
@@ -133,7 +136,7 @@ def dma_transpose(
     name: str | None = None,
 ) -> Record:
     """Transpose by the DMA engines: the first and the last dimension change places."""
-    opcode = "dma_transpose"
+    opcode, dge_mode = "dma_transpose", modes(dge_mode)
     for operand, tensor in (("dst", dst), ("src", src)):
         check_tile(opcode, operand, tensor, _OFF_PSUM)
     order = _AXES.get(src.ndim)
