@@ -67,7 +67,13 @@ class Kernel:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():
             return self.func(*args, **kwargs)
+        if "torch" in sys.modules:
+            from neurontools.nki import torch_operator
+
+            if torch_operator.is_device_call(args, kwargs):
+                return torch_operator.call(self, args, kwargs)
         return run(self, args, kwargs).results
+
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -103,23 +109,37 @@ class Run:
         self.launch = launch
         self.results = results
 
+    def written_arguments(self) -> list[int]:
+        """Return the numbers of the array arguments that the kernel wrote."""
+        arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
+        written = {access.allocation for core in self.launch.cores for record in core.records for access in record.writes}
+        return [number for number, allocation in enumerate(arguments) if allocation in written]
 
-def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+
+def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
     """Run a kernel on arrays.
+
+    Args:
+        kernel: the kernel.
+        args: its arguments.
+        kwargs: those with names.
+        checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    return run_ranks(kernel, [(args, kwargs)])[0]
+    return run_ranks(kernel, [(args, kwargs)], checks=checks)[0]
 
 
-def run_ranks(kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Run]:
+def run_ranks(
+    kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], *, checks: bool = True
+) -> list[Run]:
     """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
     limits = limits_of(chosen_target())
     grid = (kernel.cores,) if kernel.has_grid else ()
     prepared = []
     for rank, (args, kwargs) in enumerate(calls):
-        launch = Launch(kernel.func.__name__, limits, grid, rank=rank, world_size=len(calls))
+        launch = Launch(kernel.func.__name__, limits, grid, checks=checks, rank=rank, world_size=len(calls))
         launch.cores = [Core(launch, (number,) if grid else (), number) for number in range(kernel.cores)]
         for core in launch.cores:
             core.language = language
