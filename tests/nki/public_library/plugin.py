@@ -50,12 +50,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the cases of the library's ranges."""
+    """Make the cases of the library's ranges and coverings, without those that must fail."""
     if "range_test_options" in metafunc.fixturenames:
         from test.utils.ranged_test_harness import RANGE_TEST_CONFIG_ATTR_KEY, RangeTestHarness
 
         names, cases = RangeTestHarness(getattr(metafunc.function, RANGE_TEST_CONFIG_ATTR_KEY)).get_unique_test_cases()
         metafunc.parametrize("range_test_options", cases, ids=names)
+    mark = metafunc.definition.get_closest_marker("coverage_parametrize")
+    if mark is not None:
+        _parametrize_covering(metafunc, dict(mark.kwargs))
+
+
+def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) -> None:
+    from test.utils.coverage_parametrized_tests import extract_parametrize_args, generate_parametrized_test_case
+
+    chosen = {name: options.pop(name, None) for name in ("coverage", "filter")}
+    options = {name: value for name, value in options.items() if not name.startswith(("enable_", "n_tests_", "max_"))}
+    if "fast" not in {mark.name for mark in metafunc.definition.iter_markers()}:
+        chosen["coverage"] = "singles"
+    cases = generate_parametrized_test_case(
+        options,
+        chosen["coverage"] or "singles",
+        chosen["filter"],
+        enable_automatic_boundary_tests=False,
+        enable_invalid_combination_tests=False,
+    )
+    names, values, ids = extract_parametrize_args(options, cases)
+    metafunc.parametrize(names, values, ids=ids)
 
 
 class Runner:
