@@ -82,6 +82,7 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
+    "nki": {name: f"neuronxcc.nki.{name}" for name in ("baremetal", "benchmark", "profile", "simulate_kernel")},
     "torch_neuronx.testing.validation": {"logit_validation": "neuron_allclose"},
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {
@@ -128,7 +129,6 @@ IMPORT_ONLY: dict[str, str] = {
     "libneuronxla.neuron_xla_wlo_compile": _TRACE,
     "neuronxcc": _CUSTOM_OPERATORS,
     "neuronxcc.nki": _CUSTOM_OPERATORS,
-    "nki": _CUSTOM_OPERATORS,
     "nkilib": _CUSTOM_OPERATORS,
     "torch.classes.neuron": _TRACE,
     "torch_neuronx.experimental.profiler.v2_x": _PROFILE,

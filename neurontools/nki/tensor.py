@@ -218,6 +218,10 @@ class NkiTensor(NKIObject):
     def __repr__(self) -> str:
         return f"NkiTensor({self.storage.allocation.label}, {self.shape}, {self.dtype}, {self.buffer.value})"
 
+    def __str__(self) -> str:
+        elements = "elements known at run time only" if self.dynamic is not None else str(self.array())
+        return f"{self.storage.allocation.label}: {self.dtype} {self.shape} in {self.buffer.value}\n{elements}"
+
     def __len__(self) -> int:
         return self.shape[0]
 
