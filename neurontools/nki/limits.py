@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from neurontools import paths
+from neurontools import env, paths
 from neurontools.errors import UsageError
 
 TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
@@ -72,8 +72,18 @@ def limits_of(target: str) -> Limits:
 
 
 def chosen_target() -> str:
-    """Return the target that the environment names, trn3 if it names none."""
-    return os.environ.get(TARGET_VARIABLE, "").strip().lower() or DEFAULT_TARGET
+    """Return the target that the environment names, else that of neuron-run's machine, else trn3."""
+    named = os.environ.get(TARGET_VARIABLE, "").strip().lower()
+    return named or (_machine_target() if env.flag(env.RUN) else DEFAULT_TARGET)
+
+
+@cache
+def _machine_target() -> str:
+    from neurontools.compiler.options import target_of
+    from neurontools.machine.instances.catalogue import instance_type
+    from neurontools.runtime.core_claim import read_machine
+
+    return target_of(instance_type(read_machine(os.environ).instance_type).device)
 
 
 def nc_sub_version() -> int:
