@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
 
-__all__ = ["BUILD_VERSION", "COMPILER_VERSION", "CompileError", "check_and_estimate", "compile_graph"]
+__all__ = ["BUILD_VERSION", "KERNEL_NS", "COMPILER_VERSION", "CompileError", "check_and_estimate", "compile_graph"]
+
+KERNEL_NS: dict[str, int] = {}
+"""Modelled times of the kernels (NKI) of this process, by their operators in graphs; of others the bytes are counted."""
 
 
 def compile_graph(
@@ -39,7 +42,8 @@ def compile_graph(
     Raises:
         CompileError: a flag has an invalid value, the device lacks a data type, or the graph is too large for it.
     """
-    calls = dict(call for library in libraries for call in library.call_ns)
+    calls = {number: KERNEL_NS[node.op] for number, node in enumerate(graph.nodes) if node.op in KERNEL_NS}
+    calls.update(call for library in libraries for call in library.call_ns)
     options, cost = check_and_estimate(graph, device, flags, calls)
     return pack(
         graph,

@@ -122,16 +122,20 @@ class KernelOperator:
     def _compute(self, *tensors: torch.Tensor) -> Any:
         made: list[torch.Tensor] = []
         _take_tensors(self._run(tensors).results, made)
-        return made[0] if len(made) == 1 else tuple(made)
+        return _as_returned(made)
 
     def _shape(self, *_tensors: torch.Tensor) -> Any:
-        made = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in self._shapes]
-        return made[0] if len(made) == 1 else tuple(made)
+        return _as_returned([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in self._shapes])
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the operator and return the kernel's results."""
         returned = self._call(*tensors)
         return _put_tensors(self._results, returned if isinstance(returned, tuple | list) else [returned])
+
+
+def _as_returned(tensors: list[torch.Tensor]) -> Any:
+    """Return results as an operator of torch returns them."""
+    return None if not tensors else tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,0 +1,39 @@
+"""Kernels in models: the losses of torch's formula on both devices, and NEFFs that the next run finds in the cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytest.importorskip("torch")
+PROGRAM = Path(__file__).with_name("kernel_in_model.py")
+
+
+def _run(device: str, program: Path, cache: Path) -> str:
+    """Return what neuron-run prints on a private trn2 machine."""
+    command = [str(Path(sys.executable).with_name("neuron-run")), "--instance", "trn2.3xlarge", "--", sys.executable, str(program), device]
+    environ = {**os.environ, "NEURON_COMPILE_CACHE_URL": str(cache)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("device", ["xla", "neuron"])
+def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, device: str) -> None:
+    del home
+    first = _run(device, PROGRAM, tmp_path / "cache")
+    assert "kernels agree" in first
+    again = _run(device, PROGRAM, tmp_path / "cache")
+    assert "kernels agree" in again
+    if device == "xla":
+        assert len(re.findall("Call compiler with cmd", first)) > 0
+        assert re.findall("Call compiler with cmd", again) == []
+        changed = tmp_path / "changed.py"
+        changed.write_text(PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add"))
+        assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0
