@@ -1,0 +1,231 @@
+"""Views of memory that instructions of the first generation read and write: plain, masked, and gathered by index tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from neurontools.nki.context import Access, fail, user_location
+from neurontools.nki.dtypes import cast
+from neurontools.nki.first.index import Index
+from neurontools.nki.tensor import NkiTensor, row_major
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.nki.first.index import Selection
+    from neurontools.nki.memory import Storage
+
+
+class View(NkiTensor):
+    """A view whose elements are read as they are: what a mask leaves out was never written."""
+
+    def read(self, operand: str = "") -> np.ndarray:
+        """Return the elements."""
+        del operand
+        return self.array()
+
+
+class Gathered(View):
+    """A view of elements by number.
+
+    Args:
+        base: the view whose storage, shape and type it has.
+        elements: the number of each element in the storage.
+        selected: which elements are accessed, None for all.
+        rows: numbers by which a record names the elements.
+    """
+
+    def __init__(self, base: NkiTensor, elements: np.ndarray, selected: np.ndarray | None, rows: Any = None) -> None:
+        super().__init__(base.shape, base.dtype, base.storage)
+        self.strides, self.offset = base.strides, base.offset
+        self.elements = elements
+        self.selected = selected
+        self.rows = rows
+
+    def array(self) -> np.ndarray:
+        """Return a copy of the elements; those that are not accessed are any."""
+        flat = self.storage.typed(self.dtype)
+        return flat[self.elements if self.selected is None else np.where(self.selected, self.elements, 0)]
+
+    def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
+        """Store the values of the accessed elements."""
+        del oob_skip
+        values = cast(values, self.dtype).reshape(self.elements.shape)
+        flat = self.storage.typed(self.dtype)
+        elements = self.elements
+        if self.selected is not None:
+            elements, values = elements[self.selected], values[self.selected]
+        flat[elements] = values
+        storage = self.storage
+        if not storage.is_complete:
+            if storage.written is None:
+                storage.written = np.zeros(storage.data.size, dtype=np.bool_)
+            storage.written[elements] = True
+
+    def access(self) -> Access:
+        """Return which elements an instruction reads or writes here."""
+        return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows)
+
+
+class Bound(NamedTuple):
+    """A dimension that the indices of a view leave.
+
+    Args:
+        dim: its number.
+        size: its size.
+        index: the numbers along the axes of the view.
+    """
+
+    dim: int
+    size: int
+    index: Index
+
+
+class Lookup(NamedTuple):
+    """Numbers of a tile that are an index.
+
+    Args:
+        dim: the dimension.
+        size: its size.
+        stride: elements between its neighbours.
+        values: the numbers, of a shape that broadcasts over the view.
+        index: an affine part that is added.
+    """
+
+    dim: int
+    size: int
+    stride: int
+    values: np.ndarray
+    index: Index
+
+
+def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> View:
+    """Return the view of a whole allocation, shaped."""
+    view = View(shape, dtype, storage)
+    view.strides = row_major(view.shape)
+    return view
+
+
+def cut(view: NkiTensor, box: tuple[slice, ...], shape: tuple[int, ...]) -> NkiTensor:
+    """Return the part of a view in a box of a larger shape that the view broadcasts to."""
+    offset, sizes = view.offset, list(view.shape)
+    for axis, (item, size) in enumerate(zip(box, shape, strict=True)):
+        if axis < view.ndim and sizes[axis] == size and size > 1:
+            offset += item.start * view.strides[axis]
+            sizes[axis] = item.stop - item.start
+    return view._view(sizes, view.strides, offset)  # noqa: SLF001
+
+
+def part_of(index: Index, box: tuple[slice, ...] | None) -> Index:
+    """Return the numbers of an index within a box."""
+    if box is None:
+        return index
+    keys = tuple(
+        item if size > 1 else slice(None) for item, size in zip(box[: index.ndim], index.shape, strict=False)
+    )
+    return index[keys]
+
+
+def within_bounds(view: NkiTensor, bounds: Sequence[Bound], selected: Selection, function: str) -> NkiTensor:
+    """Return a view for an instruction, whose indices may leave dimensions where a mask excludes them.
+
+    Raises:
+        KernelError: an index that the mask selects is out of bounds.
+    """
+    box = selected if isinstance(selected, tuple) else None
+    inside = np.ones(view.shape, dtype=np.bool_) if isinstance(selected, np.ndarray) else None
+    for bound in bounds:
+        low, high = part_of(bound.index, box).bounds()
+        if low >= 0 and high < bound.size:
+            continue
+        if inside is not None:
+            values = np.broadcast_to(bound.index.values(), view.shape)
+            good = (values >= 0) & (values < bound.size)
+            if not (selected & ~good).any():
+                inside &= good
+                continue
+        _refuse_bound(view, bound, low, high, function)
+    if box is not None:
+        return cut(view, box, view.shape)
+    if inside is None:
+        return view
+    numbers = np.full((), view.offset, dtype=np.int64) + Index(view.shape, view.strides, 0).values()
+    return Gathered(view, np.where(inside, numbers, 0), selected)
+
+
+def _refuse_bound(view: NkiTensor, bound: Bound, low: int, high: int, function: str) -> None:
+    from neurontools.nki.first.errors import refuse_size
+
+    allocation = view.storage.allocation
+    refuse_size(
+        function,
+        f"Out-of-bound access for tensor `{allocation.label}` on dimension {bound.dim}: "
+        f"index range [{low}, {high}] exceed dimension size of {bound.size}",
+        "correct the indices, or pass a mask that excludes these elements",
+        allocation,
+    )
+
+
+def gathered(
+    view: NkiTensor, lookups: Sequence[Lookup], bounds: Sequence[Bound], selected: Selection, function: str, *, skip: bool
+) -> Gathered:
+    """Return a view whose elements are chosen by index tiles.
+
+    Args:
+        view: its shape, the strides of its affine part, and where that starts.
+        lookups: the index tiles.
+        bounds: dimensions that the affine part leaves.
+        selected: elements that a mask selects.
+        function: the instruction, for errors.
+        skip: whether elements out of bounds are left out.
+
+    Raises:
+        IndexError: an index is out of bounds.
+    """
+    inside = np.ones(view.shape, dtype=np.bool_)
+    elements = view.offset + Index(view.shape, view.strides, 0).values()
+    rows = np.zeros((), dtype=np.int64)
+    for lookup in lookups:
+        numbers = lookup.values + lookup.index.values()
+        inside = inside & (numbers >= 0) & (numbers < lookup.size)
+        # The affine part is in the strides of the view already.
+        elements = elements + lookup.values * lookup.stride
+        rows = rows + lookup.values * lookup.stride
+    for bound in bounds:
+        values = bound.index.values()
+        inside = inside & (values >= 0) & (values < bound.size)
+    wanted: Any = True
+    if isinstance(selected, tuple):
+        wanted = np.zeros(view.shape, dtype=np.bool_)
+        wanted[selected] = True
+    elif selected is not None:
+        wanted = selected
+    outside = wanted & ~inside
+    if not skip and outside.any():
+        _refuse_element(view, int(elements[outside][0]), function)
+    accessed = inside & wanted
+    chosen = None if accessed.all() else accessed
+    made = Gathered(view, elements, chosen, np.unique(view.offset + rows))
+    if isinstance(selected, tuple):
+        part = cut(view, selected, view.shape)
+        return Gathered(part, elements[selected], None if chosen is None else chosen[selected], made.rows)
+    return made
+
+
+def _refuse_element(view: NkiTensor, element: int, function: str) -> None:
+    error = IndexError(f"index {element} is out of bounds for axis 0 with size {view.storage.data.size}")
+    allocation = view.storage.allocation
+    error.add_note(f"{user_location()}: {function}: an index tile leaves {allocation.label}, declared at {allocation.location}")
+    raise error
+
+
+def refuse_dynamic(function: str, view: NkiTensor) -> None:
+    """Refuse an operand whose indices are known at run time only."""
+    fail(
+        function,
+        "does not allow tiles with indirect indices",
+        "load them with nl.load or nisa.dma_copy",
+        view.storage.allocation,
+    )
