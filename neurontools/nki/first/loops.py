@@ -22,12 +22,14 @@ class Loop:
 
     Args:
         place: the line of its iterator.
+        is_traced: whether the compiler traces its body once, for all iterations.
     """
 
-    __slots__ = ("number", "place", "seen", "totals")
+    __slots__ = ("is_traced", "number", "place", "seen", "totals")
 
-    def __init__(self, place: Location) -> None:
+    def __init__(self, place: Location, *, is_traced: bool = True) -> None:
         self.place = place
+        self.is_traced = is_traced
         self.number = 0
         self.totals: dict[Any, Tile] = {}
         self.seen: dict[Any, int] = {}
@@ -39,9 +41,9 @@ class LoopNumber(int):
     loop: Loop
 
 
-def _loop(numbers: Any) -> Iterator[LoopNumber]:
+def _loop(numbers: Any, *, is_traced: bool = True) -> Iterator[LoopNumber]:
     loops: list[Loop] = running().loops
-    loop = Loop(user_location())
+    loop = Loop(user_location(), is_traced=is_traced)
     depth = len(loops)
     loops.append(loop)
     try:
@@ -72,7 +74,23 @@ def sequential_range(*args: Any, **_options: Any) -> Iterator[LoopNumber]:
 
 def static_range(*args: Any) -> Iterator[LoopNumber]:
     """Return the numbers of a loop that is unrolled."""
-    return _loop(_numbers(args))
+    return _loop(_numbers(args), is_traced=False)
+
+
+def as_traced(value: Any) -> Any:
+    """Return what the line that is running had computed in the first iterations of its loops.
+
+    The compiler traces the body of a loop once: addresses that Python adds up do not grow from iteration to iteration.
+    """
+    loops: list[Loop] = running().loops
+    traced = [loop for loop in loops if loop.is_traced]
+    if not traced:
+        return value
+    unrolled = tuple((loop.place, loop.number) for loop in loops if not loop.is_traced)
+    line = ("traced", _call_lines(), unrolled)
+    count = traced[-1].seen.get(line, 0)
+    traced[-1].seen[line] = count + 1
+    return running().launch.constants.setdefault((*line, count), value)
 
 
 def running_total(loop_indices: Any, add: Any) -> Tile:

@@ -14,6 +14,7 @@ from neurontools.nki.first.allocation import Placed, as_buffer
 from neurontools.nki.first.dtypes import name_of
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.execution import new_tile
+from neurontools.nki.first.loops import as_traced
 from neurontools.nki.first.tile import BlockTensor, Tile
 from neurontools.nki.first.views import plain_view
 from neurontools.nki.instructions.random import uniform
@@ -41,6 +42,8 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_op
     place, kind = as_buffer(buffer), name_of(dtype)
     if place.region not in ON_CHIP:
         return _in_hbm(sizes, kind, place.region, name)
+    if isinstance(place, Placed):
+        place = as_traced(place)
     location, core = user_location(), running()
 
     def make(numbers: tuple[int, ...]) -> Tile:

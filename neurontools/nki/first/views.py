@@ -69,6 +69,46 @@ class Gathered(View):
         return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows)
 
 
+class Rows(View):
+    """A view whose rows start at chosen elements.
+
+    Args:
+        base: the view whose storage, shape and type it has.
+        starts: the first element of each row.
+    """
+
+    def __init__(self, base: NkiTensor, starts: np.ndarray) -> None:
+        super().__init__(base.shape, base.dtype, base.storage)
+        self.strides, self.offset = base.strides, base.offset
+        self.starts = starts
+
+    def _windows(self, flat: np.ndarray) -> np.ndarray:
+        """Return the rows that could start at each element."""
+        reach = sum((size - 1) * stride for size, stride in zip(self.shape[1:], self.strides[1:], strict=True))
+        item = flat.itemsize
+        strides = (item, *[stride * item for stride in self.strides[1:]])
+        return np.ndarray((flat.size - reach, *self.shape[1:]), flat.dtype, flat, 0, strides)
+
+    def array(self) -> np.ndarray:
+        """Return a copy of the elements."""
+        return self._windows(self.storage.typed(self.dtype))[self.starts]
+
+    def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
+        """Store values."""
+        del oob_skip
+        self._windows(self.storage.typed(self.dtype))[self.starts] = cast(values, self.dtype).reshape(self.shape)
+        storage = self.storage
+        if not storage.is_complete:
+            if storage.written is None:
+                storage.written = np.zeros(storage.data.size, dtype=np.bool_)
+            self._windows(storage.written)[self.starts] = True
+
+    def access(self) -> Access:
+        """Return which elements an instruction reads or writes here."""
+        starts = np.unique(self.starts)
+        return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, starts)
+
+
 class Bound(NamedTuple):
     """A dimension that the indices of a view leave.
 
@@ -184,6 +224,10 @@ def gathered(
     Raises:
         IndexError: an index is out of bounds.
     """
+    if not bounds and not isinstance(selected, np.ndarray):
+        by_rows = _rows(view, lookups, selected)
+        if by_rows is not None:
+            return by_rows
     inside = np.ones(view.shape, dtype=np.bool_)
     elements = view.offset + Index(view.shape, view.strides, 0).values()
     rows = np.zeros((), dtype=np.int64)
@@ -212,6 +256,23 @@ def gathered(
         part = cut(view, selected, view.shape)
         return Gathered(part, elements[selected], None if chosen is None else chosen[selected], made.rows)
     return made
+
+
+def _rows(view: NkiTensor, lookups: Sequence[Lookup], selected: Selection) -> Rows | None:
+    """Return a view by rows where each index tile has a number for each row and all are in bounds."""
+    box = selected if isinstance(selected, tuple) else tuple(slice(0, size) for size in view.shape)
+    part = cut(view, box, view.shape)
+    starts = part.offset + np.arange(part.shape[0], dtype=np.int64) * part.strides[0]
+    for lookup in lookups:
+        if lookup.values.size != lookup.values.shape[0]:
+            return None
+        numbers = lookup.values.reshape(-1)
+        numbers = numbers[box[0]] if numbers.size == view.shape[0] > 1 else numbers
+        low, high = part_of(lookup.index, box).bounds()
+        if numbers.min() + low < 0 or numbers.max() + high >= lookup.size:
+            return None
+        starts = starts + numbers * lookup.stride
+    return Rows(part, starts)
 
 
 def _refuse_element(view: NkiTensor, element: int, function: str) -> None:
