@@ -47,7 +47,7 @@ from neurontools.nki.first.loops import (
 )
 from neurontools.nki.first.tensors import ParDim
 from neurontools.nki.first.tile import Tile
-from neurontools.nki.first.views import Gathered, refuse_dynamic
+from neurontools.nki.first.views import refuse_dynamic, summed
 from neurontools.nki.language import ds, num_programs, program_id, program_ndim, tile_size
 from neurontools.nki.memory import MemoryRegion
 from neurontools.nki.operators import OPERATORS, Operator, as_operator
@@ -167,12 +167,7 @@ def add_to_hbm(function: str, target: Tile, source: Tile, op: Any, selected: Sel
         return
     dst, src = target.resolved(function, selected), part_for(source, selected, target.shape, function)
     values = to_float32(src.read("value")).reshape(dst.shape)
-    if isinstance(dst, Gathered) and dst.selected is None:
-        unique, places = np.unique(dst.elements, return_inverse=True)
-        sums = np.zeros(unique.shape, dtype=np.float32)
-        np.add.at(sums, places.reshape(-1), values.reshape(-1))
-        values = sums[places.reshape(dst.shape)]
-    dst.write(to_float32(dst.array()) + values)
+    dst.write(to_float32(dst.array()) + summed(dst, values))
     running().issue("dma_copy", "dma", (src.access(), dst.access()), (dst.access(),), accumulates=True)
 
 

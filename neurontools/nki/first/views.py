@@ -282,6 +282,20 @@ def _refuse_element(view: NkiTensor, element: int, function: str) -> None:
     raise error
 
 
+def summed(view: NkiTensor, values: np.ndarray) -> np.ndarray:
+    """Return float32 values where those for equal elements of a view are replaced by their sum."""
+    keys = view.starts if isinstance(view, Rows) else view.elements if isinstance(view, Gathered) else None
+    if keys is None:
+        return values
+    unique, places = np.unique(keys, return_inverse=True)
+    if unique.size == keys.size:
+        return values
+    places = places.reshape(keys.shape)
+    sums = np.zeros((unique.size, *values.shape[keys.ndim :]), dtype=np.float32)
+    np.add.at(sums, places, values)
+    return np.asarray(sums[places])
+
+
 def refuse_dynamic(function: str, view: NkiTensor) -> None:
     """Refuse an operand whose indices are known at run time only."""
     fail(
