@@ -25,7 +25,7 @@ from neurontools.nki.first import language as first_language
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import BlockTensor, Tile
 from neurontools.nki.first.views import View
-from neurontools.nki.launch import Arguments, Run, report_warnings, single_threaded
+from neurontools.nki.launch import Arguments, Run, report_warnings, numeric_context
 from neurontools.nki.limits import TARGET_VARIABLE, limits_of
 from neurontools.nki.tensor import NkiTensor
 
@@ -253,7 +253,7 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simula
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    with single_threaded(), wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext():
+    with numeric_context(), wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext():
         return _run(kernel, args, kwargs)
 
 
