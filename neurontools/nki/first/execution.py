@@ -54,7 +54,7 @@ def new_tile(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF, *, f
     core.launch.allocations.append(allocation)
     storage = Storage(allocation, None if filled else np.empty(prod(sizes), numpy_dtype(dtype)))
     storage.is_complete = True
-    return Tile(plain_view(storage, sizes, dtype))
+    return Tile(plain_view(storage, sizes, dtype), is_result=True)
 
 
 def absent(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF) -> Tile:

@@ -36,6 +36,7 @@ from neurontools.nki.first.language import (
     add_to_hbm,
     check_mutable,
     fp32,
+    in_sbuf,
     index_tile,
     product,
     reduced,
@@ -218,7 +219,11 @@ def nc_matmul(
     **_options: Any,
 ) -> Tile:
     """Return `stationary.T @ moving` in PSUM."""
-    left, right = _tile("nc_matmul", stationary), _tile("nc_matmul", moving)
+    # The compiler moves results of other instructions to SBUF; a tensor in PSUM is an error.
+    left, right = (
+        in_sbuf(tile) if tile.is_result else tile
+        for tile in (_tile("nc_matmul", stationary), _tile("nc_matmul", moving))
+    )
     double = str(getattr(perf_mode, "value", perf_mode)) in _DOUBLE_ROW
     return product(
         left,

@@ -55,9 +55,10 @@ class Tile:
         bounds: dimensions that its indices leave: instructions need masks there.
         lookups: index tiles that choose its elements.
         valid: the elements that the instruction that made it has computed.
+        is_result: whether an instruction made it, and the compiler chooses its memory.
     """
 
-    __slots__ = ("bounds", "lookups", "operand", "producer", "valid")
+    __slots__ = ("bounds", "is_result", "lookups", "operand", "producer", "valid")
     __array_ufunc__ = None
 
     def __init__(
@@ -66,11 +67,14 @@ class Tile:
         bounds: Sequence[Bound] = (),
         lookups: Sequence[Lookup] = (),
         valid: Selection = None,
+        *,
+        is_result: bool = False,
     ) -> None:
         self.operand = operand
         self.bounds = bounds
         self.lookups = lookups
         self.valid = valid
+        self.is_result = is_result
         self.producer: Record | None = None
 
     # ---- what it is
@@ -158,7 +162,7 @@ class Tile:
         return self.operand
 
     def _with(self, operand: NkiTensor) -> Tile:
-        made = Tile(operand)
+        made = Tile(operand, is_result=self.is_result)
         made.producer = self.producer
         return made
 
@@ -263,6 +267,7 @@ class _Subscript:
 
     def __init__(self, tile: Tile, key: Any) -> None:
         self._view = tile.operand
+        self._is_result = tile.is_result
         self._bounds: list[Bound] = list(tile.bounds)
         self._lookups: list[Lookup] = []
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -328,7 +333,7 @@ class _Subscript:
             sizes, factors = [1] * len(shape), [0] * len(shape)
             sizes[axis], factors[axis] = count, step
             self._bounds.append(Bound(dim, view.shape[dim], Index(tuple(sizes), tuple(factors), start)))
-        return Tile(view._view(shape, strides, offset), self._bounds)  # noqa: SLF001
+        return Tile(view._view(shape, strides, offset), self._bounds, is_result=self._is_result)  # noqa: SLF001
 
     def _number(self, item: Any, dim: int) -> int:
         if not is_number(item):
@@ -365,7 +370,8 @@ class _Subscript:
                 self._bounds.append(Bound(dim, size, index))
         if shape[0] == 1 and view.storage.allocation.region in ON_CHIP:
             strides[0] = view.strides[0]
-        return Tile(view._view(shape, strides, offset), self._bounds, self._lookups)  # noqa: SLF001
+        view = view._view(shape, strides, offset)  # noqa: SLF001
+        return Tile(view, self._bounds, self._lookups, is_result=self._is_result)
 
     def _index(self, item: Any, dim: int) -> tuple[Index, Tile | None]:
         """Return the affine part of an index and its tile."""
