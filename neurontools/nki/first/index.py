@@ -272,9 +272,9 @@ def _aligned(expression: Index, shape: tuple[int, ...]) -> Index:
 
 
 def selection(mask: Any, shape: tuple[int, ...]) -> Selection:
-    """Return which elements of a tile a mask selects; plain booleans and None are masks too."""
-    if mask is None:
-        return None
+    """Return which elements of a tile a mask selects; plain booleans, None and selections are masks too."""
+    if mask is None or isinstance(mask, tuple | np.ndarray):
+        return mask
     if isinstance(mask, Mask):
         return mask.selection(shape)
     if isinstance(mask, bool | np.bool_ | int):

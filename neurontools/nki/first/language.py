@@ -286,11 +286,13 @@ def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **_options: A
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:
     """Return the mean over free dimensions."""
     total = sum(x, axis, dtype=np.float32, mask=mask, keepdims=keepdims)
-    return apply(OPERATORS["multiply"], (total, total.size / x.size), dtype if dtype is not None else x.dtype, _scalar_mask(total))  # type: ignore[no-any-return]
-
-
-def _scalar_mask(tile: Tile) -> dict[str, Any]:
-    return {"mask": False} if tile.valid is False else {}
+    selected = selection(mask, x.shape)
+    if isinstance(selected, np.ndarray):
+        fail("mean", "the mask is not a rectangle")
+    axes = {int(item) % x.ndim for item in ((axis,) if isinstance(axis, int | np.integer) else axis)}
+    sizes = x.shape if not selected else [item.stop - item.start for item in selected]
+    share = 1 / math.prod(sizes[item] for item in axes)
+    return apply(OPERATORS["multiply"], (total, share), dtype if dtype is not None else x.dtype, {"mask": total.valid})  # type: ignore[no-any-return]
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
@@ -309,7 +311,7 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     shifted = apply(OPERATORS["subtract"], (x, largest), np.float32, dict(options))
     exponentials = apply(OPERATORS["exp"], (shifted,), np.float32, dict(options))
     total = sum(exponentials, axis, dtype=np.float32, mask=mask, keepdims=True)
-    inverse = apply(OPERATORS["reciprocal"], (total,), None, _scalar_mask(total))
+    inverse = apply(OPERATORS["reciprocal"], (total,), None, {"mask": total.valid})
     return apply(OPERATORS["multiply"], (exponentials, inverse), dtype if dtype is not None else x.dtype, options)  # type: ignore[no-any-return]
 
 
@@ -321,7 +323,7 @@ def rms_norm(
     kind = next((item for item in (dtype, compute_dtype) if item is not None), x.dtype)
     squares = apply(OPERATORS["square"], (x,), np.float32, dict(options))
     total = sum(squares, axis, dtype=np.float32, mask=mask, keepdims=True)
-    rows = _scalar_mask(total)
+    rows = {"mask": total.valid}
     average = apply(OPERATORS["multiply"], (total, 1 / n), np.float32, dict(rows))
     root = apply(OPERATORS["rsqrt"], (apply(OPERATORS["add"], (average, epsilon), np.float32, dict(rows)),), None, rows)
     normal = apply(OPERATORS["multiply"], (x, root), np.float32, dict(options))

@@ -155,6 +155,8 @@ def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
         raise KernelUsageError(f"nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}")
     if func is None:
         return lambda function: _decorate(function, mode, options)
+    if isinstance(func, str):  # stands for a kernel that can only be imported
+        return func
     grid = func.grid if isinstance(func, Kernel) else ()
     kind = MeasuredKernel if mode == "benchmark" else Kernel
     return kind(func.func if isinstance(func, Kernel) else func, mode, grid, options)
