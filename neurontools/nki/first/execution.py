@@ -10,6 +10,7 @@ import numpy as np
 from neurontools.nki import instructions
 from neurontools.nki.context import Record, fail, running, user_location
 from neurontools.nki.dtypes import numpy_dtype
+from neurontools.nki.errors import KernelError
 from neurontools.nki.first.dtypes import name_of, promoted, scalar_type
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.index import Index, is_number, selection
@@ -147,6 +148,8 @@ def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict
         return operator.compute(*[np.float32(item) for item in values])
     kind = name_of(dtype) if dtype is not None else _result_type(operator, values)
     if len(values) == 1:
+        if operator.name == "invert" and tiles[0].operand.dtype == "bool":
+            operator = OPERATORS["logical_not"]
         return _unary(operator, tiles[0], kind, mask)
     first, second = (item if _is_scalar(item) else tile_of(item, operator.name) for item in values)
     shape = broadcast_shape(operator.name, *[item.shape for item in (first, second) if isinstance(item, Tile)])
@@ -218,6 +221,8 @@ def need_on_chip(function: str, *tiles: Any) -> None:
 def emit_binary(operator: Operator, dst: NkiTensor, first: Any, second: Any) -> None:
     """Compute an operator of views and numbers by the instructions that it takes."""
     need_views(operator.name, first, second)
+    if operator.is_bitwise:
+        dst, first, second = (_bytes_of_truths(item) for item in (dst, first, second))
     if not isinstance(first, View):
         instructions.tensor_scalar(dst, second, operator, first, reverse0=True)
         return
@@ -237,6 +242,10 @@ def emit_binary(operator: Operator, dst: NkiTensor, first: Any, second: Any) -> 
         instructions.tensor_scalar(dst, second, operator, first, reverse0=True)
     else:
         instructions.tensor_tensor(dst, broadcast(first, dst.shape), broadcast(second, dst.shape), operator)
+
+
+def _bytes_of_truths(view: Any) -> Any:
+    return view.view("uint8") if isinstance(view, View) and view.dtype == "bool" else view
 
 
 def need_views(function: str, *views: Any) -> None:
@@ -286,7 +295,7 @@ def assign(target: Tile, value: Any) -> None:
         )
     if source.valid is False or _is_same(target.operand, source.operand):
         return
-    _check_smaller(target, source)
+    check_fits("a = b", target, source, ("a", "b"))
     selected = source.valid if source.shape == target.shape else None
     dst = destination(target, selected, "assignment")
     src = part_for(source, selected, source.shape, "assignment")
@@ -307,15 +316,19 @@ def _is_same(first: NkiTensor, second: NkiTensor) -> bool:
     )
 
 
-def _check_smaller(target: Tile, source: Tile) -> None:
-    if source.size == target.size and source.shape[0] == target.shape[0]:
+def check_fits(function: str, target: Tile, source: Tile, names: tuple[str, str]) -> None:
+    """Refuse a value that is larger than its destination."""
+    if source.size == target.size and source.shape[0] in {target.shape[0], 1}:
         return
-    shape = broadcast_shape("assignment", target.shape, source.shape)
-    if shape != target.shape:
+    try:
+        fits = broadcast_shape(function, target.shape, source.shape) == target.shape
+    except KernelError:
+        fits = source.size == target.size and not target.on_chip
+    if not fits:
         refuse_size(
-            "assignment",
-            f"Illegal assignment destination shape in 'a = b': shape {list(target.shape)} of parameter 'a' is smaller than"
-            f" other parameter shapes b{list(source.shape)}.",
+            function,
+            f"Illegal assignment destination shape in '{function}': shape {list(target.shape)} of parameter '{names[0]}' is"
+            f" smaller than other parameter shapes {names[1]}{list(source.shape)}.",
             "slice the value",
             target.operand.storage.allocation,
         )
@@ -365,7 +378,7 @@ def update(target: Tile, operator: Operator, value: Any) -> Tile:
     need_on_chip(operator.name, source)
     if source.valid is False:
         return target
-    _check_smaller(target, source)
+    check_fits("a = b", target, source, ("a", "b"))
     selected = source.valid if source.shape == target.shape else None
     dst = destination(target, selected, operator.name)
     src = part_for(source, selected, source.shape, operator.name)
@@ -387,6 +400,13 @@ def sum_into(total: Tile, operator: Operator, value: Tile, selected: Selection) 
     dst = destination(total, selected, operator.name)
     emit_binary(operator, dst, dst, part_for(value, selected, value.shape, operator.name))
     total.producer = running().records[-1]
+    if total.valid is not None and selected is not None:
+        valid = np.zeros(total.shape, dtype=np.bool_)
+        for part in (total.valid, selected):
+            valid[part] = True
+        total.valid = valid
+    else:
+        total.valid = None
 
 
 def identity_of(operator: str) -> float:

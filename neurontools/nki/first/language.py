@@ -25,6 +25,7 @@ from neurontools.nki.first.execution import (
     apply,
     broadcast,
     broadcast_shape,
+    check_fits,
     compute,
     destination,
     fill,
@@ -91,14 +92,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, **_options: Any) -> None:
     else:
         source = tile_of(value, "store")
     need_on_chip("store", source)
-    if source.size != target.size and broadcast_shape("store", target.shape, source.shape) != target.shape:
-        refuse_size(
-            "store",
-            f"Illegal assignment destination shape in 'store': shape {list(target.shape)} of parameter 'dst' is smaller than"
-            f" other parameter shapes value{list(source.shape)}.",
-            "slice the value",
-            target.operand.storage.allocation,
-        )
+    check_fits("store", target, source, ("dst", "value"))
     write_hbm("store", target, source, selected)
 
 
@@ -341,11 +335,13 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
     def add(total: Tile | None) -> Tile:
         if selected is False:
             return total or absent(source.shape, kind)
+        if total is None and selected is None:
+            return compute("loop_reduce", source.shape, kind, None, instructions.tensor_copy, source)
         if total is None:
-            return compute("loop_reduce", source.shape, kind, mask, instructions.tensor_copy, source)
+            total = new_tile(source.shape, kind)
+            total.operand.write(np.full(source.shape, identity_of(operator.name), dtype=np.float32))
+            total.valid = selected
         sum_into(total, operator, source, selected)
-        if total.valid is not None and selected is None:
-            total.valid = None
         return total
 
     total = running_total(loop_indices, add)

@@ -193,4 +193,4 @@ def test_addresses_that_python_adds_up_are_those_of_the_first_iteration():
                 address += 32
 
     done = finished(kernel, SOURCE)
-    assert [item.address for item in done.launch.allocations if item.name] == [(0, 0), (0, 32)] * 3
+    assert [item.address for item in done.launch.allocations if item.address] == [(0, 0), (0, 32)] * 3
