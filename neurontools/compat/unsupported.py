@@ -88,6 +88,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "parallel_compile": "neuron_parallel_compile",
         "profiler": _PROFILER,
     },
+    "neuronxcc.nki.nccl": dict.fromkeys(
+        ("all_gather", "all_reduce", "collective_permute", "reduce_scatter"), "nki.collectives"
+    ),
     "torchvision": dict.fromkeys(("io", "models", "ops", "utils"), _TORCHVISION),
     "torchvision.transforms": dict.fromkeys(("InterpolationMode", "functional", "v2"), _TORCHVISION),
     "torchvision.datasets": dict.fromkeys(("CIFAR10", "FashionMNIST", "ImageFolder"), _TORCHVISION),

@@ -221,7 +221,8 @@ class Arguments:
         self._kind = "numpy"
         self._packed: set[str] = set()
         self._storages: dict[int, NkiTensor] = {}
-        code = inspect.unwrap(function).__code__
+        plain = inspect.unwrap(function)
+        code = (plain.func if isinstance(plain, functools.partial) else plain).__code__
         self._place = Location(code.co_filename, code.co_firstlineno)
 
     def named(self, args: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -178,7 +178,9 @@ def test_a_use_of_what_nki_lacks_is_refused_in_one_line(nki, use):
 
 
 def test_a_name_that_the_simulated_nki_lacks_names_the_nearest(nki):
-    with pytest.raises(AttributeError, match=r"'affine_rang': not simulated; nearest supported name: affine_range$"):
+    with pytest.raises(
+        AttributeError, match=r"'affine_rang': not simulated; nearest supported name: affine_range$"
+    ):
         nki.nki.language.affine_rang  # noqa: B018
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'neuronxcc.driver'"):
         import neuronxcc.driver  # noqa: F401

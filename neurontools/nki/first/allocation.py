@@ -91,7 +91,9 @@ class Placed(Buffer):
 
     def address(self, numbers: tuple[int, ...], partitions: int, free_bytes: int) -> tuple[int, int] | None:
         """Return first partition and byte offset of a tile."""
-        place = tuple(int(item) for item in self._function(idx=numbers, pdim_size=partitions, fdim_size=free_bytes))
+        place = tuple(
+            int(item) for item in self._function(idx=numbers, pdim_size=partitions, fdim_size=free_bytes)
+        )
         if self.region is MemoryRegion.sbuf:
             return place[0], place[1]
         limits = running().limits
@@ -110,8 +112,15 @@ def _slot(numbers: tuple[int, ...], sizes: tuple[int, ...]) -> int:
     """Return the place of a tile among those of a shape, which repeat."""
     sizes = tuple(sizes) or (1,) * len(numbers)
     if len(sizes) != len(numbers):
-        fail("mod_alloc", f"{len(sizes)} numbers of tiles for {len(numbers)} block dimensions", "give one for each, or none")
-    return sum(number % size * prod(sizes[dim + 1 :]) for dim, (number, size) in enumerate(zip(numbers, sizes, strict=True)))
+        fail(
+            "mod_alloc",
+            f"{len(sizes)} numbers of tiles for {len(numbers)} block dimensions",
+            "give one for each, or none",
+        )
+    return sum(
+        number % size * prod(sizes[dim + 1 :])
+        for dim, (number, size) in enumerate(zip(numbers, sizes, strict=True))
+    )
 
 
 sbuf, psum = ChipBuffer(MemoryRegion.sbuf), ChipBuffer(MemoryRegion.psum)
@@ -133,7 +142,11 @@ def as_buffer(value: Any) -> Buffer:
         return value
     if isinstance(value, MemoryRegion):
         return buffer_of(value)
-    fail("buffer", f"{value!r} is no memory", "use nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm or nki.compiler")
+    fail(
+        "buffer",
+        f"{value!r} is no memory",
+        "use nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm or nki.compiler",
+    )
 
 
 # ---- hints to the compiler, which keeps program order here

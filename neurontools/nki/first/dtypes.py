@@ -72,7 +72,7 @@ def promoted(first: str, second: str) -> str:
         known = [name for name in _FLOAT_ORDER if name in pair]
         return _WIDENED.get(pair) or (known[-1] if known else "float32")
     wide = np.promote_types(_integer(first), _integer(second))
-    return "float32" if wide.itemsize > 4 or wide.kind == "f" else str(wide.name)  # noqa: PLR2004
+    return "float32" if wide.itemsize > 4 or wide.kind == "f" else str(wide.name)
 
 
 def _integer(name: str) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ from neurontools.nki.first.dtypes import name_of, promoted, scalar_type
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.index import Index, is_number, selection
 from neurontools.nki.first.tile import BlockTensor, Tile
-from neurontools.nki.first.views import Gathered, View, cut, plain_view
+from neurontools.nki.first.views import Gathered, View, plain_view
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import OPERATORS, Operator
@@ -50,7 +50,11 @@ def new_tile(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF, *, f
     sizes = on_chip_shape(shape)
     most = core.limits.partitions
     if sizes[0] > most:
-        refuse_size("tile", f"number of partitions {sizes[0]} exceed architecture limitation of {most}.", "tile the partition dimension")
+        refuse_size(
+            "tile",
+            f"number of partitions {sizes[0]} exceed architecture limitation of {most}.",
+            "tile the partition dimension",
+        )
     allocation = Allocation(region, sizes, dtype, user_location(), core=core.number)
     core.launch.allocations.append(allocation)
     storage = Storage(allocation, None if filled else np.empty(prod(sizes), numpy_dtype(dtype)))
@@ -126,7 +130,9 @@ def compute(
     if selected is False:
         return absent(sizes, dtype, region)
     made = new_tile(sizes, dtype, region, filled=selected is not None)
-    views = [part_for(item, selected, sizes, function) if isinstance(item, Tile) else item for item in operands]
+    views = [
+        part_for(item, selected, sizes, function) if isinstance(item, Tile) else item for item in operands
+    ]
     emit(destination(made, selected, function), *views)
     made.valid = selected
     made.producer = running().records[-1]
@@ -140,7 +146,10 @@ def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict
         if keyword in options:
             values.append(options.pop(keyword))
     if len(values) > operator.arity:  # nl.mod and nl.fmod take dtype and mask by position
-        dtype, options = values[operator.arity], dict(zip(("mask",), values[operator.arity + 1 :], strict=False), **options)
+        dtype, options = (
+            values[operator.arity],
+            dict(zip(("mask",), values[operator.arity + 1 :], strict=False), **options),
+        )
         values = values[: operator.arity]
     mask = options.pop("mask", None)
     tiles = [tile_of(item, operator.name) for item in values if not _is_scalar(item)]
@@ -152,8 +161,18 @@ def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict
             operator = OPERATORS["logical_not"]
         return _unary(operator, tiles[0], kind, mask)
     first, second = (item if _is_scalar(item) else tile_of(item, operator.name) for item in values)
-    shape = broadcast_shape(operator.name, *[item.shape for item in (first, second) if isinstance(item, Tile)])
-    return compute(operator.name, shape, kind, mask, lambda dst, *views: emit_binary(operator, dst, *views), first, second)
+    shape = broadcast_shape(
+        operator.name, *[item.shape for item in (first, second) if isinstance(item, Tile)]
+    )
+    return compute(
+        operator.name,
+        shape,
+        kind,
+        mask,
+        lambda dst, *views: emit_binary(operator, dst, *views),
+        first,
+        second,
+    )
 
 
 def _is_scalar(value: Any) -> bool:
@@ -163,13 +182,16 @@ def _is_scalar(value: Any) -> bool:
 def _result_type(operator: Operator, values: Sequence[Any]) -> str:
     if operator.name in _TRUTHS:
         return "bool"
-    types = [scalar_type(item) if _is_scalar(item) else tile_of(item, operator.name).operand.dtype for item in values]
+    types = [
+        scalar_type(item) if _is_scalar(item) else tile_of(item, operator.name).operand.dtype
+        for item in values
+    ]
     kind = types[0] if len(types) == 1 else promoted(types[0], types[1])
     return "float32" if operator.name == "divide" and "int" in kind else kind
 
 
 _TRUTHS = frozenset(
-    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
+    ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not"]
 )
 
 
@@ -201,8 +223,7 @@ def _unary(operator: Operator, tile: Tile, kind: str, mask: Any) -> Tile:
 
 
 _ON_SCALAR_ENGINE = frozenset(
-    "sigmoid gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid silu silu_dx tanh softplus mish erf erf_dx exp log sin arctan"
-    " sqrt rsqrt sign relu square".split()
+    ["sigmoid", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "silu", "silu_dx", "tanh", "softplus", "mish", "erf", "erf_dx", "exp", "log", "sin", "arctan", "sqrt", "rsqrt", "sign", "relu", "square"]
 )
 
 
@@ -257,8 +278,17 @@ def need_views(function: str, *views: Any) -> None:
 
 def broadcast(view: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     """Return a view of a shape; partitions are repeated by the Tensor engine, free dimensions by strides of 0."""
-    sizes = view.shape + (1,) * (len(shape) - view.ndim) if view.shape[0] == shape[0] else (1,) * (len(shape) - view.ndim) + view.shape
-    result = view._view(sizes, (*view.strides, *[0] * (len(sizes) - view.ndim)) if sizes[0] == view.shape[0] else ((0,) * (len(sizes) - view.ndim) + view.strides))  # noqa: SLF001
+    sizes = (
+        view.shape + (1,) * (len(shape) - view.ndim)
+        if view.shape[0] == shape[0]
+        else (1,) * (len(shape) - view.ndim) + view.shape
+    )
+    result = view._view(
+        sizes,
+        (*view.strides, *[0] * (len(sizes) - view.ndim))
+        if sizes[0] == view.shape[0]
+        else ((0,) * (len(sizes) - view.ndim) + view.strides),
+    )
     if result.shape[0] != shape[0]:
         made = new_tile((shape[0], *result.shape[1:]), result.dtype).operand
         made.write(np.broadcast_to(result.read("operand"), made.shape))
@@ -280,7 +310,9 @@ def assign(target: Tile, value: Any) -> None:
     The instruction that has made the value just before writes to the tile directly; any other value is copied.
     """
     if not target.on_chip:
-        fail("assignment", f"`{target}` is in HBM", "write it with nl.store", target.operand.storage.allocation)
+        fail(
+            "assignment", f"`{target}` is in HBM", "write it with nl.store", target.operand.storage.allocation
+        )
     if _is_scalar(value):
         fill(target, value)
         return

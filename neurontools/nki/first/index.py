@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from neurontools.nki.first.errors import refuse_value
 from neurontools.nki.context import fail
+from neurontools.nki.first.errors import refuse_value
 
 Selection = Any
 """Elements that an instruction computes: None for all, False for none, a tuple of slices, or an array of booleans."""
@@ -89,13 +89,21 @@ class Index:
         return Index((*shape, *self.shape[axis:]), (*factors, *self.coefficients[axis:]), constant)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        fail("assignment", "'index' tensor does not support item assignment", "make a tile of it with nisa.iota")
+        fail(
+            "assignment",
+            "'index' tensor does not support item assignment",
+            "make a tile of it with nisa.iota",
+        )
 
     def __iter__(self) -> Any:
         fail("iteration", "an index expression cannot be iterated over")
 
     def __bool__(self) -> bool:
-        refuse_value("if", "Control-flow depending on `nl.arange` or `nl.mgrid` is not supported", "pass the comparison as mask=")
+        refuse_value(
+            "if",
+            "Control-flow depending on `nl.arange` or `nl.mgrid` is not supported",
+            "pass the comparison as mask=",
+        )
 
     # ---- arithmetic
 
@@ -126,7 +134,11 @@ class Index:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Index):
-            fail("index", "the product of two index expressions is not affine", "make a tile of one with nisa.iota")
+            fail(
+                "index",
+                "the product of two index expressions is not affine",
+                "make a tile of one with nisa.iota",
+            )
         if not is_number(other):
             return NotImplemented
         factor = int(other)
@@ -135,7 +147,11 @@ class Index:
     __rmul__ = __mul__
 
     def _not_affine(self, *_: Any) -> Any:
-        fail("index", "index expressions have sums and products with numbers alone", "make a tile of it with nisa.iota")
+        fail(
+            "index",
+            "index expressions have sums and products with numbers alone",
+            "make a tile of it with nisa.iota",
+        )
 
     __floordiv__ = __mod__ = __truediv__ = __pow__ = __rfloordiv__ = __rmod__ = __rtruediv__ = _not_affine
 
@@ -206,7 +222,11 @@ class Mask:
     __or__ = __ror__ = __invert__ = __xor__ = _unsupported
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        fail("assignment", "'mask' tensor does not support item assignment", "make a tile of the index with nisa.iota")
+        fail(
+            "assignment",
+            "'mask' tensor does not support item assignment",
+            "make a tile of the index with nisa.iota",
+        )
 
     def selection(self, shape: tuple[int, ...]) -> Selection:
         """Return which elements of a tile of that shape the mask selects."""
@@ -264,10 +284,16 @@ def _aligned(expression: Index, shape: tuple[int, ...]) -> Index:
             fail("mask", f"has {expression.ndim} dimensions, the tile has the shape {shape}")
     missing = len(shape) - expression.ndim
     if missing:
-        expression = Index(expression.shape + (1,) * missing, expression.coefficients + (0,) * missing, expression.constant)
+        expression = Index(
+            expression.shape + (1,) * missing, expression.coefficients + (0,) * missing, expression.constant
+        )
     for axis, (size, wanted) in enumerate(zip(expression.shape, shape, strict=True)):
         if size not in {1, wanted} and expression.coefficients[axis] and wanted != 1:
-            fail("mask", f"has shape {expression.shape}, the tile has {shape}", "make the mask of the indices of the tile")
+            fail(
+                "mask",
+                f"has shape {expression.shape}, the tile has {shape}",
+                "make the mask of the indices of the tile",
+            )
     return expression
 
 
@@ -279,7 +305,11 @@ def selection(mask: Any, shape: tuple[int, ...]) -> Selection:
         return mask.selection(shape)
     if isinstance(mask, bool | np.bool_ | int):
         return None if mask else False
-    fail("mask", f"Unsupported expression in mask: a {type(mask).__name__}", "compare index expressions with numbers")
+    fail(
+        "mask",
+        f"Unsupported expression in mask: a {type(mask).__name__}",
+        "compare index expressions with numbers",
+    )
 
 
 def is_number(value: Any) -> bool:
@@ -313,7 +343,11 @@ class _GridMaker:
         ranges = [range(int(item.start or 0), int(item.stop), int(item.step or 1)) for item in slices]
         shape = tuple(len(numbers) for numbers in ranges)
         made = Grid(
-            Index(shape, tuple(numbers.step if number == axis else 0 for number in range(len(shape))), numbers.start)
+            Index(
+                shape,
+                tuple(numbers.step if number == axis else 0 for number in range(len(shape))),
+                numbers.start,
+            )
             for axis, numbers in enumerate(ranges)
         )
         return made if isinstance(key, tuple) else made[0]

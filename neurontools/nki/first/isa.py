@@ -82,7 +82,12 @@ def _result(tile: Any, selected: Any, function: str) -> NkiTensor | None:
 
 
 def _by_row(
-    function: str, data: Tile, mask: Any, shape: Sequence[int], dtype: str, emit: Callable[[NkiTensor, NkiTensor], Any]
+    function: str,
+    data: Tile,
+    mask: Any,
+    shape: Sequence[int],
+    dtype: str,
+    emit: Callable[[NkiTensor, NkiTensor], Any],
 ) -> Tile:
     """Run an instruction whose result has a row for each partition of its data; the mask is that of the data."""
     selected = selection(mask, data.shape)
@@ -102,7 +107,14 @@ def _by_row(
 
 
 def dma_copy(
-    *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = bounds.error, dge_mode: Any = dge_modes.unknown, **_options: Any
+    *,
+    dst: Any,
+    src: Any,
+    mask: Any = None,
+    dst_rmw_op: Any = None,
+    oob_mode: Any = bounds.error,
+    dge_mode: Any = dge_modes.unknown,
+    **_options: Any,
 ) -> None:
     """Copy between HBM and SBUF."""
     target, source = tile_of(dst, "dma_copy"), tile_of(src, "dma_copy")
@@ -125,11 +137,15 @@ def dma_copy(
     write_hbm("dma_copy", target, source, selected, dge_mode=dge_mode)
 
 
-def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **_options: Any
+) -> Tile:
     """Transpose by the DMA engines: the first and the last dimension change places."""
     source = tile_of(src, "dma_transpose")
-    if source.ndim == 2:  # noqa: PLR2004
-        made = transposed("dma_transpose", source, mask, lambda dst, data: instructions.dma_transpose(dst, data, axes))
+    if source.ndim == 2:
+        made = transposed(
+            "dma_transpose", source, mask, lambda dst, data: instructions.dma_transpose(dst, data, axes)
+        )
     else:
         shape = (source.shape[-1], *source.shape[1:-1], source.shape[0])
         if selection(mask, source.shape) is False:
@@ -140,11 +156,18 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
     return made if dtype is None or made.dtype == dtype else made.astype(dtype)
 
 
-def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any) -> Tile:
+def tensor_copy(
+    src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any
+) -> Tile:
     """Copy a tile on the chip."""
     source = _tile("tensor_copy", src)
     return compute(
-        "tensor_copy", source.shape, _type(dtype, source), mask, lambda dst, data: instructions.tensor_copy(dst, data, engine), source
+        "tensor_copy",
+        source.shape,
+        _type(dtype, source),
+        mask,
+        lambda dst, data: instructions.tensor_copy(dst, data, engine),
+        source,
     )
 
 
@@ -160,11 +183,20 @@ def tensor_copy_dynamic_dst(
     selected = selection(mask, target.shape)
     if selected is not False:
         view = destination(target, selected, "tensor_copy_dynamic_dst")
-        instructions.tensor_copy(view, part_for(source, selected, target.shape, "tensor_copy_dynamic_dst"), engine)
+        instructions.tensor_copy(
+            view, part_for(source, selected, target.shape, "tensor_copy_dynamic_dst"), engine
+        )
 
 
 def tensor_copy_predicated(
-    *, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None, dtype: Any = None, **_options: Any
+    *,
+    src: Any,
+    dst: Any,
+    predicate: Any,
+    reverse_pred: bool = False,
+    mask: Any = None,
+    dtype: Any = None,
+    **_options: Any,
 ) -> None:
     """Copy elements where a predicate holds."""
     del dtype
@@ -177,10 +209,14 @@ def tensor_copy_predicated(
     if condition.dtype in {"bool", "int8"}:
         condition = condition.view("uint8")
     value = part_for(src, selected, target.shape, function) if isinstance(src, Tile) else src
-    instructions.tensor_copy_predicated(destination(target, selected, function), value, condition, reverse_pred)
+    instructions.tensor_copy_predicated(
+        destination(target, selected, function), value, condition, reverse_pred
+    )
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown, **_options: Any) -> Tile:
+def memset(
+    shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engines.unknown, **_options: Any
+) -> Tile:
     """Return a tile of one value."""
     return compute("memset", shape, name_of(dtype), mask, lambda dst: instructions.memset(dst, value, engine))
 
@@ -191,14 +227,18 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **_options: Any) -> Tile:
     return index_tile(index, name_of(dtype), mask)
 
 
-def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> None:
+def nc_stream_shuffle(
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **_options: Any
+) -> None:
     """Copy partitions within each quadrant of 32 by a list."""
     del dtype
     target, source = _tile("nc_stream_shuffle", dst), _tile("nc_stream_shuffle", src)
     selected = selection(mask, target.shape)
     if selected is not False:
         instructions.nc_stream_shuffle(
-            destination(target, selected, "nc_stream_shuffle"), source.resolved("nc_stream_shuffle"), shuffle_mask
+            destination(target, selected, "nc_stream_shuffle"),
+            source.resolved("nc_stream_shuffle"),
+            shuffle_mask,
         )
 
 
@@ -240,7 +280,9 @@ def nc_matmul(
     )
 
 
-def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any) -> Tile:
+def nc_transpose(
+    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engines.unknown, **_options: Any
+) -> Tile:
     """Transpose a tile; the result is in PSUM unless the Vector engine makes it."""
     source = _tile("nc_transpose", data)
     small = running().limits.transpose_vector
@@ -252,7 +294,11 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
     )
     chosen = engines.vector if on_vector else engines.tensor
     made = transposed(
-        "nc_transpose", source, mask, lambda dst, view: instructions.nc_transpose(dst, view, chosen), SBUF if on_vector else PSUM
+        "nc_transpose",
+        source,
+        mask,
+        lambda dst, view: instructions.nc_transpose(dst, view, chosen),
+        SBUF if on_vector else PSUM,
     )
     return made if dtype is None or made.operand.dtype == name_of(dtype) else made.astype(dtype)
 
@@ -278,7 +324,10 @@ def activation(
     if bias is not None:
         _check_bias(bias)
     if isinstance(scale, Tile) and scale.operand.dtype != "float32":
-        fail("activation", f"Scale parameter of activation must be a scalar or vector of type float32, not {scale.operand.dtype}.")
+        fail(
+            "activation",
+            f"Scale parameter of activation must be a scalar or vector of type float32, not {scale.operand.dtype}.",
+        )
     selected = selection(mask, source.shape)
 
     def emit(dst: NkiTensor, view: NkiTensor, offset: Any, factor: Any) -> None:
@@ -301,7 +350,9 @@ def _check_bias(bias: Any) -> None:
 
 def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, **options: Any) -> Tile:
     """Compute `op(data * scale + bias)` and the sum of each partition."""
-    return activation(op, data, reduce_op=reduce_op, reduce_res=reduce_res, reduce_cmd=commands.reset_reduce, **options)
+    return activation(
+        op, data, reduce_op=reduce_op, reduce_res=reduce_res, reduce_cmd=commands.reset_reduce, **options
+    )
 
 
 def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
@@ -311,7 +362,14 @@ def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **_options: An
 
 
 def tensor_tensor(
-    data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = engines.unknown, **_options: Any
+    data1: Any,
+    data2: Any,
+    op: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    engine: Any = engines.unknown,
+    **_options: Any,
 ) -> Tile:
     """Compute `data1 op data2` element by element."""
     first, second = _tile("tensor_tensor", data1), _tile("tensor_tensor", data2)
@@ -325,7 +383,9 @@ def tensor_tensor(
     shape = broadcast_shape("tensor_tensor", first.shape, second.shape)
 
     def emit(dst: NkiTensor, left: NkiTensor, right: NkiTensor) -> None:
-        left, right = (view if view.size == dst.size else broadcast(view, dst.shape) for view in (left, right))
+        left, right = (
+            view if view.size == dst.size else broadcast(view, dst.shape) for view in (left, right)
+        )
         instructions.tensor_tensor(dst, left, right, op, engine)
 
     return compute("tensor_tensor", shape, _type(dtype, first, second), mask, emit, first, second)
@@ -335,10 +395,10 @@ def tensor_scalar(
     data: Any,
     op0: Any,
     operand0: Any,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
     op1: Any = None,
     operand1: Any = None,
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse1: bool = False,
     *,
     dtype: Any = None,
     mask: Any = None,
@@ -351,7 +411,9 @@ def tensor_scalar(
     def emit(dst: NkiTensor, view: NkiTensor, first: Any, second: Any) -> None:
         instructions.tensor_scalar(dst, view, op0, first, reverse0, op1, second, reverse1, engine)
 
-    return compute("tensor_scalar", source.shape, _type(dtype, source), mask, emit, source, operand0, operand1)
+    return compute(
+        "tensor_scalar", source.shape, _type(dtype, source), mask, emit, source, operand0, operand1
+    )
 
 
 def scalar_tensor_tensor(
@@ -373,7 +435,9 @@ def scalar_tensor_tensor(
     def emit(dst: NkiTensor, view: NkiTensor, first: Any, second: Any) -> None:
         instructions.scalar_tensor_tensor(dst, view, op0, first, op1, second, reverse0, reverse1)
 
-    return compute("scalar_tensor_tensor", source.shape, _type(dtype, source), mask, emit, source, operand0, operand1)
+    return compute(
+        "scalar_tensor_tensor", source.shape, _type(dtype, source), mask, emit, source, operand0, operand1
+    )
 
 
 def tensor_scalar_reduce(
@@ -406,8 +470,8 @@ def tensor_tensor_scan(
     initial: Any,
     op0: Any,
     op1: Any,
-    reverse0: bool = False,  # noqa: FBT001, FBT002
-    reverse1: bool = False,  # noqa: FBT001, FBT002
+    reverse0: bool = False,
+    reverse1: bool = False,
     *,
     dtype: Any = None,
     mask: Any = None,
@@ -418,10 +482,14 @@ def tensor_tensor_scan(
     shape = broadcast_shape("tensor_tensor_scan", first.shape, second.shape)
 
     def emit(dst: NkiTensor, left: NkiTensor, right: NkiTensor, start: Any) -> None:
-        left, right = (view if view.size == dst.size else broadcast(view, dst.shape) for view in (left, right))
+        left, right = (
+            view if view.size == dst.size else broadcast(view, dst.shape) for view in (left, right)
+        )
         instructions.tensor_tensor_scan(dst, left, right, start, op0, op1, reverse0, reverse1)
 
-    return compute("tensor_tensor_scan", shape, _type(dtype, first, second), mask, emit, first, second, initial)
+    return compute(
+        "tensor_tensor_scan", shape, _type(dtype, first, second), mask, emit, first, second, initial
+    )
 
 
 def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
@@ -435,14 +503,24 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_opt
 
 
 def tensor_reduce(
-    op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False, keepdims: bool = False, **_options: Any
+    op: Any,
+    data: Any,
+    axis: Any,
+    *,
+    mask: Any = None,
+    dtype: Any = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **_options: Any,
 ) -> Tile:
     """Reduce free dimensions of a tile."""
     operator = need_operator("tensor_reduce", op)
     return reduced("tensor_reduce", operator, data, axis, dtype, mask, keepdims=keepdims, negate=negate)
 
 
-def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def tensor_partition_reduce(
+    op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any
+) -> Tile:
     """Reduce over the partitions."""
     source = _tile("tensor_partition_reduce", data)
     shape = (1, *source.shape[1:])
@@ -511,7 +589,17 @@ def range_select(
 
     def emit(dst: NkiTensor, view: NkiTensor, low: Any, high: Any) -> None:
         instructions.range_select(
-            dst, view, comp_op0, comp_op1, low, high, reduce_cmd, result, reduce_op, range_start, on_false_value
+            dst,
+            view,
+            comp_op0,
+            comp_op1,
+            low,
+            high,
+            reduce_cmd,
+            result,
+            reduce_op,
+            range_start,
+            on_false_value,
         )
 
     return compute("range_select", source.shape, _type(dtype, source), mask, emit, source, bound0, bound1)
@@ -538,7 +626,9 @@ def select_reduce(
     selected = selection(mask, target.shape)
     if selected is False:
         return
-    holds, true = (part_for(_tile(function, item), selected, target.shape, function) for item in (predicate, on_true))
+    holds, true = (
+        part_for(_tile(function, item), selected, target.shape, function) for item in (predicate, on_true)
+    )
     other = part_for(on_false, selected, target.shape, function) if isinstance(on_false, Tile) else on_false
     result = _result(reduce_res, None, function)
     view = destination(target, selected, function)
@@ -548,7 +638,9 @@ def select_reduce(
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
     """Compute count, mean and variance times count of the even and the odd elements of each partition."""
     source = _tile("bn_stats", data)
-    return _by_row("bn_stats", source, mask, (source.shape[0], _STATISTICS), _type(dtype, source), instructions.bn_stats)
+    return _by_row(
+        "bn_stats", source, mask, (source.shape[0], _STATISTICS), _type(dtype, source), instructions.bn_stats
+    )
 
 
 def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
@@ -580,7 +672,14 @@ def _rows_of(tile: Tile, view: NkiTensor, function: str) -> NkiTensor:
 
 
 def nc_match_replace8(
-    *, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None, **_options: Any
+    *,
+    data: Any,
+    vals: Any,
+    imm: float,
+    dst_idx: Any = None,
+    mask: Any = None,
+    dtype: Any = None,
+    **_options: Any,
 ) -> Tile:
     """Replace the first occurrence of each of eight values of each partition."""
     function = "nc_match_replace8"
@@ -594,7 +693,13 @@ def nc_match_replace8(
 
 
 def local_gather(
-    src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *, mask: Any = None, **_options: Any
+    src_buffer: Any,
+    index: Any,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    *,
+    mask: Any = None,
+    **_options: Any,
 ) -> Tile:
     """Gather columns by indices of each group of 16 partitions."""
     source, numbers = _tile("local_gather", src_buffer), _tile("local_gather", index)
@@ -612,7 +717,11 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **_options: Any) -> 
     source = _tile("sequence_bounds", segment_ids)
     shape = (source.shape[0], 2, source.operand.free_size)
     return compute(
-        "sequence_bounds", shape, _type(dtype, source), None, lambda dst: instructions.sequence_bounds(dst, source.resolved("sequence_bounds"))
+        "sequence_bounds",
+        shape,
+        _type(dtype, source),
+        None,
+        lambda dst: instructions.sequence_bounds(dst, source.resolved("sequence_bounds")),
     )
 
 

@@ -67,7 +67,12 @@ _MATRIX_DIMS = 2
 
 def _need_hbm(function: str, tile: Tile) -> None:
     if tile.on_chip:
-        fail(function, f"`{tile}` is on the chip, must be in HBM", "copy it with nl.copy", tile.operand.storage.allocation)
+        fail(
+            function,
+            f"`{tile}` is on the chip, must be in HBM",
+            "copy it with nl.copy",
+            tile.operand.storage.allocation,
+        )
 
 
 def load(src: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
@@ -149,7 +154,9 @@ def transposed(function: str, source: Tile, mask: Any, emit: Any, region: Memory
 
 def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_options: Any) -> None:
     """Add a tile to elements in HBM."""
-    add_to_hbm("atomic_rmw", tile_of(dst, "atomic_rmw"), tile_of(value, "atomic_rmw"), op, selection(mask, dst.shape))
+    add_to_hbm(
+        "atomic_rmw", tile_of(dst, "atomic_rmw"), tile_of(value, "atomic_rmw"), op, selection(mask, dst.shape)
+    )
 
 
 def add_to_hbm(function: str, target: Tile, source: Tile, op: Any, selected: Selection) -> None:
@@ -211,17 +218,31 @@ def expand_dims(data: Any, axis: Any) -> Tile:
 
 
 def reduced(
-    function: str, operator: Operator, x: Any, axis: Any, dtype: Any, mask: Any, *, keepdims: bool, negate: bool = False
+    function: str,
+    operator: Operator,
+    x: Any,
+    axis: Any,
+    dtype: Any,
+    mask: Any,
+    *,
+    keepdims: bool,
+    negate: bool = False,
 ) -> Tile:
     """Reduce free dimensions of a tile by an operator; elements that the mask excludes do not count."""
     source = tile_of(x, function)
     need_on_chip(function, source)
     axes = {int(item) % source.ndim for item in ((axis,) if isinstance(axis, int | np.integer) else axis)}
     if 0 in axes:
-        fail(function, f"axis {axis}: the partition dimension is not reduced", "use nisa.tensor_partition_reduce, or transpose the tile")
+        fail(
+            function,
+            f"axis {axis}: the partition dimension is not reduced",
+            "use nisa.tensor_partition_reduce, or transpose the tile",
+        )
     kind = name_of(dtype) if dtype is not None else source.operand.dtype
     kept = [1 if dim in axes else size for dim, size in enumerate(source.shape)]
-    shape = on_chip_shape(kept if keepdims else [size for dim, size in enumerate(source.shape) if dim not in axes])
+    shape = on_chip_shape(
+        kept if keepdims else [size for dim, size in enumerate(source.shape) if dim not in axes]
+    )
     selected = selection(mask, source.shape)
     if selected is False:
         return absent(shape, kind)
@@ -235,7 +256,11 @@ def reduced(
     made = new_tile(shape, kind, filled=selected is not None)
     dst = made.operand
     if isinstance(selected, tuple):
-        rest = tuple(slice(0, 1) if dim in axes else item for dim, item in enumerate(selected) if keepdims or dim not in axes)
+        rest = tuple(
+            slice(0, 1) if dim in axes else item
+            for dim, item in enumerate(selected)
+            if keepdims or dim not in axes
+        )
         made.valid = rest + tuple(slice(0, size) for size in shape[len(rest) :])
         dst = destination(made, made.valid, function)
     instructions.tensor_reduce(dst, operator, view, last, negate=negate)
@@ -252,22 +277,30 @@ def _neutral(view: NkiTensor, selected: np.ndarray, operator: Operator) -> NkiTe
     return made
 
 
-def max(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:  # noqa: A001
+def max(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+) -> Tile:
     """Return the largest values over free dimensions."""
     return reduced("max", OPERATORS["maximum"], x, axis, dtype, mask, keepdims=keepdims)
 
 
-def min(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:  # noqa: A001
+def min(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+) -> Tile:
     """Return the smallest values over free dimensions."""
     return reduced("min", OPERATORS["minimum"], x, axis, dtype, mask, keepdims=keepdims)
 
 
-def sum(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:  # noqa: A001
+def sum(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+) -> Tile:
     """Add up free dimensions."""
     return reduced("sum", OPERATORS["add"], x, axis, dtype, mask, keepdims=keepdims)
 
 
-def prod(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:
+def prod(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+) -> Tile:
     """Multiply free dimensions."""
     return reduced("prod", OPERATORS["multiply"], x, axis, dtype, mask, keepdims=keepdims)
 
@@ -277,7 +310,9 @@ def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None, **_options: A
     return reduced("all", OPERATORS["logical_and"], x, axis, dtype, mask, keepdims=False)
 
 
-def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any) -> Tile:
+def mean(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_options: Any
+) -> Tile:
     """Return the mean over free dimensions."""
     total = sum(x, axis, dtype=np.float32, mask=mask, keepdims=keepdims)
     selected = selection(mask, x.shape)
@@ -286,7 +321,9 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     axes = {int(item) % x.ndim for item in ((axis,) if isinstance(axis, int | np.integer) else axis)}
     sizes = x.shape if not selected else [item.stop - item.start for item in selected]
     share = 1 / math.prod(sizes[item] for item in axes)
-    return apply(OPERATORS["multiply"], (total, share), dtype if dtype is not None else x.dtype, {"mask": total.valid})  # type: ignore[no-any-return]
+    return apply(
+        OPERATORS["multiply"], (total, share), dtype if dtype is not None else x.dtype, {"mask": total.valid}
+    )  # type: ignore[no-any-return]
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
@@ -297,7 +334,9 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: A
     return mean(squares, axis, dtype=dtype if dtype is not None else x.dtype, mask=mask)
 
 
-def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def softmax(
+    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_options: Any
+) -> Tile:
     """Return the softmax over the last dimensions."""
     del compute_dtype
     options = {"mask": mask}
@@ -306,11 +345,22 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     exponentials = apply(OPERATORS["exp"], (shifted,), np.float32, dict(options))
     total = sum(exponentials, axis, dtype=np.float32, mask=mask, keepdims=True)
     inverse = apply(OPERATORS["reciprocal"], (total,), None, {"mask": total.valid})
-    return apply(OPERATORS["multiply"], (exponentials, inverse), dtype if dtype is not None else x.dtype, options)  # type: ignore[no-any-return]
+    return apply(
+        OPERATORS["multiply"], (exponentials, inverse), dtype if dtype is not None else x.dtype, options
+    )  # type: ignore[no-any-return]
 
 
 def rms_norm(
-    x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_options: Any
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: int,
+    epsilon: float = 1e-6,
+    *,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
+    **_options: Any,
 ) -> Tile:
     """Return `x / RMS(x) * w`, the mean over `n` elements."""
     options = {"mask": mask}
@@ -319,12 +369,16 @@ def rms_norm(
     total = sum(squares, axis, dtype=np.float32, mask=mask, keepdims=True)
     rows = {"mask": total.valid}
     average = apply(OPERATORS["multiply"], (total, 1 / n), np.float32, dict(rows))
-    root = apply(OPERATORS["rsqrt"], (apply(OPERATORS["add"], (average, epsilon), np.float32, dict(rows)),), None, rows)
+    root = apply(
+        OPERATORS["rsqrt"], (apply(OPERATORS["add"], (average, epsilon), np.float32, dict(rows)),), None, rows
+    )
     normal = apply(OPERATORS["multiply"], (x, root), np.float32, dict(options))
     return apply(OPERATORS["multiply"], (normal, w), kind, options)  # type: ignore[no-any-return]
 
 
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_options: Any
+) -> Tile:
     """Return the reduction of a tile over the iterations of loops, up to this one."""
     source, operator = tile_of(x, "loop_reduce"), as_operator(op)
     if operator is None:
@@ -368,7 +422,9 @@ def in_sbuf(tile: Tile) -> Tile:
     return compute("copy", tile.shape, tile.operand.dtype, None, instructions.tensor_copy, tile)
 
 
-def product(stationary: Tile, moving: Tile, mask: Any, *, dtype: str = "float32", pairs: int = 1, **options: Any) -> Tile:
+def product(
+    stationary: Tile, moving: Tile, mask: Any, *, dtype: str = "float32", pairs: int = 1, **options: Any
+) -> Tile:
     """Return `stationary.T @ moving` in PSUM; the mask's first axis is the contracted one, its second the moving columns."""
     need_on_chip("nc_matmul", stationary, moving)
     shape = (stationary.operand.free_size // pairs, moving.operand.free_size // pairs)
@@ -381,9 +437,18 @@ def product(stationary: Tile, moving: Tile, mask: Any, *, dtype: str = "float32"
     rows = None
     if selected is not None:
         rows = (selected[0], *[slice(0, size) for size in stationary.shape[1:]])
-        made.valid = (slice(0, shape[0]), selected[1] if len(selected) == _MATRIX_DIMS else slice(0, shape[1]))
+        made.valid = (
+            slice(0, shape[0]),
+            selected[1] if len(selected) == _MATRIX_DIMS else slice(0, shape[1]),
+        )
     dst = destination(made, made.valid, "nc_matmul")
-    instructions.nc_matmul(dst, stationary.resolved("nc_matmul", rows), moving.resolved("nc_matmul", selected), accumulate=False, **options)
+    instructions.nc_matmul(
+        dst,
+        stationary.resolved("nc_matmul", rows),
+        moving.resolved("nc_matmul", selected),
+        accumulate=False,
+        **options,
+    )
     made.producer = running().records[-1]
     return made
 
@@ -394,9 +459,15 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -
     need_on_chip("transpose", source)
     limit = running().limits.stationary_columns
     if source.ndim > _MATRIX_DIMS:
-        refuse_size("transpose", f"parameter '{source}' of 'transpose' exceed max supported number of dimensions of 2.")
+        refuse_size(
+            "transpose",
+            f"parameter '{source}' of 'transpose' exceed max supported number of dimensions of 2.",
+        )
     if source.shape[1] > limit:
-        refuse_size("transpose", f"size of dimension 1 in '{source}' of 'transpose' exceed architecture limitation of {limit}.")
+        refuse_size(
+            "transpose",
+            f"size of dimension 1 in '{source}' of 'transpose' exceed architecture limitation of {limit}.",
+        )
     made = transposed("transpose", in_sbuf(source), mask, instructions.nc_transpose, PSUM)
     return made if dtype is None or made.operand.dtype == name_of(dtype) else made.astype(dtype)
 
@@ -414,7 +485,9 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     def emit(dst: NkiTensor, holds: NkiTensor, *values: Any) -> None:
         views = [holds, *[item for item in values if not isinstance(item, int | float | np.generic)]]
         arrays = [
-            np.float32(item) if isinstance(item, int | float | np.generic) else to_float32(broadcast(item, dst.shape).read("operand"))
+            np.float32(item)
+            if isinstance(item, int | float | np.generic)
+            else to_float32(broadcast(item, dst.shape).read("operand"))
             for item in values
         ]
         dst.write(np.where(broadcast(holds, dst.shape).read("condition") != 0, *arrays))
@@ -423,12 +496,19 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
     return compute("where", shape, kind, mask, emit, condition, x, y)
 
 
-def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **_options: Any) -> Tile:
+def gather_flattened(
+    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **_options: Any
+) -> Tile:
     """Gather elements of each partition by index."""
     kind = name_of(dtype) if dtype is not None else data.operand.dtype
     source = data.resolved("gather_flattened")
     return compute(
-        "gather_flattened", indices.shape, kind, mask, lambda dst, numbers: instructions.nc_n_gather(dst, source, numbers), indices
+        "gather_flattened",
+        indices.shape,
+        kind,
+        mask,
+        lambda dst, numbers: instructions.nc_n_gather(dst, source, numbers),
+        indices,
     )
 
 
@@ -454,7 +534,12 @@ def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_option
 def all_reduce(x: Any, op: Any, program_axes: Any, **_options: Any) -> Tile:
     """Refuse a reduction over programs of a grid: they run one after another here."""
     del op, program_axes
-    fail("all_reduce", "programs of a grid run one after another and cannot wait for each other", "reduce their results in another kernel", x.operand.storage.allocation)
+    fail(
+        "all_reduce",
+        "programs of a grid run one after another and cannot wait for each other",
+        "reduce their results in another kernel",
+        x.operand.storage.allocation,
+    )
 
 
 class _Constants:
@@ -480,12 +565,7 @@ def sizeinbytes(dtype: Any) -> int:
 
 fp32 = _Constants(float(np.finfo(np.float32).min))
 bfp16 = _Constants(-math.inf)
-_OPERATOR_NAMES = (
-    "abs add arctan bitwise_and bitwise_or bitwise_xor ceil copy cos divide equal erf erf_dx exp floor fmod gelu"
-    " gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx greater greater_equal invert left_shift less less_equal log logical_and"
-    " logical_not logical_or logical_xor maximum minimum mish mod multiply negative not_equal power reciprocal relu"
-    " right_shift rsqrt sigmoid sign silu silu_dx sin softplus sqrt square subtract tan tanh trunc"
-).split()
+_OPERATOR_NAMES = ["abs", "add", "arctan", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "copy", "cos", "divide", "equal", "erf", "erf_dx", "exp", "floor", "fmod", "gelu", "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "greater", "greater_equal", "invert", "left_shift", "less", "less_equal", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mish", "mod", "multiply", "negative", "not_equal", "power", "reciprocal", "relu", "right_shift", "rsqrt", "sigmoid", "sign", "silu", "silu_dx", "sin", "softplus", "sqrt", "square", "subtract", "tan", "tanh", "trunc"]
 NAMES: dict[str, Any] = {
     **{name: OPERATORS[name] for name in _OPERATOR_NAMES},
     **PUBLIC,

@@ -25,7 +25,7 @@ from neurontools.nki.first import language as first_language
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import BlockTensor, Tile
 from neurontools.nki.first.views import View
-from neurontools.nki.launch import Arguments, Run, report_warnings, numeric_context
+from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
 from neurontools.nki.limits import TARGET_VARIABLE, limits_of
 from neurontools.nki.tensor import NkiTensor
 
@@ -70,6 +70,7 @@ class Kernel:
         # pytest would unwrap kernels whose names start with `test` and call them.
         del self.__wrapped__
         self.__signature__ = inspect.signature(function)
+        self.__name__ = getattr(function, "__name__", None) or type(function).__name__
         self.func = function
         self.mode = mode
         self.grid = grid
@@ -78,7 +79,9 @@ class Kernel:
     def __getitem__(self, grid: Any) -> Kernel:
         dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
         if core_count(dims) > _MOST_CORES:
-            raise KernelUsageError(f"{self.func.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores")
+            raise KernelUsageError(
+                f"{self.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores"
+            )
         return type(self)(self.func, self.mode, dims, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,8 +90,8 @@ class Kernel:
             if self.grid:
                 sizes = ",".join(str(dim.size) for dim in self.grid)
                 fail(
-                    self.func.__name__,
-                    f"Calling kernel with spmd grid ({self.func.__name__}[{sizes}]) inside another kernel is not supported",
+                    self.__name__,
+                    f"Calling kernel with spmd grid ({self.__name__}[{sizes}]) inside another kernel is not supported",
                     "call it without a grid",
                 )
             return self.func(*args, **kwargs)
@@ -131,7 +134,9 @@ class Latency:
             UsageError: there is no such percentile.
         """
         if percentile not in PERCENTILES:
-            raise UsageError(f"no percentile {percentile} of a benchmark", f"use one of {', '.join(map(str, PERCENTILES))}")
+            raise UsageError(
+                f"no percentile {percentile} of a benchmark", f"use one of {', '.join(map(str, PERCENTILES))}"
+            )
         return self._microseconds
 
     def __str__(self) -> str:
@@ -212,7 +217,9 @@ class _FirstArguments(Arguments):
         """Return the results of a kernel as arrays of the caller's kind; tiles on the chip are results too."""
         if isinstance(value, Tile):
             array = value.resolved("return").array()
-            return self.as_caller(array.astype(value.dtype) if value.operand.dtype != "tfloat32" else np.array(array))
+            return self.as_caller(
+                array.astype(value.dtype) if value.operand.dtype != "tfloat32" else np.array(array)
+            )
         if isinstance(value, BlockTensor):
             value.refuse("return")
         return super().unwrap(value)
@@ -255,13 +262,22 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simula
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    with numeric_context(), wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext():
+    with (
+        numeric_context(),
+        wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext(),
+    ):
         return _run(kernel, args, kwargs)
 
 
 def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    target = os.environ.get(TARGET_VARIABLE, "").strip().lower() or kernel.options.get("platform_target") or DEFAULT_TARGET
-    launch = Launch(kernel.func.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True)
+    target = (
+        os.environ.get(TARGET_VARIABLE, "").strip().lower()
+        or kernel.options.get("platform_target")
+        or DEFAULT_TARGET
+    )
+    launch = Launch(
+        kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
+    )
     launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.grid))]
     for core in launch.cores:
         core.language = _Language

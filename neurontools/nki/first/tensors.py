@@ -76,7 +76,14 @@ def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str)
     core = running()
     if not shape or min(shape) < 1:
         fail("ndarray", f"shape {shape} has a size that is not positive")
-    allocation = Allocation(region, shape, dtype, user_location(), name, core=-1 if region is MemoryRegion.shared_hbm else core.number)
+    allocation = Allocation(
+        region,
+        shape,
+        dtype,
+        user_location(),
+        name,
+        core=-1 if region is MemoryRegion.shared_hbm else core.number,
+    )
     if region is not MemoryRegion.shared_hbm:
         core.launch.allocations.append(allocation)
         return Tile(plain_view(Storage(allocation), shape, dtype))
@@ -100,7 +107,11 @@ def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str)
 def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> Any:
     place: Buffer = as_buffer(buffer)
     if place.region not in ON_CHIP:
-        fail("full", "Creating HBM tensor with init value is not supported.", "declare it with nl.ndarray and write it with nl.store")
+        fail(
+            "full",
+            "Creating HBM tensor with init value is not supported.",
+            "declare it with nl.ndarray and write it with nl.store",
+        )
     if isinstance(place, Placed):
         fail(
             "full",
@@ -129,7 +140,9 @@ def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_optio
     return _filled(shape, 1, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any) -> Any:
+def full(
+    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_options: Any
+) -> Any:
     """Declare a tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
@@ -167,7 +180,9 @@ def shared_constant(constant: Any, dtype: Any = None, **_options: Any) -> Tile:
     kind = name_of(dtype if dtype is not None else data.dtype)
     allocation = Allocation(MemoryRegion.shared_hbm, data.shape, kind, user_location())
     running().launch.allocations.append(allocation)
-    made = Tile(plain_view(Storage(allocation, np.empty(prod(data.shape), numpy_dtype(kind))), data.shape, kind))
+    made = Tile(
+        plain_view(Storage(allocation, np.empty(prod(data.shape), numpy_dtype(kind))), data.shape, kind)
+    )
     made.operand.write(data)
     return made
 

@@ -137,7 +137,11 @@ class Tile:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        fail("iteration", "a tensor cannot be iterated over", "iterate over nl.affine_range and index the tensor")
+        fail(
+            "iteration",
+            "a tensor cannot be iterated over",
+            "iterate over nl.affine_range and index the tensor",
+        )
 
     def assert_shape(self, shape: Sequence[int]) -> Tile:
         """Return the tensor if it has a shape."""
@@ -184,8 +188,12 @@ class Tile:
         exact = np.ascontiguousarray(self.operand.array().astype(public_dtype(self.operand.dtype)))
         values = exact.view(public_dtype(kind))
         allocation = self.operand.storage.allocation
-        made = Allocation(allocation.region, values.shape, kind, allocation.location, allocation.name, core=allocation.core)
-        return Tile(plain_view(Storage(made, values.astype(numpy_dtype(kind)).reshape(-1)), values.shape, kind))
+        made = Allocation(
+            allocation.region, values.shape, kind, allocation.location, allocation.name, core=allocation.core
+        )
+        return Tile(
+            plain_view(Storage(made, values.astype(numpy_dtype(kind)).reshape(-1)), values.shape, kind)
+        )
 
     def expand_dims(self, axis: Any) -> Tile:
         """Return the view with dimensions of size 1 inserted."""
@@ -282,7 +290,9 @@ class _Subscript:
         else:
             keys[at : at + 1] = rest
         self._keys = keys
-        if tile.lookups or (tile.bounds and not all(isinstance(item, slice) and item == slice(None) for item in keys)):
+        if tile.lookups or (
+            tile.bounds and not all(isinstance(item, slice) and item == slice(None) for item in keys)
+        ):
             fail("index", f"`{tile}` is indexed twice", "join the indices in one subscript", self._allocation)
 
     @property
@@ -313,7 +323,12 @@ class _Subscript:
             if isinstance(item, slice | DynamicSlice):
                 start, count, step = _range(item, size)
                 if count < 1:
-                    fail("index", f"the slice of dimension {dim} is empty, its size is {size}", "", self._allocation)
+                    fail(
+                        "index",
+                        f"the slice of dimension {dim} is empty, its size is {size}",
+                        "",
+                        self._allocation,
+                    )
                 if start + (count - 1) * step >= size or start < 0:
                     leaving.append((dim, len(shape), start, count, step))
                 offset += start * stride
@@ -337,7 +352,12 @@ class _Subscript:
 
     def _number(self, item: Any, dim: int) -> int:
         if not is_number(item):
-            fail("index", f"{type(item).__name__} is no index", "use numbers, slices, nl.ds, nl.arange and nl.mgrid", self._allocation)
+            fail(
+                "index",
+                f"{type(item).__name__} is no index",
+                "use numbers, slices, nl.ds, nl.arange and nl.mgrid",
+                self._allocation,
+            )
         number, size = int(item), self._view.shape[dim]
         if -size <= number < 0:
             return number + size
@@ -355,7 +375,12 @@ class _Subscript:
         try:
             shape = tuple(np.broadcast_shapes(*shapes))
         except ValueError:
-            fail("index", f"the indices of `{self._allocation.label}` have shapes {shapes} that do not broadcast", "", self._allocation)
+            fail(
+                "index",
+                f"the indices of `{self._allocation.label}` have shapes {shapes} that do not broadcast",
+                "",
+                self._allocation,
+            )
         view = self._view
         offset, strides = view.offset, [0] * ndim
         for dim, (plain, tile) in enumerate(indices):
@@ -393,7 +418,11 @@ class _Subscript:
             return Index((), (), number + size if -size <= number < 0 else number), None
         if item == slice(None) and self._view.shape[dim] == 1:
             return Index((), (), 0), None
-        if item == slice(None) and dim == len(self._keys) - 1 and not any(isinstance(key, Index | Offset) for key in self._keys):
+        if (
+            item == slice(None)
+            and dim == len(self._keys) - 1
+            and not any(isinstance(key, Index | Offset) for key in self._keys)
+        ):
             return Index((1, self._view.shape[dim]), (0, 1), 0), None
         fail(
             "index",
@@ -406,7 +435,12 @@ class _Subscript:
 def _leading(tile: Tile, ndim: int) -> np.ndarray:
     """Return the numbers of an index tile with axes of size 1 behind."""
     if tile.lookups or tile.bounds:
-        fail("index", "an index tile has indices out of bounds or of its own", "load it first", tile.operand.storage.allocation)
+        fail(
+            "index",
+            "an index tile has indices out of bounds or of its own",
+            "load it first",
+            tile.operand.storage.allocation,
+        )
     values = tile.operand.array().astype(np.int64)
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))
 
@@ -513,7 +547,9 @@ class BlockTensor:
         chosen = self._prefix + tuple(numbers)
         if len(numbers) < self._blocks:
             count = len(numbers)
-            return BlockTensor(self.shape[count:], self._blocks - count, self._dtype, self._make, self._tiles, chosen), ()
+            return BlockTensor(
+                self.shape[count:], self._blocks - count, self._dtype, self._make, self._tiles, chosen
+            ), ()
         return self._tile(chosen), tuple(keys[self._blocks :])
 
     def __getitem__(self, key: Any) -> Any:

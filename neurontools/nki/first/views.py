@@ -37,7 +37,9 @@ class Gathered(View):
         rows: numbers by which a record names the elements.
     """
 
-    def __init__(self, base: NkiTensor, elements: np.ndarray, selected: np.ndarray | None, rows: Any = None) -> None:
+    def __init__(
+        self, base: NkiTensor, elements: np.ndarray, selected: np.ndarray | None, rows: Any = None
+    ) -> None:
         super().__init__(base.shape, base.dtype, base.storage)
         self.strides, self.offset = base.strides, base.offset
         self.elements = elements
@@ -84,7 +86,9 @@ class Rows(View):
 
     def _windows(self, flat: np.ndarray) -> np.ndarray:
         """Return the rows that could start at each element."""
-        reach = sum((size - 1) * stride for size, stride in zip(self.shape[1:], self.strides[1:], strict=True))
+        reach = sum(
+            (size - 1) * stride for size, stride in zip(self.shape[1:], self.strides[1:], strict=True)
+        )
         item = flat.itemsize
         strides = (item, *[stride * item for stride in self.strides[1:]])
         return np.ndarray((flat.size - reach, *self.shape[1:]), flat.dtype, flat, 0, strides)
@@ -96,7 +100,9 @@ class Rows(View):
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values."""
         del oob_skip
-        self._windows(self.storage.typed(self.dtype))[self.starts] = cast(values, self.dtype).reshape(self.shape)
+        self._windows(self.storage.typed(self.dtype))[self.starts] = cast(values, self.dtype).reshape(
+            self.shape
+        )
         storage = self.storage
         if not storage.is_complete:
             if storage.written is None:
@@ -209,7 +215,13 @@ def _refuse_bound(view: NkiTensor, bound: Bound, low: int, high: int, function: 
 
 
 def gathered(
-    view: NkiTensor, lookups: Sequence[Lookup], bounds: Sequence[Bound], selected: Selection, function: str, *, skip: bool
+    view: NkiTensor,
+    lookups: Sequence[Lookup],
+    bounds: Sequence[Bound],
+    selected: Selection,
+    function: str,
+    *,
+    skip: bool,
 ) -> Gathered:
     """Return a view whose elements are chosen by index tiles.
 
@@ -278,7 +290,9 @@ def _rows(view: NkiTensor, lookups: Sequence[Lookup], selected: Selection) -> Ro
 def _refuse_element(view: NkiTensor, element: int, function: str) -> None:
     error = IndexError(f"index {element} is out of bounds for axis 0 with size {view.storage.data.size}")
     allocation = view.storage.allocation
-    error.add_note(f"{user_location()}: {function}: an index tile leaves {allocation.label}, declared at {allocation.location}")
+    error.add_note(
+        f"{user_location()}: {function}: an index tile leaves {allocation.label}, declared at {allocation.location}"
+    )
     raise error
 
 

@@ -120,7 +120,9 @@ def test_index_tiles_scatter_rows_and_add_up_equal_ones():
         nl.store(out, nl.full((8, 6), 1, dtype=a.dtype))
         columns = nl.arange(6)[None, :]
         nl.store(out[nl.load(wanted), columns], nl.load(a))
-        nl.atomic_rmw(out[nisa.iota(nl.arange(4)[:, None] * 0, dtype=nl.int32), columns], nl.load(a), op=np.add)
+        nl.atomic_rmw(
+            out[nisa.iota(nl.arange(4)[:, None] * 0, dtype=nl.int32), columns], nl.load(a), op=np.add
+        )
         return out
 
     source = numbers(4, 6)

@@ -82,7 +82,9 @@ def test_kernels_that_are_called_in_kernels_are_plain_functions():
         return inner(nl.load(a), 3.0), inner[2](nl.load(a), 3.0)
 
     line = outer.func.__code__.co_firstlineno + 2
-    with pytest.raises(AssertionError, match=r"Calling kernel with spmd grid \(inner\[2\]\) inside another kernel") as caught:
+    with pytest.raises(
+        AssertionError, match=r"Calling kernel with spmd grid \(inner\[2\]\) inside another kernel"
+    ) as caught:
         outer(SOURCE)
     assert str(caught.value).startswith(f"{__file__}:{line}: inner: ")
     assert nki.jit(lambda a: inner(nl.load(a), 3.0))(SOURCE).tolist() == (SOURCE * np.float32(3)).tolist()
@@ -151,7 +153,10 @@ def test_simulations_keep_types_that_numpy_lacks_in_float32(monkeypatch, mode, p
     assert (kernel(SOURCE).tolist() == SOURCE.tolist()) is not rounds
 
 
-@pytest.mark.parametrize(("variable", "option", "generation"), [("", None, 3), ("", "trn1", 2), ("trn3", "trn1", 4), ("inf2", None, 2)])
+@pytest.mark.parametrize(
+    ("variable", "option", "generation"),
+    [("", None, 3), ("", "trn1", 2), ("trn3", "trn1", 4), ("inf2", None, 2)],
+)
 def test_the_target_is_that_of_the_environment_or_of_the_decorator(monkeypatch, variable, option, generation):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", variable)
     seen = []
@@ -196,7 +201,12 @@ def test_the_programs_of_a_grid_share_their_results(grid, cores):
 
 @pytest.mark.parametrize(
     ("dim", "cores"),
-    [(nl.nc(2) * 2, [0, 0, 1, 1]), (2 * nl.nc(2), [0, 1, 0, 1]), (nl.spmd_dim(4), [0, 0, 0, 0]), (nl.nc(2), [0, 1])],
+    [
+        (nl.nc(2) * 2, [0, 0, 1, 1]),
+        (2 * nl.nc(2), [0, 1, 0, 1]),
+        (nl.spmd_dim(4), [0, 0, 0, 0]),
+        (nl.nc(2), [0, 1]),
+    ],
 )
 def test_a_factor_of_a_grid_numbers_the_cores(dim, cores):
     assert [dim.core_of(number) for number in range(dim.size)] == cores
@@ -209,7 +219,9 @@ def test_programs_that_declare_different_results_are_refused():
         nl.store(out[0:4, 0:6], nl.load(a))
         return out
 
-    with pytest.raises(AssertionError, match="the programs of the grid declare different tensors in shared HBM"):
+    with pytest.raises(
+        AssertionError, match="the programs of the grid declare different tensors in shared HBM"
+    ):
         kernel[2](SOURCE)
 
 
@@ -239,7 +251,11 @@ def test_a_benchmark_prints_and_keeps_the_modelled_latency(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "NCLatency: (modelled)"
     assert lines[1:] == [f"  p{percentile} = 12.35us" for percentile in (0, 1, 10, 25, 50, 90, 99, 100)]
-    assert [record.opcode for record in launches[0].cores[0].records] == ["dma_copy", "tensor_scalar", "dma_copy"]
+    assert [record.opcode for record in launches[0].cores[0].records] == [
+        "dma_copy",
+        "tensor_scalar",
+        "dma_copy",
+    ]
     with pytest.raises(NeuronToolsError, match="no percentile 51 of a benchmark"):
         latency.get_latency_percentile(51)
 
@@ -247,7 +263,9 @@ def test_a_benchmark_prints_and_keeps_the_modelled_latency(monkeypatch, capsys):
 def test_the_import_takes_no_torch():
     code = "import sys, neuronxcc.nki.isa; print(sorted({'torch', 'jax'} & set(sys.modules)))"
     environment = {**os.environ, "PYTHONPATH": str(Path(compat.__path__[0]))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 

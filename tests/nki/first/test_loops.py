@@ -127,7 +127,10 @@ def test_a_reduction_over_a_loop_has_a_total_for_each_number_of_others(inner, op
 
 def test_a_reduction_over_a_loop_leaves_out_what_masks_exclude():
     kernel = reduced(nl.affine_range, mask=lambda outer, number: outer >= number)
-    assert finished(kernel, SOURCE).results.tolist() == [TILES[:, 0].sum(axis=0).tolist(), TILES[1, 1].tolist()]
+    assert finished(kernel, SOURCE).results.tolist() == [
+        TILES[:, 0].sum(axis=0).tolist(),
+        TILES[1, 1].tolist(),
+    ]
 
 
 def test_a_reduction_over_a_loop_adds_up_masked_elements():
@@ -189,7 +192,9 @@ def test_addresses_that_python_adds_up_are_those_of_the_first_iteration():
         address = 0
         for _ in nl.affine_range(3):
             for part in nl.static_range(2):
-                nl.ndarray((4, 8), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=address), name=f"part{part}")
+                nl.ndarray(
+                    (4, 8), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=address), name=f"part{part}"
+                )
                 address += 32
 
     done = finished(kernel, SOURCE)

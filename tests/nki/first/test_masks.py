@@ -95,7 +95,9 @@ def test_indices_of_a_mask_that_is_no_rectangle_may_leave_the_tensor():
 
     rows, columns = np.mgrid[0:8, 0:6]
     inside = rows + columns < 6
-    assert masked(compute, SOURCE).tolist() == expected(inside, SOURCE[rows[inside], (rows + columns)[inside]])
+    assert masked(compute, SOURCE).tolist() == expected(
+        inside, SOURCE[rows[inside], (rows + columns)[inside]]
+    )
 
 
 def test_slices_may_pass_the_end_where_the_mask_excludes_it():
@@ -207,7 +209,10 @@ def test_masks_of_transposes_are_those_of_the_source():
         (lambda rows, columns: ~(rows < 2), "Unsupported expression in mask"),
         (lambda rows, columns: "rows", "Unsupported expression in mask: a str"),
         (lambda rows, columns: nl.arange(9)[:, None] < 2, r"has shape \(9, 1\), the tile has \(8, 6\)"),
-        (lambda rows, columns: nl.mgrid[0:8, 0:6, 0:2][0] < 2, r"has 3 dimensions, the tile has the shape \(8, 6\)"),
+        (
+            lambda rows, columns: nl.mgrid[0:8, 0:6, 0:2][0] < 2,
+            r"has 3 dimensions, the tile has the shape \(8, 6\)",
+        ),
     ],
 )
 def test_a_wrong_mask_is_refused(mask, message):
@@ -223,5 +228,7 @@ def test_the_condition_of_an_if_must_not_depend_on_indices():
         if nl.arange(8)[:, None]:
             pass
 
-    with pytest.raises(ValueError, match="Control-flow depending on `nl.arange` or `nl.mgrid` is not supported"):
+    with pytest.raises(
+        ValueError, match="Control-flow depending on `nl.arange` or `nl.mgrid` is not supported"
+    ):
         masked(compute, SOURCE)
