@@ -138,15 +138,15 @@ def as_buffer(value: Any) -> Buffer:
     """Return the memory that a kernel means; SBUF where it names none."""
     if value is None:
         return sbuf
-    if isinstance(value, Buffer):
-        return value
     if isinstance(value, MemoryRegion):
         return buffer_of(value)
-    fail(
-        "buffer",
-        f"{value!r} is no memory",
-        "use nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm or nki.compiler",
-    )
+    if not isinstance(value, Buffer):
+        fail(
+            "buffer",
+            f"{value!r} is no memory",
+            "use nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm or nki.compiler",
+        )
+    return value
 
 
 # ---- hints to the compiler, which keeps program order here

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from neurontools.nki.context import declarations, user_location
 from neurontools.nki.errors import KernelError
-from neurontools.nki.memory import Allocation
+
+if TYPE_CHECKING:
+    from neurontools.nki.memory import Allocation
 
 
 class KernelValueError(KernelError, ValueError):

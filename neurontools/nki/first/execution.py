@@ -11,11 +11,12 @@ from neurontools.nki import instructions
 from neurontools.nki.context import Record, fail, running, user_location
 from neurontools.nki.dtypes import numpy_dtype
 from neurontools.nki.errors import KernelError
+from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.dtypes import name_of, promoted, scalar_type
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.index import Index, is_number, selection
-from neurontools.nki.first.tile import BlockTensor, Tile
-from neurontools.nki.first.views import Gathered, View, plain_view
+from neurontools.nki.first.tile import Tile
+from neurontools.nki.first.views import Gathered, View, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import OPERATORS, Operator
@@ -141,10 +142,10 @@ def compute(
 
 def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> Any:
     """Compute an operator of tiles and numbers by the instruction that has it: what calls of `nl.add` do."""
-    values = [*operands]
-    for keyword in ("x", "y", "src", "data"):
-        if keyword in options:
-            values.append(options.pop(keyword))
+    values = [
+        *operands,
+        *[options.pop(keyword) for keyword in ("x", "y", "src", "data") if keyword in options],
+    ]
     if len(values) > operator.arity:  # nl.mod and nl.fmod take dtype and mask by position
         dtype, options = (
             values[operator.arity],
@@ -191,14 +192,25 @@ def _result_type(operator: Operator, values: Sequence[Any]) -> str:
 
 
 _TRUTHS = frozenset(
-    ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not"]
+    [
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+    ]
 )
 
 
 def broadcast_shape(function: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the result of operands of these shapes; dimension 0 is the partitions of all of them."""
     ndim = max(map(len, shapes))
-    if len(shapes) > 1 and shapes[0][0] == shapes[1][0] and len(shapes[0]) != len(shapes[1]):
+    if len(shapes) > 1 and shapes[0][:1] == shapes[1][:1] and len(shapes[0]) != len(shapes[1]):
         shapes = tuple(shape + (1,) * (ndim - len(shape)) for shape in shapes)
     try:
         return tuple(np.broadcast_shapes(*shapes))
@@ -223,7 +235,29 @@ def _unary(operator: Operator, tile: Tile, kind: str, mask: Any) -> Tile:
 
 
 _ON_SCALAR_ENGINE = frozenset(
-    ["sigmoid", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "silu", "silu_dx", "tanh", "softplus", "mish", "erf", "erf_dx", "exp", "log", "sin", "arctan", "sqrt", "rsqrt", "sign", "relu", "square"]
+    [
+        "sigmoid",
+        "gelu",
+        "gelu_dx",
+        "gelu_apprx_tanh",
+        "gelu_apprx_sigmoid",
+        "silu",
+        "silu_dx",
+        "tanh",
+        "softplus",
+        "mish",
+        "erf",
+        "erf_dx",
+        "exp",
+        "log",
+        "sin",
+        "arctan",
+        "sqrt",
+        "rsqrt",
+        "sign",
+        "relu",
+        "square",
+    ]
 )
 
 
@@ -278,19 +312,14 @@ def need_views(function: str, *views: Any) -> None:
 
 def broadcast(view: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     """Return a view of a shape; partitions are repeated by the Tensor engine, free dimensions by strides of 0."""
-    sizes = (
-        view.shape + (1,) * (len(shape) - view.ndim)
-        if view.shape[0] == shape[0]
-        else (1,) * (len(shape) - view.ndim) + view.shape
-    )
-    result = view._view(
-        sizes,
-        (*view.strides, *[0] * (len(sizes) - view.ndim))
-        if sizes[0] == view.shape[0]
-        else ((0,) * (len(sizes) - view.ndim) + view.strides),
-    )
-    if result.shape[0] != shape[0]:
-        made = new_tile((shape[0], *result.shape[1:]), result.dtype).operand
+    missing = len(shape) - view.ndim
+    if view.shape[0] == shape[0]:
+        sizes, strides = view.shape + (1,) * missing, view.strides + (0,) * missing
+    else:
+        sizes, strides = (1,) * missing + view.shape, (0,) * missing + view.strides
+    result = reshaped(view, sizes, strides)
+    if sizes[0] != shape[0]:
+        made = new_tile((shape[0], *sizes[1:]), result.dtype).operand
         made.write(np.broadcast_to(result.read("operand"), made.shape))
         running().issue("partition_broadcast", "tensor", (result.access(),), (made.access(),))
         result = made
@@ -298,7 +327,7 @@ def broadcast(view: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
         0 if size == 1 and wanted != 1 else stride
         for size, stride, wanted in zip(result.shape, result.strides, shape, strict=True)
     )
-    return result._view(shape, strides)  # noqa: SLF001
+    return reshaped(result, shape, strides)
 
 
 # ---- assignment
@@ -350,7 +379,7 @@ def _is_same(first: NkiTensor, second: NkiTensor) -> bool:
 
 def check_fits(function: str, target: Tile, source: Tile, names: tuple[str, str]) -> None:
     """Refuse a value that is larger than its destination."""
-    if source.size == target.size and source.shape[0] in {target.shape[0], 1}:
+    if source.size == target.size and source.shape[0] in {1, *target.shape[:1]}:
         return
     try:
         fits = broadcast_shape(function, target.shape, source.shape) == target.shape

@@ -98,7 +98,7 @@ class Index:
     def __iter__(self) -> Any:
         fail("iteration", "an index expression cannot be iterated over")
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # noqa: PLE0304 # raises
         refuse_value(
             "if",
             "Control-flow depending on `nl.arange` or `nl.mgrid` is not supported",
@@ -232,8 +232,8 @@ class Mask:
         """Return which elements of a tile of that shape the mask selects."""
         starts, stops = [0] * len(shape), list(shape)
         rest = []
-        for expression, name in self.terms:
-            expression = _aligned(expression, shape)
+        for term, name in self.terms:
+            expression = _aligned(term, shape)
             axes = [axis for axis, factor in enumerate(expression.coefficients) if factor and shape[axis] > 1]
             if not axes:
                 if not _COMPARISONS[name](expression.constant, 0):
@@ -303,13 +303,13 @@ def selection(mask: Any, shape: tuple[int, ...]) -> Selection:
         return mask
     if isinstance(mask, Mask):
         return mask.selection(shape)
-    if isinstance(mask, bool | np.bool_ | int):
-        return None if mask else False
-    fail(
-        "mask",
-        f"Unsupported expression in mask: a {type(mask).__name__}",
-        "compare index expressions with numbers",
-    )
+    if not isinstance(mask, bool | np.bool_ | int):
+        fail(
+            "mask",
+            f"Unsupported expression in mask: a {type(mask).__name__}",
+            "compare index expressions with numbers",
+        )
+    return None if mask else False
 
 
 def is_number(value: Any) -> bool:

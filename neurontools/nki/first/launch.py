@@ -22,8 +22,9 @@ from neurontools.nki.dtypes import wide_custom_types
 from neurontools.nki.errors import KernelUsageError
 from neurontools.nki.first import execution
 from neurontools.nki.first import language as first_language
+from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
-from neurontools.nki.first.tile import BlockTensor, Tile
+from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import View
 from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
 from neurontools.nki.limits import TARGET_VARIABLE, limits_of
@@ -287,9 +288,10 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     keywords = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
     launch.constants["immutable"] = _immutable(kernel, dict(positional) | keywords)
     body = functools.partial(kernel.func, *[value for _, value in positional], **keywords)
-    results = []
-    for program in itertools.product(*[range(dim.size) for dim in kernel.grid]):
-        results.append(_run_program(launch.cores[core_of(kernel.grid, program)], program, body))
+    results = [
+        _run_program(launch.cores[core_of(kernel.grid, program)], program, body)
+        for program in itertools.product(*[range(dim.size) for dim in kernel.grid])
+    ]
     result = results[0] if results else None
     arguments.copy_back()
     check_launch(launch, _written_tensors(result))

@@ -11,11 +11,12 @@ from neurontools.nki import instructions
 from neurontools.nki.context import fail, running, user_location
 from neurontools.nki.dtypes import numpy_dtype
 from neurontools.nki.first.allocation import Placed, as_buffer
+from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.dtypes import name_of
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.execution import new_tile
 from neurontools.nki.first.loops import as_traced
-from neurontools.nki.first.tile import BlockTensor, Tile
+from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import plain_view
 from neurontools.nki.instructions.random import uniform
 from neurontools.nki.language import check_declaration

@@ -6,8 +6,6 @@ Migration Guide".
 
 from __future__ import annotations
 
-import itertools
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +13,9 @@ import numpy as np
 from neurontools.nki.context import fail, running
 from neurontools.nki.dtypes import item_bytes, numpy_dtype
 from neurontools.nki.first.dtypes import name_of, public_dtype
-from neurontools.nki.first.errors import refuse_size, refuse_value
+from neurontools.nki.first.errors import refuse_value
 from neurontools.nki.first.index import Index, Mask, is_number
-from neurontools.nki.first.views import Bound, Lookup, cut, gathered, plain_view, within_bounds
+from neurontools.nki.first.views import Bound, Lookup, cut, gathered, plain_view, reshaped, within_bounds
 from neurontools.nki.memory import ON_CHIP, Allocation, Storage
 from neurontools.nki.operators import OPERATORS
 from neurontools.nki.tensor import DynamicSlice, NkiTensor
@@ -127,7 +125,7 @@ class Tile:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # noqa: PLE0304 # raises
         refuse_value(
             "if",
             "Cannot evaluate truth value of a multi-element tensor/array: dynamic control-flow depending on tensor value"
@@ -348,7 +346,7 @@ class _Subscript:
             sizes, factors = [1] * len(shape), [0] * len(shape)
             sizes[axis], factors[axis] = count, step
             self._bounds.append(Bound(dim, view.shape[dim], Index(tuple(sizes), tuple(factors), start)))
-        return Tile(view._view(shape, strides, offset), self._bounds, is_result=self._is_result)  # noqa: SLF001
+        return Tile(reshaped(view, shape, strides, offset), self._bounds, is_result=self._is_result)
 
     def _number(self, item: Any, dim: int) -> int:
         if not is_number(item):
@@ -395,41 +393,42 @@ class _Subscript:
                 self._bounds.append(Bound(dim, size, index))
         if shape[0] == 1 and view.storage.allocation.region in ON_CHIP:
             strides[0] = view.strides[0]
-        view = view._view(shape, strides, offset)  # noqa: SLF001
+        view = reshaped(view, shape, strides, offset)
         return Tile(view, self._bounds, self._lookups, is_result=self._is_result)
 
     def _index(self, item: Any, dim: int) -> tuple[Index, Tile | None]:
         """Return the affine part of an index and its tile."""
-        if isinstance(item, Index):
-            if item.ndim == 1:
-                fail(
-                    "index",
-                    f"indexing tensor `{self._allocation.label}` with 1d arange is not supported",
-                    "add an axis: nl.arange(64)[:, None]",
-                    self._allocation,
-                )
-            return item, None
+        size = self._view.shape[dim]
         if isinstance(item, Tile):
             return Index((), (), 0), item
         if isinstance(item, Offset):
             return item.index, item.tile
         if is_number(item):
-            number, size = int(item), self._view.shape[dim]
+            number = int(item)
             return Index((), (), number + size if -size <= number < 0 else number), None
-        if item == slice(None) and self._view.shape[dim] == 1:
-            return Index((), (), 0), None
-        if (
-            item == slice(None)
-            and dim == len(self._keys) - 1
-            and not any(isinstance(key, Index | Offset) for key in self._keys)
-        ):
-            return Index((1, self._view.shape[dim]), (0, 1), 0), None
-        fail(
-            "index",
-            "mixing basic tensor indexing (slices) and advanced tensor indexing (nl.arange, nl.mgrid) is not supported",
-            "use one of them for all dimensions",
-            self._allocation,
-        )
+        if not isinstance(item, Index):
+            return self._whole(item, dim), None
+        if item.ndim == 1:
+            fail(
+                "index",
+                f"indexing tensor `{self._allocation.label}` with 1d arange is not supported",
+                "add an axis: nl.arange(64)[:, None]",
+                self._allocation,
+            )
+        return item, None
+
+    def _whole(self, item: Any, dim: int) -> Index:
+        """Return the index of a whole dimension: the columns of rows that an index tile chooses, or one number."""
+        size, is_last = self._view.shape[dim], dim == len(self._keys) - 1
+        alone = not any(isinstance(key, Index | Offset) for key in self._keys)
+        if item != slice(None) or (size > 1 and not (is_last and alone)):
+            fail(
+                "index",
+                "mixing basic tensor indexing (slices) and advanced tensor indexing (nl.arange, nl.mgrid) is not supported",
+                "use one of them for all dimensions",
+                self._allocation,
+            )
+        return Index((1, size), (0, 1), 0) if size > 1 else Index((), (), 0)
 
 
 def _leading(tile: Tile, ndim: int) -> np.ndarray:
@@ -455,122 +454,3 @@ def _range(item: slice | DynamicSlice, size: int) -> tuple[int, int, int]:
     start += size if start < 0 else 0
     stop += size if stop < 0 else 0
     return start, -(-(stop - start) // step), step
-
-
-class BlockTensor:
-    """Tiles on the chip, numbered by the dimensions before the partitions.
-
-    Args:
-        shape: sizes of the numbers, then of a tile.
-        blocks: how many dimensions number tiles.
-        dtype: NKI name of the type.
-        make: returns a new tile by its numbers.
-        tiles: the tiles that have been made, by numbers.
-        prefix: numbers that are chosen already.
-    """
-
-    __slots__ = ("_blocks", "_dtype", "_make", "_prefix", "_tiles", "shape")
-    __array_ufunc__ = None
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        blocks: int,
-        dtype: str,
-        make: Callable[[tuple[int, ...]], Tile],
-        tiles: dict[tuple[int, ...], Tile],
-        prefix: tuple[int, ...] = (),
-    ) -> None:
-        self.shape = shape
-        self._blocks = blocks
-        self._dtype = dtype
-        self._make = make
-        self._tiles = tiles
-        self._prefix = prefix
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the elements, as numpy and ml_dtypes name it."""
-        return public_dtype(self._dtype)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def block_dims(self) -> int:
-        """Number of dimensions before the partitions."""
-        return self._blocks
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return item_bytes(self._dtype)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    def __repr__(self) -> str:
-        return f"{self._dtype} {list(self.shape)}"
-
-    def _tile(self, numbers: tuple[int, ...]) -> Tile:
-        tile = self._tiles.get(numbers)
-        if tile is None:
-            tile = self._tiles[numbers] = self._make(numbers)
-        return tile
-
-    def tiles(self) -> Iterator[Tile]:
-        """Return all tiles in the order of their numbers."""
-        for rest in itertools.product(*map(range, self.shape[: self._blocks])):
-            yield self._tile(self._prefix + rest)
-
-    def _chosen(self, key: Any) -> tuple[Any, tuple[Any, ...]]:
-        keys = key if isinstance(key, tuple) else (key,)
-        if keys and keys[0] is Ellipsis:
-            keys = (slice(None),) * (self.ndim - len(keys) + 1) + keys[1:]
-        numbers: list[int] = []
-        for dim, item in enumerate(keys[: self._blocks]):
-            number = item.constant if isinstance(item, Index) and not any(item.coefficients) else item
-            size = self.shape[dim]
-            if not is_number(number):
-                self.refuse("index")
-            if not -size <= number < size:
-                refuse_size(
-                    "index",
-                    f"Out-of-bound access for tensor `{self}` on dimension {dim}: index range [{number}, {number}]"
-                    f" exceed dimension size of {size}",
-                )
-            numbers.append(int(number) % size)
-        chosen = self._prefix + tuple(numbers)
-        if len(numbers) < self._blocks:
-            count = len(numbers)
-            return BlockTensor(
-                self.shape[count:], self._blocks - count, self._dtype, self._make, self._tiles, chosen
-            ), ()
-        return self._tile(chosen), tuple(keys[self._blocks :])
-
-    def __getitem__(self, key: Any) -> Any:
-        made, rest = self._chosen(key)
-        return made[rest] if isinstance(made, Tile) else made
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        keys = key if isinstance(key, tuple) else (key,)
-        if all(item is Ellipsis or item == slice(None) for item in keys) and is_number(value):
-            for tile in self.tiles():
-                tile[...] = value
-            return
-        made, rest = self._chosen(key)
-        if not isinstance(made, Tile):
-            self.refuse("assignment")
-        made[rest] = value
-
-    def refuse(self, function: str) -> None:
-        """Refuse the tensor where an instruction needs a tile."""
-        fail(
-            function,
-            f"Failed to infer tile from tensor '{self}': the first dimension of a tile is the partition dimension",
-            "choose a tile by numbers for the dimensions before it",
-        )

@@ -154,6 +154,13 @@ def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> View:
     return view
 
 
+def reshaped(
+    view: NkiTensor, shape: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> NkiTensor:
+    """Return the view of the same storage with another shape, strides and first element."""
+    return view._view(shape, strides, offset)  # noqa: SLF001
+
+
 def cut(view: NkiTensor, box: tuple[slice, ...], shape: tuple[int, ...]) -> NkiTensor:
     """Return the part of a view in a box of a larger shape that the view broadcasts to."""
     offset, sizes = view.offset, list(view.shape)
@@ -161,7 +168,7 @@ def cut(view: NkiTensor, box: tuple[slice, ...], shape: tuple[int, ...]) -> NkiT
         if axis < view.ndim and sizes[axis] == size and size > 1:
             offset += item.start * view.strides[axis]
             sizes[axis] = item.stop - item.start
-    return view._view(sizes, view.strides, offset)  # noqa: SLF001
+    return reshaped(view, sizes, view.strides, offset)
 
 
 def part_of(index: Index, box: tuple[slice, ...] | None) -> Index:

@@ -208,7 +208,9 @@ def test_an_access_out_of_bounds_names_the_declaration():
     with pytest.raises(SyntaxError) as caught:
         kernel(numbers(8, 6))
     assert str(caught.value).splitlines() == [
-        f"{__file__}:{line + 3}: exp: Out-of-bound access for tensor `tile` on dimension 1: index range [2, 5] exceed"
-        " dimension size of 4",
+        (
+            f"{__file__}:{line + 3}: exp: Out-of-bound access for tensor `tile` on dimension 1: index range [2, 5] exceed"
+            " dimension size of 4"
+        ),
         f"note: tile declared at {__file__}:{line + 2}",
     ]

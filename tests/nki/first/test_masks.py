@@ -229,6 +229,6 @@ def test_the_condition_of_an_if_must_not_depend_on_indices():
             pass
 
     with pytest.raises(
-        ValueError, match="Control-flow depending on `nl.arange` or `nl.mgrid` is not supported"
+        ValueError, match=r"Control-flow depending on `nl\.arange` or `nl\.mgrid` is not supported"
     ):
         masked(compute, SOURCE)

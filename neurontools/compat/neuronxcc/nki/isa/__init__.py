@@ -8,7 +8,7 @@ from neurontools.nki.first.language import fp32
 globals().update(FUNCTIONS)
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, dma_engine, unknown_engine = engine.gpsimd, engine.dma, engine.unknown
-__all__ = [
+__all__ = [  # noqa: PLE0604
     "dge_mode",
     "dma_engine",
     "engine",

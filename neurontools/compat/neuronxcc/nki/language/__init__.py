@@ -4,5 +4,5 @@ from neurontools.compat.unsupported import missing_names
 from neurontools.nki.first.language import NAMES
 
 globals().update(NAMES)
-__all__ = [*NAMES]
+__all__ = [*NAMES]  # noqa: PLE0604
 __getattr__ = missing_names(__name__)
