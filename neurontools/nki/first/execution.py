@@ -462,7 +462,7 @@ def sum_into(total: Tile, operator: Operator, value: Tile, selected: Selection) 
     emit_binary(operator, dst, dst, part_for(value, selected, value.shape, operator.name))
     total.producer = running().records[-1]
     if total.valid is not None and selected is not None:
-        valid = np.zeros(total.shape, dtype=np.bool_)
+        valid: np.ndarray = np.zeros(total.shape, dtype=np.bool_)
         for part in (total.valid, selected):
             valid[part] = True
         total.valid = valid

@@ -46,12 +46,12 @@ class Index:
 
     def values(self) -> np.ndarray:
         """Return the numbers as an array of int64."""
-        total = np.full((1,) * self.ndim, self.constant, dtype=np.int64)
+        total: np.ndarray = np.full((1,) * self.ndim, self.constant, dtype=np.int64)
         for axis, (size, factor) in enumerate(zip(self.shape, self.coefficients, strict=True)):
             if factor:
-                steps = np.arange(size, dtype=np.int64) * factor
+                steps: np.ndarray = np.arange(size, dtype=np.int64) * factor
                 total = total + steps.reshape([-1 if axis == number else 1 for number in range(self.ndim)])
-        return np.broadcast_to(total, self.shape)
+        return np.asarray(np.broadcast_to(total, self.shape))
 
     def bounds(self) -> tuple[int, int]:
         """Return the smallest and the largest number."""
@@ -130,7 +130,7 @@ class Index:
         return -self + other
 
     def __neg__(self) -> Index:
-        return self * -1
+        return Index(self.shape, tuple(-item for item in self.coefficients), -self.constant)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Index):
@@ -250,7 +250,7 @@ class Mask:
         box = tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))
         if not rest:
             return None if all(item == slice(0, size) for item, size in zip(box, shape, strict=True)) else box
-        selected = np.zeros(shape, dtype=np.bool_)
+        selected: np.ndarray = np.zeros(shape, dtype=np.bool_)
         selected[box] = True
         for expression, name in rest:
             selected &= _COMPARISONS[name](expression.values(), 0)

@@ -360,7 +360,7 @@ class _Constants:
 
 def finfo(dtype: Any) -> Any:
     """Return the limits of a floating-point type."""
-    return ml_dtypes.finfo(dtype)
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def sizeinbytes(dtype: Any) -> int:

@@ -13,6 +13,7 @@ from neurontools.nki.context import Location, is_user_frame, running, user_locat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import FrameType
 
     from neurontools.nki.first.tile import Tile
 
@@ -120,12 +121,12 @@ def running_total(loop_indices: Any, add: Any) -> Tile:
 
 
 def _call_lines() -> tuple[tuple[Any, int], ...]:
-    frame = sys._getframe(1)  # noqa: SLF001
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     lines = []
     while frame is not None:
         if is_user_frame(frame):
             lines.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return tuple(lines)
 
 

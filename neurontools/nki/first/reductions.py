@@ -136,16 +136,19 @@ def mean(
     axes = {int(item) % x.ndim for item in ((axis,) if isinstance(axis, int | np.integer) else axis)}
     sizes = x.shape if not selected else [item.stop - item.start for item in selected]
     share = 1 / math.prod(sizes[item] for item in axes)
-    return apply(
-        OPERATORS["multiply"], (total, share), dtype if dtype is not None else x.dtype, {"mask": total.valid}
-    )  # type: ignore[no-any-return]
+    return _operator("multiply", (total, share), dtype if dtype is not None else x.dtype, total.valid)
+
+
+def _operator(name: str, operands: tuple[Any, ...], dtype: Any, mask: Any) -> Tile:
+    made: Tile = apply(OPERATORS[name], operands, dtype, {"mask": mask})
+    return made
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_options: Any) -> Tile:
     """Return the variance over free dimensions."""
     average = mean(x, axis, dtype=np.float32, mask=mask, keepdims=True)
-    centred = apply(OPERATORS["subtract"], (x, average), np.float32, {"mask": mask})
-    squares = apply(OPERATORS["square"], (centred,), np.float32, {"mask": mask})
+    centred = _operator("subtract", (x, average), np.float32, mask)
+    squares = _operator("square", (centred,), np.float32, mask)
     return mean(squares, axis, dtype=dtype if dtype is not None else x.dtype, mask=mask)
 
 
@@ -154,15 +157,12 @@ def softmax(
 ) -> Tile:
     """Return the softmax over the last dimensions."""
     del compute_dtype
-    options = {"mask": mask}
     largest = max(x, axis, dtype=np.float32, mask=mask, keepdims=True)
-    shifted = apply(OPERATORS["subtract"], (x, largest), np.float32, dict(options))
-    exponentials = apply(OPERATORS["exp"], (shifted,), np.float32, dict(options))
+    shifted = _operator("subtract", (x, largest), np.float32, mask)
+    exponentials = _operator("exp", (shifted,), np.float32, mask)
     total = sum(exponentials, axis, dtype=np.float32, mask=mask, keepdims=True)
-    inverse = apply(OPERATORS["reciprocal"], (total,), None, {"mask": total.valid})
-    return apply(
-        OPERATORS["multiply"], (exponentials, inverse), dtype if dtype is not None else x.dtype, options
-    )  # type: ignore[no-any-return]
+    inverse = _operator("reciprocal", (total,), None, total.valid)
+    return _operator("multiply", (exponentials, inverse), dtype if dtype is not None else x.dtype, mask)
 
 
 def rms_norm(
@@ -178,17 +178,14 @@ def rms_norm(
     **_options: Any,
 ) -> Tile:
     """Return `x / RMS(x) * w`, the mean over `n` elements."""
-    options = {"mask": mask}
     kind = next((item for item in (dtype, compute_dtype) if item is not None), x.dtype)
-    squares = apply(OPERATORS["square"], (x,), np.float32, dict(options))
+    squares = _operator("square", (x,), np.float32, mask)
     total = sum(squares, axis, dtype=np.float32, mask=mask, keepdims=True)
-    rows = {"mask": total.valid}
-    average = apply(OPERATORS["multiply"], (total, 1 / n), np.float32, dict(rows))
-    root = apply(
-        OPERATORS["rsqrt"], (apply(OPERATORS["add"], (average, epsilon), np.float32, dict(rows)),), None, rows
-    )
-    normal = apply(OPERATORS["multiply"], (x, root), np.float32, dict(options))
-    return apply(OPERATORS["multiply"], (normal, w), kind, options)  # type: ignore[no-any-return]
+    average = _operator("multiply", (total, 1 / n), np.float32, total.valid)
+    raised = _operator("add", (average, epsilon), np.float32, total.valid)
+    root = _operator("rsqrt", (raised,), None, total.valid)
+    normal = _operator("multiply", (x, root), np.float32, mask)
+    return _operator("multiply", (normal, w), kind, mask)
 
 
 def loop_reduce(

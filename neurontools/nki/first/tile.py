@@ -440,7 +440,7 @@ def _leading(tile: Tile, ndim: int) -> np.ndarray:
             "load it first",
             tile.operand.storage.allocation,
         )
-    values = tile.operand.array().astype(np.int64)
+    values: np.ndarray = tile.operand.array().astype(np.int64)
     return values.reshape(values.shape + (1,) * (ndim - values.ndim))
 
 

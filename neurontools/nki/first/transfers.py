@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from neurontools.nki import instructions
 from neurontools.nki.constants import dge_mode as dge_modes
 from neurontools.nki.constants import engine as engines
@@ -62,7 +64,7 @@ def dma_copy(
         dst_view = destination(target, selected, "dma_copy", skip=skip)
         src_view = source.resolved("dma_copy", selected, skip=skip)
         if isinstance(src_view, Gathered) and src_view.selected is not None:
-            numbers = dst_view.offset + Index(dst_view.shape, dst_view.strides, 0).values()
+            numbers: np.ndarray = dst_view.offset + Index(dst_view.shape, dst_view.strides, 0).values()
             dst_view = Gathered(dst_view, numbers, src_view.selected)
         instructions.dma_copy(dst_view, src_view, dge_mode=dge_mode)
         return

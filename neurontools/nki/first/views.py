@@ -49,7 +49,9 @@ class Gathered(View):
     def array(self) -> np.ndarray:
         """Return a copy of the elements; those that are not accessed are any."""
         flat = self.storage.typed(self.dtype)
-        return flat[self.elements if self.selected is None else np.where(self.selected, self.elements, 0)]
+        return np.asarray(
+            flat[self.elements if self.selected is None else np.where(self.selected, self.elements, 0)]
+        )
 
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store the values of the accessed elements."""
@@ -95,7 +97,7 @@ class Rows(View):
 
     def array(self) -> np.ndarray:
         """Return a copy of the elements."""
-        return self._windows(self.storage.typed(self.dtype))[self.starts]
+        return np.asarray(self._windows(self.storage.typed(self.dtype))[self.starts])
 
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values."""
@@ -121,12 +123,12 @@ class Bound(NamedTuple):
     Args:
         dim: its number.
         size: its size.
-        index: the numbers along the axes of the view.
+        numbers: those along the axes of the view.
     """
 
     dim: int
     size: int
-    index: Index
+    numbers: Index
 
 
 class Lookup(NamedTuple):
@@ -137,14 +139,14 @@ class Lookup(NamedTuple):
         size: its size.
         stride: elements between its neighbours.
         values: the numbers, of a shape that broadcasts over the view.
-        index: an affine part that is added.
+        added: an affine part.
     """
 
     dim: int
     size: int
     stride: int
     values: np.ndarray
-    index: Index
+    added: Index
 
 
 def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> View:
@@ -188,13 +190,13 @@ def within_bounds(view: NkiTensor, bounds: Sequence[Bound], selected: Selection,
         KernelError: an index that the mask selects is out of bounds.
     """
     box = selected if isinstance(selected, tuple) else None
-    inside = np.ones(view.shape, dtype=np.bool_) if isinstance(selected, np.ndarray) else None
+    inside: Any = np.ones(view.shape, dtype=np.bool_) if isinstance(selected, np.ndarray) else None
     for bound in bounds:
-        low, high = part_of(bound.index, box).bounds()
+        low, high = part_of(bound.numbers, box).bounds()
         if low >= 0 and high < bound.size:
             continue
         if inside is not None:
-            values = np.broadcast_to(bound.index.values(), view.shape)
+            values = np.broadcast_to(bound.numbers.values(), view.shape)
             good = (values >= 0) & (values < bound.size)
             if not (selected & ~good).any():
                 inside &= good
@@ -229,7 +231,7 @@ def gathered(
     function: str,
     *,
     skip: bool,
-) -> Gathered:
+) -> View:
     """Return a view whose elements are chosen by index tiles.
 
     Args:
@@ -247,17 +249,17 @@ def gathered(
         by_rows = _rows(view, lookups, selected)
         if by_rows is not None:
             return by_rows
-    inside = np.ones(view.shape, dtype=np.bool_)
-    elements = view.offset + Index(view.shape, view.strides, 0).values()
-    rows = np.zeros((), dtype=np.int64)
+    inside: np.ndarray = np.ones(view.shape, dtype=np.bool_)
+    elements: np.ndarray = view.offset + Index(view.shape, view.strides, 0).values()
+    rows: np.ndarray = np.zeros((), dtype=np.int64)
     for lookup in lookups:
-        numbers = lookup.values + lookup.index.values()
+        numbers = lookup.values + lookup.added.values()
         inside = inside & (numbers >= 0) & (numbers < lookup.size)
         # The affine part is in the strides of the view already.
         elements = elements + lookup.values * lookup.stride
         rows = rows + lookup.values * lookup.stride
     for bound in bounds:
-        values = bound.index.values()
+        values = bound.numbers.values()
         inside = inside & (values >= 0) & (values < bound.size)
     wanted: Any = True
     if isinstance(selected, tuple):
@@ -281,13 +283,13 @@ def _rows(view: NkiTensor, lookups: Sequence[Lookup], selected: Selection) -> Ro
     """Return a view by rows where each index tile has a number for each row and all are in bounds."""
     box = selected if isinstance(selected, tuple) else tuple(slice(0, size) for size in view.shape)
     part = cut(view, box, view.shape)
-    starts = part.offset + np.arange(part.shape[0], dtype=np.int64) * part.strides[0]
+    starts: np.ndarray = part.offset + np.arange(part.shape[0], dtype=np.int64) * part.strides[0]
     for lookup in lookups:
         if lookup.values.size != lookup.values.shape[0]:
             return None
         numbers = lookup.values.reshape(-1)
         numbers = numbers[box[0]] if numbers.size == view.shape[0] > 1 else numbers
-        low, high = part_of(lookup.index, box).bounds()
+        low, high = part_of(lookup.added, box).bounds()
         if numbers.min() + low < 0 or numbers.max() + high >= lookup.size:
             return None
         starts = starts + numbers * lookup.stride
@@ -312,7 +314,7 @@ def summed(view: NkiTensor, values: np.ndarray) -> np.ndarray:
     if unique.size == keys.size:
         return values
     places = places.reshape(keys.shape)
-    sums = np.zeros((unique.size, *values.shape[keys.ndim :]), dtype=np.float32)
+    sums: np.ndarray = np.zeros((unique.size, *values.shape[keys.ndim :]), dtype=np.float32)
     np.add.at(sums, places, values)
     return np.asarray(sums[places])
 

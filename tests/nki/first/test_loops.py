@@ -29,7 +29,7 @@ def test_the_numbers_of_loops(loop):
     def kernel():
         seen.extend([list(loop(3)), list(loop(np.int64(1), 4)), list(loop(0, 9, 4))])
         for number in loop(2):
-            seen += [(number * 128, number + 1, 7 // (number + 1), isinstance(number, int))]
+            seen.extend([(number * 128, number + 1, 7 // (number + 1), isinstance(number, int))])
 
     finished(kernel)
     assert seen == [[0, 1, 2], [1, 2, 3], [0, 4, 8], (0, 1, 7, True), (128, 2, 3, True)]
