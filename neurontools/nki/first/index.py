@@ -51,7 +51,8 @@ class Index:
             if factor:
                 steps: np.ndarray = np.arange(size, dtype=np.int64) * factor
                 total = total + steps.reshape([-1 if axis == number else 1 for number in range(self.ndim)])
-        return np.asarray(np.broadcast_to(total, self.shape))
+        numbers: np.ndarray = np.broadcast_to(total, self.shape)
+        return numbers
 
     def bounds(self) -> tuple[int, int]:
         """Return the smallest and the largest number."""

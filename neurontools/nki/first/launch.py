@@ -10,6 +10,7 @@ import inspect
 import itertools
 import os
 from contextlib import nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Kernel:
     ) -> None:
         functools.update_wrapper(self, function)
         # pytest would unwrap kernels whose names start with `test` and call them.
-        del self.__wrapped__
+        del self.__dict__["__wrapped__"]
         self.__signature__ = inspect.signature(function)
         self.__name__ = getattr(function, "__name__", None) or type(function).__name__
         self.func = function
@@ -110,10 +111,8 @@ class MeasuredKernel(Kernel):
 
     def finished(self, done: Run) -> Any:
         """Print the latency of a call and return its results."""
-        from neurontools.nki import program
-
-        modelled_us: Callable[[Launch], float] = program.modelled_us  # type: ignore[attr-defined]
-        self.benchmark_result = BenchmarkResult(Latency(modelled_us(done.launch)))
+        program = import_module("neurontools.nki.program")
+        self.benchmark_result = BenchmarkResult(Latency(program.modelled_us(done.launch)))
         print(self.benchmark_result.nc_latency)  # noqa: T201
         return done.results
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from neurontools.nki import instructions
 from neurontools.nki.constants import dge_mode as dge_modes
@@ -35,6 +33,9 @@ from neurontools.nki.first.language import (
 from neurontools.nki.first.operands import chip_tile, result_type
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import Gathered
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _DOUBLE_ROW = frozenset({"double_row", "double_row_gen3"})
 _MATRIX_DIMS = 2

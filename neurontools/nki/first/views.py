@@ -49,9 +49,10 @@ class Gathered(View):
     def array(self) -> np.ndarray:
         """Return a copy of the elements; those that are not accessed are any."""
         flat = self.storage.typed(self.dtype)
-        return np.asarray(
-            flat[self.elements if self.selected is None else np.where(self.selected, self.elements, 0)]
-        )
+        elements: np.ndarray = flat[
+            self.elements if self.selected is None else np.where(self.selected, self.elements, 0)
+        ]
+        return elements
 
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store the values of the accessed elements."""
@@ -97,7 +98,8 @@ class Rows(View):
 
     def array(self) -> np.ndarray:
         """Return a copy of the elements."""
-        return np.asarray(self._windows(self.storage.typed(self.dtype))[self.starts])
+        rows: np.ndarray = self._windows(self.storage.typed(self.dtype))[self.starts]
+        return rows
 
     def write(self, values: np.ndarray, *, oob_skip: bool = False) -> None:
         """Store values."""
@@ -316,7 +318,8 @@ def summed(view: NkiTensor, values: np.ndarray) -> np.ndarray:
     places = places.reshape(keys.shape)
     sums: np.ndarray = np.zeros((unique.size, *values.shape[keys.ndim :]), dtype=np.float32)
     np.add.at(sums, places, values)
-    return np.asarray(sums[places])
+    joined: np.ndarray = sums[places]
+    return joined
 
 
 def refuse_dynamic(function: str, view: NkiTensor) -> None:

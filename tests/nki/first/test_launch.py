@@ -241,9 +241,6 @@ def test_a_benchmark_prints_and_keeps_the_modelled_latency(monkeypatch, capsys):
         return 12.3456
 
     monkeypatch.setitem(sys.modules, "neurontools.nki.program", SimpleNamespace(modelled_us=modelled_us))
-    import neurontools.nki
-
-    monkeypatch.setattr(neurontools.nki, "program", SimpleNamespace(modelled_us=modelled_us), raising=False)
     kernel = nki.benchmark(warmup=5, iters=10)(doubled)[1]
     kernel(SOURCE)
     latency = kernel.benchmark_result.nc_latency
