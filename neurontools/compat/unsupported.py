@@ -12,7 +12,6 @@ from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from neurontools.base.text import suggest
-from neurontools.compiler.options import COMPILER_VERSION
 from neurontools.errors import NeuronToolsError
 from neurontools.native.names import missing_name_error
 
@@ -89,6 +88,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "parallel_compile": "neuron_parallel_compile",
         "profiler": _PROFILER,
     },
+    "neuronxcc.nki.nccl": dict.fromkeys(
+        ("all_gather", "all_reduce", "collective_permute", "reduce_scatter"), "nki.collectives"
+    ),
     "torchvision": dict.fromkeys(("io", "models", "ops", "utils"), _TORCHVISION),
     "torchvision.transforms": dict.fromkeys(("InterpolationMode", "functional", "v2"), _TORCHVISION),
     "torchvision.datasets": dict.fromkeys(("CIFAR10", "FashionMNIST", "ImageFolder"), _TORCHVISION),
@@ -127,8 +129,7 @@ UNSUPPORTED_MODULES: dict[str, str] = {
 IMPORT_ONLY: dict[str, str] = {
     "libneuronxla.neuron_xla_compile": _TRACE,
     "libneuronxla.neuron_xla_wlo_compile": _TRACE,
-    "neuronxcc": _CUSTOM_OPERATORS,
-    "neuronxcc.nki": _CUSTOM_OPERATORS,
+    "neuronxcc.nki": "neuronxcc.nki.jit",
     "nkilib": _CUSTOM_OPERATORS,
     "torch.classes.neuron": _TRACE,
     "torch_neuronx.experimental.profiler.v2_x": _PROFILE,
@@ -245,8 +246,7 @@ def nearest_name(name: str) -> str | None:
     known = name
     while known and known not in IMPORT_ONLY:
         known = known.rpartition(".")[0]
-    # Of neuronxcc itself only NKI is expected; its other modules are those of the compiler.
-    return IMPORT_ONLY.get(known) if known != "neuronxcc" or name == known else None
+    return IMPORT_ONLY.get(known)
 
 
 def stand_in(module: str, name: str) -> StandIn | None:
@@ -257,10 +257,7 @@ def stand_in(module: str, name: str) -> StandIn | None:
 
 class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = ImportOnlyModule(spec.name)
-        if spec.name == "neuronxcc":
-            vars(module)["__version__"] = COMPILER_VERSION
-        return module
+        return ImportOnlyModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         pass

@@ -14,6 +14,7 @@ from neurontools.nki.errors import KernelError, KernelUsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
@@ -38,10 +39,15 @@ class Location(NamedTuple):
         return match.group(1) if match else ""
 
 
+def is_user_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs code outside of this package."""
+    return not frame.f_code.co_filename.startswith(_SHIMS)
+
+
 def user_location() -> Location:
     """Return the innermost line that is running outside of this package."""
     frame = sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SHIMS):
+    while frame.f_back is not None and not is_user_frame(frame):
         frame = frame.f_back
     return Location(frame.f_code.co_filename, frame.f_lineno)
 
@@ -173,6 +179,7 @@ class Core:
         self.slot = number
         self.shared_count = 0
         self.language: Any = None
+        self.loops: list[Any] = []
 
     def issue(
         self,

@@ -7,13 +7,18 @@ nearest even number and saturates), "Data types" (bits).
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from neurontools.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NUMPY: dict[str, Any] = {
     "bool": np.bool_,
@@ -45,6 +50,9 @@ PACKED = {
 }
 """Types of four packed elements, with the type of an element."""
 _LOW_PRECISION = frozenset({"float16", "bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+_CUSTOM = _LOW_PRECISION - {"float16"}
+_PRECISION_VARIABLE = "NKI_PRECISE_FP"
+_custom_types_are_wide: ContextVar[bool] = ContextVar("custom_types_are_wide", default=False)
 _ALIASES = {"bool_": "bool", "float": "float32", "int64": "int32", "float64": "float32", "uint64": "uint32"}
 _TF32_DROPPED_BITS = 13
 _NEAREST_EVEN = np.uint32(1 << (_TF32_DROPPED_BITS - 1)) - np.uint32(1)
@@ -84,12 +92,26 @@ def _foreign_name(dtype: Any) -> str:
 
 def is_precise() -> bool:
     """Return whether narrow floating-point types are rounded; `NKI_PRECISE_FP=0` keeps them in float32."""
-    return os.environ.get("NKI_PRECISE_FP", "1") != "0"
+    return os.environ.get(_PRECISION_VARIABLE, "1") != "0"
+
+
+@contextmanager
+def wide_custom_types() -> Iterator[None]:
+    """Keep the types that numpy lacks in float32, as the simulator of the first generation does.
+
+    `NKI_PRECISE_FP=1` rounds them all the same.
+    """
+    token = _custom_types_are_wide.set(_PRECISION_VARIABLE not in os.environ)
+    try:
+        yield
+    finally:
+        _custom_types_are_wide.reset(token)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the numpy type that holds elements of an NKI type."""
-    return _held(name, name not in _LOW_PRECISION or is_precise())
+    precise = name not in _LOW_PRECISION or (is_precise() and not (name in _CUSTOM and _custom_types_are_wide.get()))
+    return _held(name, precise)
 
 
 @cache

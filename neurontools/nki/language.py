@@ -69,7 +69,7 @@ def ndarray(
         address,
         -1 if region in _SHARED else core.number,
     )
-    _check_declaration(allocation)
+    check_declaration(allocation)
     if region in _SHARED and len(core.launch.cores) > 1:
         storage = _shared_storage(allocation)
     else:
@@ -98,7 +98,8 @@ def _shared_storage(allocation: Allocation) -> Storage:
     return storage
 
 
-def _check_declaration(allocation: Allocation) -> None:
+def check_declaration(allocation: Allocation) -> None:
+    """Refuse a declaration that does not fit into its memory."""
     limits = running().limits
     shape, region = allocation.shape, allocation.region
     if not shape or builtins.min(shape) < 1:

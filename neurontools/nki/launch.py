@@ -221,7 +221,8 @@ class Arguments:
         self._kind = "numpy"
         self._packed: set[str] = set()
         self._storages: dict[int, NkiTensor] = {}
-        code = inspect.unwrap(function).__code__
+        plain = inspect.unwrap(function)
+        code = (plain.func if isinstance(plain, functools.partial) else plain).__code__
         self._place = Location(code.co_filename, code.co_firstlineno)
 
     def named(self, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
@@ -300,6 +301,10 @@ class Arguments:
                 elif hasattr(original, "copy_"):
                     original.copy_(_as_torch(values).reshape(original.shape))
 
+    def as_caller(self, array: np.ndarray) -> Any:
+        """Return an array as the kind of the caller's arguments."""
+        return _as_torch(array) if self._kind == "torch" else array
+
     def unwrap(self, value: Any) -> Any:
         """Return the results of a kernel as arrays of the caller's kind."""
         if isinstance(value, NkiTensor):
@@ -314,7 +319,7 @@ class Arguments:
             array = np.array(value.array())
             if value.dtype in self._packed:
                 array = array.view(packed_dtype(value.dtype))
-            return _as_torch(array) if self._kind == "torch" else array
+            return self.as_caller(array)
         if isinstance(value, list | tuple):
             items = [self.unwrap(item) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

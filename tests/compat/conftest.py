@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["machine"]
-PACKAGES = ("libneuronxla", "torch_xla", "torch_neuronx", "torchvision")
+PACKAGES = ("libneuronxla", "neuronxcc", "nki", "torch_xla", "torch_neuronx", "torchvision")
 
 
 @pytest.fixture(scope="module")

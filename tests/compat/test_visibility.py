@@ -124,54 +124,66 @@ def test_a_name_that_the_shims_lack_names_the_nearest(shims):
 
 @pytest.fixture
 def nki(finder):
-    """Names of NKI, as libraries import them."""
-    assert importlib.util.find_spec("nki") is None
+    """Names of NKI, as libraries import them; those of nkilib and of private kernels are not simulated."""
+    assert importlib.util.find_spec("nkilib") is None
+    assert importlib.util.find_spec("neuronxcc.nki._any_kernels") is None
     known = set(sys.modules)
     import neuronxcc.nki
-    import neuronxcc.nki.language
     import nki
+    from nkilib.core import any_part
     from nkilib.core.any_part import Options
 
-    yield SimpleNamespace(jit=nki.jit, nki=neuronxcc.nki, language=neuronxcc.nki.language, Options=Options)
+    yield SimpleNamespace(jit=nki.jit, nki=neuronxcc.nki, library=any_part, Options=Options)
     for name in set(sys.modules) - known:
         del sys.modules[name]
 
 
-def test_nki_can_be_imported_and_decorate(nki):
+def test_private_kernels_of_nki_can_be_imported_and_decorate(nki):
     from neuronxcc.nki._any_kernels.attention import flash_fwd
 
-    @nki.jit
-    def first(a: nki.language.tensor[nki.language.float32], b: nki.language.ndarray | None = None):
+    @nki.library.jit
+    def first(a: nki.library.tensor[nki.library.float32], b: nki.library.ndarray | None = None):
         pass
 
-    @nki.nki.jit(mode="torchxla")
+    @nki.library.jit(mode="torchxla")
     def second(a):
         pass
 
     third = nki.nki.benchmark(warmup=1)(flash_fwd)
-    assert not isinstance(1.0, nki.language.float32)
-    for kernel, name in ((first, "first"), (second, "second"), (third, "attention.flash_fwd")):
+    assert not isinstance(1.0, nki.library.float32)
+    for kernel, name, nearest in (
+        (first, "first", "torch_neuronx.xla_impl.custom_op"),
+        (second, "second", "torch_neuronx.xla_impl.custom_op"),
+        (third, "attention.flash_fwd", "neuronxcc.nki.jit"),
+    ):
         for run in (kernel, kernel[2, nki.Options(lnc=2)]):
             with pytest.raises(NotImplementedError) as caught:
                 run(1, 2)
-            assert str(caught.value).endswith(
-                f"{name} is not simulated; nearest supported name: torch_neuronx.xla_impl.custom_op"
-            )
+            assert str(caught.value).endswith(f"{name} is not simulated; nearest supported name: {nearest}")
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda nki: nki.language.affine_range(4),
-        lambda nki: list(nki.language.sequence),
-        lambda nki: nki.nki.simulate_kernel(print, 1),
-        lambda nki: new_class("Kernel", (nki.language.tensor,)),
+        lambda nki: nki.library.affine_range(4),
+        lambda nki: list(nki.library.sequence),
+        lambda nki: nki.library.simulate_kernel(print, 1),
+        lambda nki: new_class("Kernel", (nki.library.tensor,)),
         lambda nki: nki.Options().method(1),
     ],
 )
-def test_a_use_of_nki_is_refused_in_one_line(nki, use):
+def test_a_use_of_what_nki_lacks_is_refused_in_one_line(nki, use):
     with pytest.raises(NotImplementedError, match=r"^\S+ is not simulated; nearest supported name: \S+$"):
         use(nki)
+
+
+def test_a_name_that_the_simulated_nki_lacks_names_the_nearest(nki):
+    with pytest.raises(
+        AttributeError, match=r"'affine_rang': not simulated; nearest supported name: affine_range$"
+    ):
+        nki.nki.language.affine_rang  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'neuronxcc.driver'"):
+        import neuronxcc.driver  # noqa: F401
 
 
 @pytest.mark.torch

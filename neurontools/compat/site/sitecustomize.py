@@ -8,10 +8,10 @@ import sys
 from importlib.machinery import PathFinder
 from os.path import dirname, join
 
-SHIMS = frozenset({"libneuronxla", "nki", "torch_neuronx", "torch_xla"})
+SHIMS = frozenset({"libneuronxla", "neuronxcc", "nki", "torch_neuronx", "torch_xla"})
 FOR_SCRIPTS = frozenset({"torchvision"})
 """Shims of packages that libraries use in full where they find them: visible to the user's own code alone."""
-IMPORT_ONLY = frozenset({"neuronxcc", "nkilib"})
+IMPORT_ONLY = frozenset({"nkilib"})
 """Packages that can be imported, but not used."""
 NATIVE = "neurontools.native.activation"
 """Loaded in programs with the device `neuron`: libraries that look for torch_xla must not choose it there."""

@@ -74,7 +74,7 @@ def nc_matmul(
         opcode, dst, stationary.free_size // pairs, moving.free_size // pairs, columns, stationary, moving
     )
     product = _product(stationary, moving, pairs, is_transpose=is_transpose)
-    _accumulate(opcode, dst, product, accumulate)
+    accumulate_product(opcode, dst, product, accumulate)
     return running().issue(
         opcode,
         "tensor",
@@ -234,7 +234,8 @@ def _factor(tile: NkiTensor, operand: str, pairs: int) -> np.ndarray:
     return values.reshape(values.shape[0] * pairs, -1)
 
 
-def _accumulate(opcode: str, dst: NkiTensor, product: np.ndarray, accumulate: bool | None) -> None:
+def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumulate: bool | None) -> None:
+    """Write a product to PSUM: overwrite, add, or overwrite what was not written and add to the rest (None)."""
     storage = dst.storage
     launch = running().launch
     if accumulate is False:
@@ -378,7 +379,7 @@ def nc_matmul_mx(
         moving,
     )
     product = np.einsum("kmi,kni->mn", factors[0], factors[1], optimize=True)
-    _accumulate(opcode, dst, product.astype(np.float32), accumulate)
+    accumulate_product(opcode, dst, product.astype(np.float32), accumulate)
     return running().issue(
         opcode,
         "tensor",

@@ -189,7 +189,7 @@ def local_gather(
     for start in range(0, source.shape[0], _GPSIMD_PARTITIONS):
         group = slice(start, start + _GPSIMD_PARTITIONS)
         wanted = numbers[group].T.reshape(-1)[:count].astype(np.int64)
-        columns = (wanted[:, None] * num_elem_per_idx + np.arange(num_elem_per_idx)).reshape(-1)
+        columns = (wanted[:, None] + np.arange(num_elem_per_idx)).reshape(-1)
         gathered = source[group][:, np.clip(columns, 0, source.shape[1] - 1)]
         out[group, : gathered.shape[1]] = gathered
     dst.write(out.reshape(dst.shape))

@@ -1,0 +1,318 @@
+"""Calls of kernels of the first generation: decorators, launch grids, and what benchmark and profile report.
+
+Sources: AWS Neuron documentation 2.26, "nki" (jit, baremetal, benchmark, profile, simulate_kernel).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import os
+from contextlib import nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurontools.errors import UsageError
+from neurontools.nki.annotations import TensorAnnotation
+from neurontools.nki.checks import check_launch
+from neurontools.nki.context import Core, Launch, fail, is_running, set_running
+from neurontools.nki.dtypes import wide_custom_types
+from neurontools.nki.errors import KernelUsageError
+from neurontools.nki.first import execution
+from neurontools.nki.first import language as first_language
+from neurontools.nki.first.blocks import BlockTensor
+from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
+from neurontools.nki.first.tile import Tile
+from neurontools.nki.first.views import View
+from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
+from neurontools.nki.limits import TARGET_VARIABLE, limits_of
+from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neurontools.nki.memory import Allocation
+
+MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace", "profile")
+DEFAULT_TARGET = "trn2"
+"""The newest target of release 2.26 whose documents are complete."""
+PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
+_MOST_CORES = 2
+
+
+class _Language:
+    """What operators and tiles need of this generation."""
+
+    apply = staticmethod(execution.apply)
+    broadcast_to = staticmethod(first_language.broadcast_to)
+    index_tile = staticmethod(first_language.index_tile)
+
+
+class Kernel:
+    """A function that runs on NeuronCores: `@nki.jit` and the other decorators.
+
+    Args:
+        function: the kernel.
+        mode: what a call does.
+        grid: the launch grid.
+        options: options of the decorator.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        mode: str = "auto",
+        grid: tuple[GridDim, ...] = (),
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        # pytest would unwrap kernels whose names start with `test` and call them.
+        del self.__dict__["__wrapped__"]
+        self.__signature__ = inspect.signature(function)
+        self.__name__ = getattr(function, "__name__", None) or type(function).__name__
+        self.func = function
+        self.mode = mode
+        self.grid = grid
+        self.options = dict(options or {})
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
+        if core_count(dims) > _MOST_CORES:
+            raise KernelUsageError(
+                f"{self.__name__}[{grid}]: a grid is distributed to at most {_MOST_CORES} cores"
+            )
+        return type(self)(self.func, self.mode, dims, self.options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel; within another kernel it is a plain function."""
+        if is_running():
+            if self.grid:
+                sizes = ",".join(str(dim.size) for dim in self.grid)
+                fail(
+                    self.__name__,
+                    f"Calling kernel with spmd grid ({self.__name__}[{sizes}]) inside another kernel is not supported",
+                    "call it without a grid",
+                )
+            return self.func(*args, **kwargs)
+        return self.finished(run(self, args, kwargs))
+
+    def finished(self, done: Run) -> Any:
+        """Return what a call returns."""
+        return done.results
+
+
+class MeasuredKernel(Kernel):
+    """A kernel whose calls report a latency: `@nki.benchmark`."""
+
+    benchmark_result: BenchmarkResult
+
+    def finished(self, done: Run) -> Any:
+        """Print the latency of a call and return its results."""
+        program = import_module("neurontools.nki.program")
+        self.benchmark_result = BenchmarkResult(Latency(program.modelled_us(done.launch)))
+        print(self.benchmark_result.nc_latency)  # noqa: T201
+        return done.results
+
+
+class Latency:
+    """The latency of a kernel on its NeuronCore: modelled, so all percentiles are equal.
+
+    Args:
+        microseconds: the modelled time.
+    """
+
+    def __init__(self, microseconds: float) -> None:
+        self._microseconds = microseconds
+
+    def get_latency_percentile(self, percentile: int) -> float:
+        """Return a percentile in microseconds.
+
+        Raises:
+            UsageError: there is no such percentile.
+        """
+        if percentile not in PERCENTILES:
+            raise UsageError(
+                f"no percentile {percentile} of a benchmark", f"use one of {', '.join(map(str, PERCENTILES))}"
+            )
+        return self._microseconds
+
+    def __str__(self) -> str:
+        lines = [f"  p{percentile} = {self._microseconds:.2f}us" for percentile in PERCENTILES]
+        return "\n".join(["NCLatency: (modelled)", *lines])
+
+
+class BenchmarkResult:
+    """What a benchmark has found.
+
+    Args:
+        nc_latency: the latency on a NeuronCore.
+    """
+
+    def __init__(self, nc_latency: Latency) -> None:
+        self.nc_latency = nc_latency
+
+
+def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
+    if mode not in MODES:
+        raise KernelUsageError(f"nki.jit has no mode {mode!r}", f"use one of {', '.join(MODES)}")
+    if func is None:
+        return lambda function: _decorate(function, mode, options)
+    if isinstance(func, str):  # stands for a kernel that can only be imported
+        return func
+    grid = func.grid if isinstance(func, Kernel) else ()
+    kind = MeasuredKernel if mode == "benchmark" else Kernel
+    return kind(func.func if isinstance(func, Kernel) else func, mode, grid, options)
+
+
+def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
+    """Make a function a kernel; with options alone, return the decorator."""
+    return _decorate(func, mode, options)
+
+
+def trace(func: Any = None, **options: Any) -> Any:
+    """Make a function a kernel that writes its output parameters."""
+    return _decorate(func, "trace", options)
+
+
+def baremetal(kernel: Any = None, **options: Any) -> Any:
+    """Make a function a kernel that runs on arrays of numpy."""
+    return _decorate(kernel, "baremetal", options)
+
+
+def benchmark(kernel: Any = None, **options: Any) -> Any:
+    """Make a function a kernel whose calls print its modelled latency."""
+    return _decorate(kernel, "benchmark", options)
+
+
+def profile(func: Any = None, **options: Any) -> Any:
+    """Make a function a kernel that is profiled.
+
+    Raises:
+        UsageError: the working directory is missing or relative.
+    """
+    directory = options.get("working_directory")
+    if directory is None or not os.path.isabs(directory):
+        raise UsageError(f"working_directory of nki.profile is {directory!r}", "give an absolute path")
+    return _decorate(func, "profile", options)
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel on arrays and return its results; output parameters are written in place."""
+    made = kernel if isinstance(kernel, Kernel) else Kernel(kernel, "trace")
+    return run(made, args, kwargs, simulates=True).results
+
+
+class _FirstArguments(Arguments):
+    """Arguments as tensors of the first generation."""
+
+    def wrap(self, value: Any, name: str) -> Any:
+        """Return what the kernel gets for an argument."""
+        made = super().wrap(value, name)
+        return as_tile(made) if isinstance(made, NkiTensor) and not isinstance(made, View) else made
+
+    def unwrap(self, value: Any) -> Any:
+        """Return the results of a kernel as arrays of the caller's kind; tiles on the chip are results too."""
+        if isinstance(value, Tile):
+            array = value.resolved("return").array()
+            return self.as_caller(
+                array.astype(value.dtype) if value.operand.dtype != "tfloat32" else np.array(array)
+            )
+        if isinstance(value, BlockTensor):
+            value.refuse("return")
+        return super().unwrap(value)
+
+
+def as_tile(tensor: NkiTensor) -> Tile:
+    """Return a tensor as one of the first generation."""
+    view = View(tensor.shape, tensor.dtype, tensor.storage)
+    view.strides, view.offset = tensor.strides, tensor.offset
+    return Tile(view)
+
+
+def _is_mutable(annotation: Any) -> bool:
+    if isinstance(annotation, TensorAnnotation):
+        return annotation.is_mutable
+    return isinstance(annotation, str) and "mutable" in annotation
+
+
+def _immutable(kernel: Kernel, wrapped: dict[str, Any]) -> set[Allocation]:
+    """Return the parameters that a kernel must not write: older styles write their output parameters."""
+    if kernel.mode == "trace" or not any(isinstance(value, Tile) for value in wrapped.values()):
+        return set()
+    parameters = inspect.signature(kernel.func).parameters
+    return {
+        value.operand.storage.allocation
+        for name, value in wrapped.items()
+        if isinstance(value, Tile) and not (name in parameters and _is_mutable(parameters[name].annotation))
+    }
+
+
+def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simulates: bool = False) -> Run:
+    """Run a kernel on arrays, the programs of its grid one after another.
+
+    Args:
+        kernel: the kernel.
+        args: its arguments.
+        kwargs: those by name.
+        simulates: whether types that numpy lacks stay in float32, as in the vendor's simulator.
+
+    Raises:
+        KernelError: the kernel does what the device or the compiler refuses.
+    """
+    with (
+        numeric_context(),
+        wide_custom_types() if simulates or kernel.mode == "simulation" else nullcontext(),
+    ):
+        return _run(kernel, args, kwargs)
+
+
+def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    target = (
+        os.environ.get(TARGET_VARIABLE, "").strip().lower()
+        or kernel.options.get("platform_target")
+        or DEFAULT_TARGET
+    )
+    launch = Launch(
+        kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
+    )
+    launch.cores = [Core(launch, (), number) for number in range(core_count(kernel.grid))]
+    for core in launch.cores:
+        core.language = _Language
+    arguments = _FirstArguments(launch, kernel.func)
+    named = arguments.named(args)
+    positional = [(name, arguments.wrap(value, name)) for name, value in named]
+    keywords = {name: arguments.wrap(value, name) for name, value in kwargs.items()}
+    launch.constants["immutable"] = _immutable(kernel, dict(positional) | keywords)
+    body = functools.partial(kernel.func, *[value for _, value in positional], **keywords)
+    results = [
+        _run_program(launch.cores[core_of(kernel.grid, program)], program, body)
+        for program in itertools.product(*[range(dim.size) for dim in kernel.grid])
+    ]
+    result = results[0] if results else None
+    arguments.copy_back()
+    check_launch(launch, _written_tensors(result))
+    report_warnings(launch)
+    return Run(launch, arguments.unwrap(result))
+
+
+def _run_program(core: Core, program: Sequence[int], body: Callable[[], Any]) -> Any:
+    core.program = tuple(program)
+    core.shared_count = 0
+    core.loops = []
+    core.accumulators = {}
+    before = set_running(core)
+    try:
+        return body()
+    finally:
+        set_running(before)
+
+
+def _written_tensors(result: Any) -> list[NkiTensor]:
+    if isinstance(result, Tile):
+        return [result.operand]
+    if isinstance(result, list | tuple):
+        return [tensor for item in result for tensor in _written_tensors(item)]
+    return []
