@@ -77,18 +77,13 @@ class InstructionCosts:
         self.generation = generation
         self._cycle_ns = machine.cycle_ns
         self._known: dict[tuple[object, ...], Cost] = {}
+        self._transfers: dict[tuple[object, ...], Transfer] = {}
 
     # ---- engines
 
     def cost(self, record: Record) -> Cost:
         """Return the cost of an instruction of an engine; see `transfer` for those of the DMA engines."""
-        key = (
-            record.opcode,
-            record.engine,
-            *[(item.shape, item.strides, item.dtype, item.allocation.region, item.elements is None) for item in record.reads],
-            *[(item.shape, item.strides, item.dtype, item.allocation.region, item.elements is None) for item in record.writes],
-            *[value for value in record.options.values() if not isinstance(value, list)],
-        )
+        key = _key(record)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = _RULES.get(record.opcode, _vector)(self, record)
@@ -115,6 +110,13 @@ class InstructionCosts:
 
     def transfer(self, record: Record) -> Transfer:
         """Return what a transfer costs."""
+        key = _key(record)
+        found = self._transfers.get(key)
+        if found is None:
+            found = self._transfers[key] = self._transfer(record)
+        return found
+
+    def _transfer(self, record: Record) -> Transfer:
         machine = self.machine
         target = record.writes[0]
         nbytes = max(_nbytes(item) for item in (*record.reads[:1], target))
@@ -149,6 +151,19 @@ class InstructionCosts:
 
     def _needs_software(self, accesses: tuple[Access, ...]) -> bool:
         return self.generation < _SCALAR_GENERATION or any(_is_gather(item) for item in accesses)
+
+
+def _key(record: Record) -> tuple[object, ...]:
+    """Return what the cost of an instruction depends on."""
+    key: list[object] = [record.opcode, record.engine, *record.options.values()]
+    for accesses in (record.reads, record.writes):
+        for item in accesses:
+            indices = item.elements
+            key += (
+                item.shape, item.strides, item.dtype, item.allocation.region, None if indices is None else indices.size > 1
+            )  # fmt: skip
+        key.append(None)
+    return tuple(key)
 
 
 def row_bytes(access: Access) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step
 from neurontools.compiler.engines.modelled_core import ModelledCore
@@ -22,13 +22,14 @@ from neurontools.nki.regions import Boxes, box_of
 from neurontools.nki.usage import lifetimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.nki.context import Access, Core, Launch, Record
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
+    from neurontools.nki.regions import Box
     from neurontools.nki.usage import Lifetime
 
 CELL_BYTES = 512
@@ -113,8 +114,9 @@ class _Tensor:
         self.reads: list[_Latest] = []
         self.writes: list[_Latest] = []
 
-    def node(self, access: Access) -> int:
-        number = self.boxes.number(box_of(access))
+    def node(self, box: Box) -> int:
+        """Return the number of a box of the tensor."""
+        number = self.boxes.number(box)
         if number == len(self.reads):
             self.reads.append({})
             self.writes.append(dict(self.inherited))
@@ -146,6 +148,7 @@ class _Builder:
             MemoryRegion.psum: _Banks(core.limits.psum_banks, core.limits.psum_bank_bytes),
         }
         self.alive = {item.allocation: item for item in alive}
+        self.known: dict[tuple[object, ...], Box] = {}
         self.of_record: dict[int, int] = {}  # the last instruction of a record, where others name it
 
     def run(self) -> KernelProgram:
@@ -228,7 +231,7 @@ class _Builder:
             tensor = self._tensor(access.allocation)
             if tensor is None:
                 continue
-            node = tensor.node(access)
+            node = tensor.node(self._box(access))
             nodes.append((tensor, node))
             writes = tensor.writes
             for other in tensor.boxes.overlapping[node]:
@@ -239,7 +242,7 @@ class _Builder:
             tensor = self._tensor(access.allocation)
             if tensor is None:
                 continue
-            node = tensor.node(access)
+            node = tensor.node(self._box(access))
             reads, writes = tensor.reads, tensor.writes
             for other in tensor.boxes.overlapping[node]:
                 _join(waits, writes[other])
@@ -249,11 +252,21 @@ class _Builder:
                 writes[other] = {queue: number}
             if node not in tensor.boxes.covered[node]:
                 writes[node][queue] = number
-        waits = {key: value for key, value in waits.items() if value != number}
         found = set(waits.values())
+        found.discard(number)
         for earlier in record.after:
             if id(earlier) in self.of_record:
                 found.add(self.of_record[id(earlier)])
+        return found
+
+    def _box(self, access: Access) -> Box:
+        if access.elements is not None:
+            return box_of(access)
+        allocation = access.allocation
+        key = (allocation.shape, allocation.dtype, *access[1:5])
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = box_of(access)
         return found
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
@@ -284,10 +297,10 @@ class _Ring:
         self.count = count
         self.cell_bytes = cell_bytes
         self.until = [-1] * count  # the last instruction that uses what is in a cell
-        self.holders: list[_Tensor | None] = [None] * count
+        self.holders: list[Any] = [None] * count
         self.next = 0
 
-    def place(self, lifetime: Lifetime, tensor: _Tensor) -> Iterable[_Tensor]:
+    def place(self, lifetime: Lifetime, tensor: _Tensor) -> set[_Tensor]:
         """Place a tensor and return those that held its memory before."""
         cells = min(max(1, -(-lifetime.allocation.partition_bytes // self.cell_bytes)), self.count)
         address = lifetime.allocation.address
@@ -297,7 +310,8 @@ class _Ring:
             start = self._find(cells, lifetime.first)
             self.next = (start + cells) % self.count
         end = start + cells
-        before = {holder for holder in self.holders[start:end] if holder is not None}
+        before = set(self.holders[start:end])
+        before.discard(None)
         self.holders[start:end] = [tensor] * cells
         self.until[start:end] = [lifetime.last] * cells
         return before

@@ -125,8 +125,8 @@ class Boxes:
         self._list: list[Box] = []
         self.overlapping: list[list[int]] = []
         self.covered: list[list[int]] = []
-        self._low = np.empty((0, 0), dtype=np.int64)
-        self._high = np.empty((0, 0), dtype=np.int64)
+        self._low: Any = None
+        self._high: Any = None
 
     def number(self, box: Box) -> int:
         """Return the number of a box, a new one for a box that is new."""
@@ -152,7 +152,7 @@ class Boxes:
         count = len(self._list)
         if count < _FEW:
             return [number for number, other in enumerate(self._list) if other.overlaps(box)]
-        if self._low.shape[0] <= count:
+        if self._low is None or self._low.shape[0] <= count:
             rows = 2 * count
             low, high = np.zeros((rows, len(box.low)), np.int64), np.zeros((rows, len(box.low)), np.int64)
             low[:count] = [other.low for other in self._list]
