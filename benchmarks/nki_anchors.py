@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib
+import os
 import sys
 import time
 import types
@@ -78,6 +79,7 @@ def prepare(library: str) -> None:
     """Make the kernels importable; modules that only the vendor has get stand-ins of what the kernels use of them."""
     if not isdir(join(library, "src", "nkilib_src")):
         raise SystemExit(f"error: no kernels in {library}\nhint: see --help for what to clone")
+    os.environ.setdefault("NKILIB_LOG_LEVEL", "ERROR")
     sys.path[:0] = [library, join(library, "src"), join(dirname(neurontools.__file__), "compat")]
     dtypes: Any = types.ModuleType("neuron_dtypes")
     dtypes.static_cast = lambda values, dtype: np.asarray(values).astype(_DTYPES.get(str(dtype), dtype))

@@ -68,7 +68,15 @@ def _field_names(kind: type) -> list[str]:
     names: dict[str, None] = {}
     for base in reversed(kind.__mro__):
         names.update(dict.fromkeys(base.__dict__.get("__annotations__", {})))
+        if base is not object and base is not NKIObject:
+            names.update(dict.fromkeys(name for name, value in base.__dict__.items() if _is_field(name, value)))
     return list(names)
+
+
+def _is_field(name: str, value: Any) -> bool:
+    """Return whether an attribute of a class is a field with a default: public kernels leave annotations out."""
+    is_data = not callable(value) and not hasattr(type(value), "__get__")
+    return is_data and not (name.startswith("__") and name.endswith("__"))
 
 
 def _default(declared: Any) -> Any:
