@@ -1,7 +1,8 @@
 """What instructions of a kernel cost: which engine runs them, and for how long.
 
 Sources: the constants of `fixtures/engines/costs.yaml`, each with its document. N is the number of elements of a
-partition; cycles count from the first operand to the last result, an access of SBUF or PSUM included.
+partition. Cycles are those until the engine starts its next instruction; that results arrive later counts between
+engines alone (`kernel_semaphore_ns`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _SIXTEEN_BITS = frozenset({"bfloat16", "float16", "int16", "uint16"})
 _SCALAR_GENERATION = 3
 _REDUCED_FAST = frozenset({"add", "maximum"})
+_TRANSPOSED_TOGETHER = 16
 _PSUM = MemoryRegion.psum
 
 
@@ -89,13 +91,13 @@ class InstructionCosts:
             found = self._known[key] = _RULES.get(record.opcode, _vector)(self, record)
         return found
 
-    def _made(self, engine: Engine, record: Record, cycles: float, fixed: float | None = None) -> Cost:
-        """Return the cost of an instruction of a number of cycles besides the access."""
+    def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> Cost:
+        """Return the cost of an instruction of a number of cycles, at least the shortest, and fixed ones besides."""
         costs = self.costs
         if any(item.elements is not None for item in (*record.reads, *record.writes)):
             cycles = max(cycles, costs.dynamic_cycles)
         cycles = max(cycles, costs.shortest_cycles) * self._stride_factor(record)
-        spent = (cycles + (costs.access_cycles if fixed is None else fixed)) * self._cycle_ns[engine]
+        spent = (cycles + fixed) * self._cycle_ns[engine]
         return Cost(engine, spent, opcode=record.opcode.upper())
 
     def _stride_factor(self, record: Record) -> float:
@@ -119,22 +121,24 @@ class InstructionCosts:
     def _transfer(self, record: Record) -> Transfer:
         machine = self.machine
         target = record.writes[0]
-        nbytes = max(_nbytes(item) for item in (*record.reads[:1], target))
-        row = min(row_bytes(item) for item in (*record.reads[:1], target))
+        sides = (*record.reads[:1], target)
+        item = max(item_bytes(side.dtype) for side in sides)
+        nbytes = prod(target.shape) * item
+        row = min(row_elements(side) for side in sides) * item
         mode, making_ns = self._descriptors(record)
         if record.opcode == "dma_transpose":
-            source = record.reads[0]
-            from_hbm = source.allocation.region not in ON_CHIP
-            time_ns = dma.transposed_ns(machine, nbytes, row_bytes(source), from_hbm=from_hbm)
-            return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row_bytes(source), mode, making_ns)
+            # The engines write blocks of 16 elements together, so that rows do not decide (arch-v3, "DMA Transpose").
+            row = nbytes if target.shape[-1] % _TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
+            from_hbm = record.reads[0].allocation.region not in ON_CHIP
+            time_ns = dma.transposed_ns(machine, nbytes, row, from_hbm=from_hbm)
+            return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
         time_ns = dma.transfer_ns(machine, nbytes, row)
         opcode = PLAIN_OPCODE
         if mode is Engine.GPSIMD and any(_is_gather(item) for item in (*record.reads, target)):
             opcode = INDIRECT_OPCODE
         if record.options.get("accumulates"):
-            sources = [item for item in record.reads if _nbytes(item) >= _nbytes(target)] or [target]
-            time_ns = sum(dma.transfer_ns(machine, _nbytes(item), row_bytes(item)) for item in sources)
-            time_ns /= self.costs.dma_accumulate_share
+            sources = sum(prod(side.shape) >= prod(target.shape) for side in record.reads)
+            time_ns *= max(1, sources) / self.costs.dma_accumulate_share
         return Transfer(opcode, time_ns, nbytes, row, mode, making_ns)
 
     def _descriptors(self, record: Record) -> tuple[Engine | None, float]:
@@ -166,8 +170,8 @@ def _key(record: Record) -> tuple[object, ...]:
     return tuple(key)
 
 
-def row_bytes(access: Access) -> int:
-    """Return the contiguous bytes of an access; on the chip those of a partition at most."""
+def row_elements(access: Access) -> int:
+    """Return the elements that follow each other in an access; on the chip those of a partition at most."""
     first = 1 if access.allocation.region in ON_CHIP else 0
     run = 1
     for size, stride in zip(reversed(access.shape[first:]), reversed(access.strides[first:]), strict=True):
@@ -176,11 +180,7 @@ def row_bytes(access: Access) -> int:
         if stride != run:
             break
         run *= size
-    return run * item_bytes(access.dtype)
-
-
-def _nbytes(access: Access) -> int:
-    return prod(access.shape) * item_bytes(access.dtype)
+    return run
 
 
 def _is_gather(access: Access) -> bool:
