@@ -47,7 +47,6 @@ class KernelProgram:
     Args:
         program: for the schedule.
         sources: by instruction of the program the number of the record that it belongs to.
-        transfers: by number of a record the bytes that it moves.
     """
 
     def __init__(self, program: CoreProgram, sources: list[int]) -> None:
@@ -57,8 +56,7 @@ class KernelProgram:
 
 def modelled_core(limits: Limits) -> ModelledCore:
     """Return the physical core that kernels run on."""
-    core = _modelled_core(limits.target)
-    return core
+    return _modelled_core(limits.target)
 
 
 @cache
@@ -145,7 +143,7 @@ class _Builder:
         self.tensors: dict[Allocation, _Tensor | None] = {}
         self.memories = {
             MemoryRegion.sbuf: _Ring(core.limits.sbuf_usable_bytes // CELL_BYTES, CELL_BYTES),
-            MemoryRegion.psum: _Banks(core.limits.psum_banks, core.limits.psum_bank_bytes),
+            MemoryRegion.psum: _Ring(core.limits.psum_banks, core.limits.psum_bank_bytes),
         }
         self.alive = {item.allocation: item for item in alive}
         self.known: dict[tuple[object, ...], Box] = {}
@@ -299,21 +297,38 @@ class _Ring:
         self.until = [-1] * count  # the last instruction that uses what is in a cell
         self.holders: list[Any] = [None] * count
         self.next = 0
+        self.chosen: list[tuple[int, int, int, int, _Tensor]] = []
 
     def place(self, lifetime: Lifetime, tensor: _Tensor) -> set[_Tensor]:
         """Place a tensor and return those that held its memory before."""
+        if lifetime.allocation.address is not None:
+            return self._place_chosen(lifetime.allocation, tensor)
         cells = min(max(1, -(-lifetime.allocation.partition_bytes // self.cell_bytes)), self.count)
-        address = lifetime.allocation.address
-        if address is not None:
-            start = min(address[1] // self.cell_bytes, self.count - cells)
-        else:
-            start = self._find(cells, lifetime.first)
-            self.next = (start + cells) % self.count
+        start = self._find(cells, lifetime.first)
+        self.next = (start + cells) % self.count
         end = start + cells
         before = set(self.holders[start:end])
         before.discard(None)
         self.holders[start:end] = [tensor] * cells
         self.until[start:end] = [lifetime.last] * cells
+        return before
+
+    def _place_chosen(self, allocation: Allocation, tensor: _Tensor) -> set[_Tensor]:
+        """Place a tensor where the kernel says, byte by byte: neighbours are not aligned to cells."""
+        assert allocation.address is not None
+        row, start = allocation.address
+        end_row, end = row + allocation.shape[0], start + allocation.partition_bytes
+        before: set[_Tensor] = set()
+        kept = []
+        for item in self.chosen:
+            first_row, last_row, first, last, holder = item
+            if first < end and start < last and first_row < end_row and row < last_row:
+                before.add(holder)
+                if start <= first and last <= end and row <= first_row and last_row <= end_row:
+                    continue
+            kept.append(item)
+        kept.append((row, end_row, start, end, tensor))
+        self.chosen = kept
         return before
 
     def _find(self, cells: int, first: int) -> int:
@@ -331,7 +346,3 @@ class _Ring:
                 tried += count - start
                 start = 0
         return self.next if self.next + cells <= count else 0
-
-
-class _Banks(_Ring):
-    """PSUM: a tensor takes whole banks, in turn; small ones share a bank when none is free."""
