@@ -134,7 +134,7 @@ class InstructionCosts:
             return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
         time_ns = dma.transfer_ns(machine, nbytes, row)
         opcode = PLAIN_OPCODE
-        if mode is Engine.GPSIMD and any(_is_gather(item) for item in (*record.reads, target)):
+        if mode is Engine.GPSIMD and any(item.is_gather for item in (*record.reads, target)):
             opcode = INDIRECT_OPCODE
         if record.options.get("accumulates"):
             sources = sum(prod(side.shape) >= prod(target.shape) for side in record.reads)
@@ -154,7 +154,7 @@ class InstructionCosts:
         return None, 0.0
 
     def _needs_software(self, accesses: tuple[Access, ...]) -> bool:
-        return self.generation < _SCALAR_GENERATION or any(_is_gather(item) for item in accesses)
+        return self.generation < _SCALAR_GENERATION or any(item.is_gather for item in accesses)
 
 
 def _key(record: Record) -> tuple[object, ...]:
@@ -162,10 +162,7 @@ def _key(record: Record) -> tuple[object, ...]:
     key: list[object] = [record.opcode, record.engine, *record.options.values()]
     for accesses in (record.reads, record.writes):
         for item in accesses:
-            indices = item.elements
-            key += (
-                item.shape, item.strides, item.dtype, item.allocation.region, None if indices is None else indices.size > 1
-            )  # fmt: skip
+            key += (item.shape, item.strides, item.dtype, item.allocation.region._value_, item.elements is None, item.is_gather)
         key.append(None)
     return tuple(key)
 
@@ -181,10 +178,6 @@ def row_elements(access: Access) -> int:
             break
         run *= size
     return run
-
-
-def _is_gather(access: Access) -> bool:
-    return access.elements is not None and access.elements.size > 1
 
 
 def _elements(record: Record) -> int:

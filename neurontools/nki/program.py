@@ -18,7 +18,7 @@ from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
 from neurontools.nki.instruction_costs import InstructionCosts
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.regions import Boxes, box_of
+from neurontools.nki.regions import BoxCache, Boxes
 from neurontools.nki.usage import lifetimes
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class _Builder:
             MemoryRegion.psum: _Ring(core.limits.psum_banks, core.limits.psum_bank_bytes),
         }
         self.alive = {item.allocation: item for item in alive}
-        self.known: dict[tuple[object, ...], Box] = {}
+        self.boxes = BoxCache()
         self.of_record: dict[int, int] = {}  # the last instruction of a record, where others name it
 
     def run(self) -> KernelProgram:
@@ -229,7 +229,7 @@ class _Builder:
             tensor = self._tensor(access.allocation)
             if tensor is None:
                 continue
-            node = tensor.node(self._box(access))
+            node = tensor.node(self.boxes.box(access))
             nodes.append((tensor, node))
             writes = tensor.writes
             for other in tensor.boxes.overlapping[node]:
@@ -240,7 +240,7 @@ class _Builder:
             tensor = self._tensor(access.allocation)
             if tensor is None:
                 continue
-            node = tensor.node(self._box(access))
+            node = tensor.node(self.boxes.box(access))
             reads, writes = tensor.reads, tensor.writes
             for other in tensor.boxes.overlapping[node]:
                 _join(waits, writes[other])
@@ -255,16 +255,6 @@ class _Builder:
         for earlier in record.after:
             if id(earlier) in self.of_record:
                 found.add(self.of_record[id(earlier)])
-        return found
-
-    def _box(self, access: Access) -> Box:
-        if access.elements is not None:
-            return box_of(access)
-        allocation = access.allocation
-        key = (allocation.shape, allocation.dtype, *access[1:5])
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = box_of(access)
         return found
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:

@@ -47,9 +47,9 @@ def box_of(access: Access) -> Box:
     """Return the smallest box found for an access; it may be larger than the access."""
     allocation = access.allocation
     shape = allocation.shape
-    if access.elements is not None:
-        return Box((0,) * len(shape), shape, is_exact=False)
     item, held = item_bytes(access.dtype), item_bytes(allocation.dtype)
+    if access.elements is not None:
+        return _box_of_elements(access.elements, shape) if item == held else Box((0,) * len(shape), shape, is_exact=False)
     if item != held:
         return _flat_box(access, item, held)
     low, rest = [], access.offset
@@ -80,6 +80,15 @@ def box_of(access: Access) -> Box:
     if high[0] > shape[0]:
         return _flat_box(access, item, held)
     return Box(tuple(low), tuple(high), touched == prod(extent))
+
+
+def _box_of_elements(elements: Any, shape: tuple[int, ...]) -> Box:
+    if not elements.size:
+        return Box((0,) * len(shape), (0,) * len(shape), is_exact=True)
+    indices = np.unravel_index(elements, shape)
+    low = tuple(int(index.min()) for index in indices)
+    high = tuple(int(index.max()) + 1 for index in indices)
+    return Box(low, high, elements.size == prod(end - start for start, end in zip(low, high, strict=True)))
 
 
 def _flat_box(access: Access, item: int, held: int) -> Box:
@@ -163,28 +172,33 @@ class Boxes:
         return [int(number) for number in np.flatnonzero(hits)]
 
 
-def element_numbers(access: Access, itemsize: int = 1) -> Any:
-    """Return the numbers of the units of `itemsize` bytes that an access touches, each once and sorted.
+class BoxCache:
+    """The boxes of accesses, each pattern computed once."""
 
-    An access by indices known at run time touches whole rows of them.
-    """
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Box] = {}
+
+    def box(self, access: Access) -> Box:
+        """Return the box of an access."""
+        allocation, offset, shape, strides, dtype, elements, _ = access
+        if elements is not None:
+            return box_of(access)
+        key = (allocation.shape, allocation.dtype, offset, shape, strides, dtype)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = box_of(access)
+        return found
+
+
+def byte_numbers(access: Access) -> Any:
+    """Return the numbers of the bytes that an access touches, sorted, in a unit that divides its elements."""
     item = item_bytes(access.dtype)
-    numbers = np.zeros((), dtype=np.int64)
-    shape, strides = access.shape, access.strides
     if access.elements is not None:
-        numbers = np.asarray(access.elements, dtype=np.int64).reshape(-1) * _row_elements(access)
-        if access.elements.size > 1:
-            shape, strides = shape[1:], strides[1:]
-    for size, stride in zip(shape, strides, strict=True):
-        numbers = numbers[..., None] + (np.arange(size) * stride if stride else np.zeros(1, np.int64))
-    numbers = (numbers.reshape(-1) + access.offset) * item
-    units = max(1, item // itemsize)
-    if units > 1:
-        numbers = (numbers[:, None] // itemsize + np.arange(units)).reshape(-1)
+        first = np.asarray(access.elements, dtype=np.int64) * item
     else:
-        numbers //= itemsize
-    return np.unique(numbers)
-
-
-def _row_elements(access: Access) -> int:
-    return prod(access.allocation.shape[1:])
+        numbers = np.full((1,), access.offset, dtype=np.int64)
+        for size, stride in zip(access.shape, access.strides, strict=True):
+            if stride and size > 1:
+                numbers = (numbers[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
+        first = numbers * item
+    return np.unique((first[:, None] + np.arange(item)).reshape(-1))

@@ -606,8 +606,11 @@ class NkiTensor(NKIObject):
         """Return which elements an instruction reads or writes here."""
         storage = self.storage
         if self.dynamic is not None:
+            indices, inside = self._flat_indices()
+            elements = np.unique(indices[inside])
+            is_gather = self.dynamic.is_vector or self.dynamic.columns > 0
             return Access(
-                storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.dynamic.values()
+                storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
         if self._access is None:
             self._access = Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
