@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SIXTEEN_BITS = frozenset({"bfloat16", "float16", "int16", "uint16"})
 _SCALAR_GENERATION = 3
 _REDUCED_FAST = frozenset({"add", "maximum"})
+_UNCOSTED = frozenset({"digest", "priority"})
 _TRANSPOSED_TOGETHER = 16
 _PSUM = MemoryRegion.psum
 
@@ -128,7 +129,8 @@ class InstructionCosts:
         mode, making_ns = self._descriptors(record)
         if record.opcode == "dma_transpose":
             # The engines write blocks of 16 elements together, so that rows do not decide (arch-v3, "DMA Transpose").
-            row = nbytes if target.shape[-1] % _TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
+            row = nbytes if target.shape[-1] % _UNCOSTED = frozenset({"digest", "priority"})
+_TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
             from_hbm = record.reads[0].allocation.region not in ON_CHIP
             time_ns = dma.transposed_ns(machine, nbytes, row, from_hbm=from_hbm)
             return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
@@ -159,7 +161,8 @@ class InstructionCosts:
 
 def _key(record: Record) -> tuple[object, ...]:
     """Return what the cost of an instruction depends on."""
-    key: list[object] = [record.opcode, record.engine, *record.options.values()]
+    options = record.options
+    key: list[object] = [record.opcode, record.engine, *[options[name] for name in options if name not in _UNCOSTED]]
     for accesses in (record.reads, record.writes):
         for item in accesses:
             key += (item.shape, item.strides, item.dtype, item.allocation.region._value_, item.elements is None, item.is_gather)

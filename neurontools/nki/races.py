@@ -1,6 +1,7 @@
 """Races between the two cores of a launch: bytes of shared HBM that both touch between barriers, one of them writing.
 
-A barrier or an exchange ends an epoch of both cores. Within one, nothing orders the cores.
+A barrier or an exchange ends an epoch of both cores. Within one, nothing orders the cores. Where both write the same
+values to the same elements, the order does not matter: kernels do so to save a barrier.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ class _Touch(NamedTuple):
     box: Box
     record: Record
     is_write: bool
+    number: int
+
+    @property
+    def content(self) -> tuple[object, ...] | None:
+        """Where it writes and a checksum of what, None for a read or unknown content."""
+        digest = self.record.options.get("digest") if self.is_write else None
+        return None if digest is None else (self.access[1:5], digest)
 
 
 _Epoch = dict[tuple["Allocation", int], list[_Touch]]
@@ -48,19 +56,19 @@ def _touches(core: Core, boxes: BoxCache) -> _Epoch:
     found: _Epoch = {}
     seen: set[tuple[object, ...]] = set()
     epoch = 0
-    for record in core.records:
+    for number, record in enumerate(core.records):
         for accesses, is_write in ((record.reads, False), (record.writes, True)):
             for access in accesses:
                 allocation = access.allocation
                 if allocation.region not in _SHARED:
                     continue
                 box = boxes.box(access)
-                pattern = (allocation, epoch, is_write, record.location, access[1:5])
+                pattern = (allocation, epoch, is_write, record.location, access[1:5], record.options.get("digest"))
                 if access.elements is None:
                     if pattern in seen:
                         continue
                     seen.add(pattern)
-                found.setdefault((allocation, epoch), []).append(_Touch(access, box, record, is_write))
+                found.setdefault((allocation, epoch), []).append(_Touch(access, box, record, is_write, number))
         if record.options.get("barrier"):
             epoch += 1
     return found
@@ -70,14 +78,34 @@ def _compare(launch: Launch, allocation: Allocation, own: list[_Touch], other: l
     low = np.array([touch.box.low for touch in other])
     high = np.array([touch.box.high for touch in other])
     reported: set[tuple[object, object]] = set()
+    own_content, other_content = _first_writes(own), _first_writes(other)
     for touch in own:
         hits = (low < touch.box.high).all(axis=1) & (high > touch.box.low).all(axis=1)
         for number in np.flatnonzero(hits):
             against = other[int(number)]
             lines = (touch.record.location, against.record.location)
-            if (touch.is_write or against.is_write) and lines not in reported and _share_bytes(touch, against):
+            if not (touch.is_write or against.is_write) or lines in reported:
+                continue
+            if _is_repeated(touch, against, other_content) or _is_repeated(against, touch, own_content):
+                continue
+            if _share_bytes(touch, against):
                 reported.add(lines)
                 _warn(launch, allocation, touch, against)
+
+
+def _first_writes(touches: list[_Touch]) -> dict[tuple[object, ...], int]:
+    """Return what a core writes, and the number of the first instruction that writes it."""
+    found: dict[tuple[object, ...], int] = {}
+    for touch in touches:
+        if touch.content is not None:
+            found.setdefault(touch.content, touch.number)
+    return found
+
+
+def _is_repeated(write: _Touch, against: _Touch, content: dict[tuple[object, ...], int]) -> bool:
+    """Return whether the other core has written the same values itself by the time of its access."""
+    number = content.get(write.content) if write.content is not None else None
+    return number is not None and number <= against.number
 
 
 def _share_bytes(first: _Touch, second: _Touch) -> bool:
