@@ -129,8 +129,7 @@ class InstructionCosts:
         mode, making_ns = self._descriptors(record)
         if record.opcode == "dma_transpose":
             # The engines write blocks of 16 elements together, so that rows do not decide (arch-v3, "DMA Transpose").
-            row = nbytes if target.shape[-1] % _UNCOSTED = frozenset({"digest", "priority"})
-_TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
+            row = nbytes if target.shape[-1] % _TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
             from_hbm = record.reads[0].allocation.region not in ON_CHIP
             time_ns = dma.transposed_ns(machine, nbytes, row, from_hbm=from_hbm)
             return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
