@@ -187,7 +187,7 @@ def judge(row: dict[str, Any], target: str) -> Verdict:
     started = time.perf_counter()
     function, arguments = KERNELS[row["kernel"]](row["workload"])
     kernel = function if isinstance(function, Kernel) else Kernel(function)
-    launch = run(kernel[row["lnc"]], (), arguments, limits_of(target)).launch
+    launch = run(kernel[row["lnc"]], (), arguments, limits=limits_of(target)).launch
     modelled = modelled_us(launch)
     count = sum(len(core.records) for core in launch.cores)
     seconds = time.perf_counter() - started

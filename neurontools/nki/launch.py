@@ -116,7 +116,15 @@ class Run:
         return [number for number, allocation in enumerate(arguments) if allocation in written]
 
 
-def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
+def run(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    checks: bool = True,
+    limits: Limits | None = None,
+    quiet: bool = False,
+) -> Run:
     """Run a kernel on arrays.
 
     Args:
@@ -124,18 +132,25 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks
         args: its arguments.
         kwargs: those with names.
         checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
+        limits: of the device; None for the one that the environment names.
+        quiet: whether warnings are left to the caller.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    return run_ranks(kernel, [(args, kwargs)], checks=checks)[0]
+    return run_ranks(kernel, [(args, kwargs)], checks=checks, limits=limits, quiet=quiet)[0]
 
 
 def run_ranks(
-    kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], *, checks: bool = True
+    kernel: Kernel,
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
+    *,
+    checks: bool = True,
+    limits: Limits | None = None,
+    quiet: bool = False,
 ) -> list[Run]:
     """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
-    limits = limits_of(chosen_target())
+    limits = limits or limits_of(chosen_target())
     grid = (kernel.cores,) if kernel.has_grid else ()
     prepared = []
     for rank, (args, kwargs) in enumerate(calls):
@@ -158,18 +173,19 @@ def run_ranks(
         else:
             returned = Exchange(cores).run([body for launch, _, body in prepared for _ in launch.cores])
     return [
-        _finish(launch, arguments, returned[number * kernel.cores])
+        _finish(launch, arguments, returned[number * kernel.cores], quiet=quiet)
         for number, (launch, arguments, _) in enumerate(prepared)
     ]
 
 
-def _finish(launch: Launch, arguments: Arguments, result: Any) -> Run:
+def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -> Run:
     from neurontools.nki.checks import check_launch
 
     arguments.copy_back()
     results = arguments.unwrap(result)
     check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
-    report_warnings(launch)
+    if not quiet:
+        report_warnings(launch)
     return Run(launch, results)
 
 
