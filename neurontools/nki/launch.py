@@ -17,7 +17,7 @@ from neurontools.nki.context import Core, Launch, Location, is_running, running,
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
-from neurontools.nki.limits import chosen_target, limits_of
+from neurontools.nki.limits import Limits, chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
