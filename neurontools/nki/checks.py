@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neurontools.base.garbage import without_collection
 from neurontools.nki.dataflow import check_dataflow
 from neurontools.nki.errors import KernelError
 from neurontools.nki.races import check_races
@@ -24,10 +25,11 @@ def check_launch(launch: Launch, results: list[NkiTensor]) -> None:
         _check_result(launch, result)
     if not launch.checks:
         return
-    for core in launch.cores:
-        check_usage(core, lifetimes(core.records))
-        check_dataflow(core)
-    check_races(launch)
+    with without_collection():
+        for core in launch.cores:
+            check_usage(core, lifetimes(core.records))
+            check_dataflow(core)
+        check_races(launch)
 
 
 def _check_result(launch: Launch, result: NkiTensor) -> None:

@@ -10,6 +10,7 @@ from neurontools.nki.regions import BoxCache, Boxes
 if TYPE_CHECKING:
     from neurontools.nki.context import Access, Core, Record
     from neurontools.nki.memory import Allocation
+    from neurontools.nki.regions import Box
 
 _FILLS = frozenset({"memset", "iota", "shared_identity_matrix", "rand", "rng"})
 _PRODUCTS = frozenset({"nc_matmul", "nc_matmul_mx"})
@@ -31,8 +32,8 @@ class _History:
         self.writers: list[Record | None] = []
         self.is_read: list[bool] = []
 
-    def node(self, box: object) -> int:
-        number = self.boxes.number(box)  # type: ignore[arg-type]
+    def node(self, box: Box) -> int:
+        number = self.boxes.number(box)
         if number == len(self.writers):
             self.writers.append(None)
             self.is_read.append(True)
@@ -54,36 +55,35 @@ class _Checker:
         self.reported: set[tuple[object, object]] = set()
 
     def run(self) -> None:
-        for record in self.core.records:
-            for access in record.reads:
-                history = self._history(access)
-                if history is not None:
-                    node = history.node(self.cache.box(access))
-                    for other in history.boxes.overlapping[node]:
-                        history.is_read[other] = True
+        records, histories = self.core.records, self.histories
+        for record in records:
             for access in record.writes:
-                history = self._history(access)
+                allocation = access.allocation
+                if allocation not in histories and not (self.has_peer and allocation.region not in ON_CHIP):
+                    histories[allocation] = _History()  # of others in HBM, which the other core may read, none
+        box_of = self.cache.box
+        for record in records:
+            for access in record.reads:
+                history = histories.get(access.allocation)
                 if history is not None:
-                    self._write(record, access, history)
+                    node = history.node(box_of(access))
+                    is_read = history.is_read
+                    for other in history.boxes.overlapping[node]:
+                        is_read[other] = True
+            for access in record.writes:
+                history = histories.get(access.allocation)
+                if history is not None:
+                    self._write(record, access, history, box_of(access))
 
-    def _history(self, access: Access) -> _History | None:
-        allocation = access.allocation
-        if self.has_peer and allocation.region not in ON_CHIP:
-            return None  # the other core may read it
-        found = self.histories.get(allocation)
-        if found is None:
-            found = self.histories[allocation] = _History()
-        return found
-
-    def _write(self, record: Record, access: Access, history: _History) -> None:
+    def _write(self, record: Record, access: Access, history: _History, box: Box) -> None:
         boxes, is_read, writers = history.boxes, history.is_read, history.writers
-        node = history.node(self.cache.box(access))
+        node = history.node(box)
         opcode = record.opcode
         accumulates = opcode in _PRODUCTS and record.options.get("accumulate") is not False
         if accumulates:
             self._check_sum(record, access, history, node)
         reads_too = accumulates or opcode in _PARTIAL or record.options.get("accumulates", False)
-        if not reads_too:
+        if not reads_too and box.is_exact:
             for other in boxes.covered[node]:
                 before = writers[other]
                 if not is_read[other] and before is not None:

@@ -161,11 +161,14 @@ class InstructionCosts:
 def _key(record: Record) -> tuple[object, ...]:
     """Return what the cost of an instruction depends on."""
     options = record.options
-    key: list[object] = [record.opcode, record.engine, *[options[name] for name in options if name not in _UNCOSTED]]
-    for accesses in (record.reads, record.writes):
-        for item in accesses:
-            key += (item.shape, item.strides, item.dtype, item.allocation.region._value_, item.elements is None, item.is_gather)
-        key.append(None)
+    key: list[object] = [record.opcode, record.engine]
+    if options:
+        key += [options[name] for name in options if name not in _UNCOSTED]
+    for access in record.reads:
+        key += (access[2:5], access.allocation.region is _PSUM, access.allocation.region in ON_CHIP, access.elements is None, access.is_gather)
+    key.append(None)
+    for access in record.writes:
+        key += (access[2:5], access.allocation.region is _PSUM, access.allocation.region in ON_CHIP, access.elements is None, access.is_gather)
     return tuple(key)
 
 

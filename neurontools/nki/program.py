@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from neurontools.base.garbage import without_collection
 from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import Engine
@@ -84,7 +85,8 @@ def modelled_us(launch: Launch) -> float:
 
 def schedule_of(core: Core) -> Schedule:
     """Return when the instructions of a core run."""
-    return schedule(program_of(core).program, modelled_core(core.limits))
+    with without_collection():
+        return schedule(program_of(core).program, modelled_core(core.limits))
 
 
 def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelProgram:
@@ -94,7 +96,8 @@ def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelPro
         core: which has run.
         alive: lifetimes of its tensors on the chip, where they are known already.
     """
-    return _Builder(core, lifetimes(core.records) if alive is None else alive).run()
+    with without_collection():
+        return _Builder(core, lifetimes(core.records) if alive is None else alive).run()
 
 
 class _Tensor:
@@ -258,10 +261,9 @@ class _Builder:
         return found
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
-        try:
-            return self.tensors[allocation]
-        except KeyError:
-            pass
+        known = self.tensors.get(allocation, False)
+        if known is not False:
+            return known  # type: ignore[return-value]
         inherited: _Latest = {}
         memory = self.memories.get(allocation.region)
         lifetime = self.alive.get(allocation)

@@ -127,7 +127,12 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Boxes:
-    """The different boxes of a tensor, and for each which others share elements with it."""
+    """The different boxes of a tensor, and for each which others share elements with it.
+
+    A box is covered by another whose access touches each of its elements, and by itself.
+    """
+
+    __slots__ = ("_high", "_list", "_low", "covered", "numbers", "overlapping")
 
     def __init__(self) -> None:
         self.numbers: dict[Box, int] = {}
@@ -144,6 +149,11 @@ class Boxes:
 
     def _add(self, box: Box) -> int:
         number = self.numbers[box] = len(self._list)
+        if not number:
+            self._list.append(box)
+            self.overlapping.append([0])
+            self.covered.append([0])
+            return 0
         overlapping, covered = [number], [number]
         for other in self._candidates(box):
             overlapping.append(other)
@@ -180,10 +190,10 @@ class BoxCache:
 
     def box(self, access: Access) -> Box:
         """Return the box of an access."""
-        allocation, offset, shape, strides, dtype, elements, _ = access
-        if elements is not None:
+        if access.elements is not None:
             return box_of(access)
-        key = (allocation.shape, allocation.dtype, offset, shape, strides, dtype)
+        allocation = access.allocation
+        key = (allocation.shape, allocation.dtype, access[1:5])
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = box_of(access)

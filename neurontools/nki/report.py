@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from neurontools.base.garbage import without_collection
 from neurontools.base.text import plural, table
 from neurontools.base.units import format_binary_size, format_ns, format_percent
 from neurontools.compiler.engines.placement import Engine
@@ -166,7 +167,8 @@ def report(launch: Launch) -> KernelReport:
 def _core_report(core: Core) -> CoreReport:
     alive = lifetimes(core.records)
     made = program_of(core, alive)
-    scheduled = schedule(made.program, modelled_core(core.limits))
+    with without_collection():
+        scheduled = schedule(made.program, modelled_core(core.limits))
     groups, sources = scheduled.groups, made.sources
     busy: dict[str, float] = {}
     starts = [0.0] * len(core.records)
