@@ -84,16 +84,16 @@ def test_psum_overflows_at_the_ninth_bank() -> None:
 def _at(offset: int, *, apart: bool = False) -> Any:
     @jit
     def kernel(x: Any) -> Any:
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
         first = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf, name="first", address=(0, 0))
         second = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf, name="second", address=(0, offset))
         nisa.dma_copy(dst=first, src=x)
         if apart:
-            nisa.dma_copy(dst=out, src=first)
+            nisa.dma_copy(dst=out[0], src=first)
         nisa.dma_copy(dst=second, src=x)
         if not apart:
-            nisa.tensor_tensor(dst=second, data1=first, data2=second, op=nl.add)
-        nisa.dma_copy(dst=out, src=second)
+            nisa.dma_copy(dst=out[0], src=first)
+        nisa.dma_copy(dst=out[1], src=second)
         return out
 
     return kernel
