@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
 
 def half_of(name: str) -> str:
     """Return the half of a name."""
-    return CALIBRATION if int(hashlib.sha256(name.encode()).hexdigest()[0], 16) < 8 else REPORT  # noqa: PLR2004
+    return CALIBRATION if int(hashlib.sha256(name.encode()).hexdigest()[0], 16) < 8 else REPORT
 
 
 def read_file() -> dict[str, Any]:
@@ -139,7 +139,10 @@ def rmsnorm_quant(work: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         "hidden": np.ones_like(hidden) if work["inputs"] == "ones" else hidden,
         "ln_w": _normal((1, work["hidden"]), _DTYPES["bfloat16"]),
         "kargs": module.RmsNormQuantKernelArgs(
-            quantization_type=common.QuantizationType.ROW, lower_bound=work["lower_bound"], norm_type=norm, eps=1e-6
+            quantization_type=common.QuantizationType.ROW,
+            lower_bound=work["lower_bound"],
+            norm_type=norm,
+            eps=1e-6,
         ),
         "input_dequant_scale": None,
     }
@@ -156,7 +159,9 @@ def qkv_tkg(work: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     weights = _normal((work["hidden"], work["width"]), ml_dtypes.float8_e4m3 if is_static else bf16)
     return module.qkv, {
         "input": _normal(shape, bf16),
-        "fused_qkv_weights": np.clip(weights.astype(np.float32), -1, 1).astype(weights.dtype) if is_static else weights,
+        "fused_qkv_weights": np.clip(weights.astype(np.float32), -1, 1).astype(weights.dtype)
+        if is_static
+        else weights,
         "output_layout": common.QKVOutputLayout.BSD,
         "bias": _normal((1, work["width"]), bf16) if work.get("qkv_bias") else None,
         "quantization_type": common.QuantizationType[work["quantization"]],
@@ -197,7 +202,7 @@ def judge(row: dict[str, Any], target: str) -> Verdict:
 def aggregate(verdicts: Iterable[Verdict]) -> str:
     """Return the errors of several rows as text."""
     errors = [verdict.error for verdict in verdicts]
-    near = sum(error <= 1.5 for error in errors) / len(errors)  # noqa: PLR2004
+    near = sum(error <= 1.5 for error in errors) / len(errors)
     ratio = fmean(verdict.ratio for verdict in verdicts)
     return f"{len(errors):3d} rows, mean factor {fmean(errors):.3f}, within 1.5: {near:.0%}, worst {max(errors):.2f}, mean ratio {ratio:.2f}"
 
@@ -214,11 +219,15 @@ def fitted_start_us(verdicts: list[Verdict], start: float) -> float:
 
 def main() -> int:
     """Print the rows of the calibration half and the aggregates of both."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("library", metavar="PATH", help="clone of the kernels")
     parser.add_argument("--kernel", choices=sorted(KERNELS), help="only rows of this kernel")
     parser.add_argument("--half", choices=(CALIBRATION, REPORT), help="only this half")
-    parser.add_argument("--fit", action="store_true", help="print the start that fits the calibration half best")
+    parser.add_argument(
+        "--fit", action="store_true", help="print the start that fits the calibration half best"
+    )
     options = parser.parse_args()
     prepare(options.library)
     document = read_file()
@@ -247,7 +256,9 @@ def main() -> int:
                 print(f"{half:11s} {kernel or 'all':14s} {aggregate(chosen)}")
     if options.fit:
         calibration = [item for item in verdicts if item.half == CALIBRATION]
-        print(f"start that fits best: {fitted_start_us(calibration, start_us(limits_of(document['target']))):.0f} us")
+        print(
+            f"start that fits best: {fitted_start_us(calibration, start_us(limits_of(document['target']))):.0f} us"
+        )
     print(f"{median(item.seconds for item in verdicts):.1f} s a row (median); {failed} rows failed")
     return 1 if failed else 0
 

@@ -33,7 +33,9 @@ def add(verbs: Verbs) -> None:
     parser = add_verb(verbs, "kernel", _PURPOSE, _run)
     parser.epilog = _EXAMPLES
     add_argument = parser.add_argument
-    add_argument("source", metavar="FILE.py::NAME", help="file and kernel; the name may be left out if there is one")
+    add_argument(
+        "source", metavar="FILE.py::NAME", help="file and kernel; the name may be left out if there is one"
+    )
     add_argument(
         "--shape",
         action="append",
@@ -42,10 +44,18 @@ def add(verbs: Verbs) -> None:
         help="array argument, such as a=128x512:bf16; may be repeated",
     )
     add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="other argument: a Python literal or a string"
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="other argument: a Python literal or a string",
     )
-    add_argument("--target", metavar="NAME", help="device: trn1, inf2, trn2 or trn3 (default: as nki chooses it)")
-    add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores of the launch (default: 1)")
+    add_argument(
+        "--target", metavar="NAME", help="device: trn1, inf2, trn2 or trn3 (default: as nki chooses it)"
+    )
+    add_argument(
+        "--lnc", type=int, choices=(1, 2), default=1, help="physical cores of the launch (default: 1)"
+    )
     add_json(parser, "print JSON (base units)")
 
 

@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
 _FILLS = frozenset({"memset", "iota", "shared_identity_matrix", "rand", "rng"})
 _PRODUCTS = frozenset({"nc_matmul", "nc_matmul_mx"})
-_PARTIAL = frozenset({"nc_stream_shuffle", "nonzero_with_count", "local_gather", "quantize_mx", "tensor_copy_predicated"})
+_PARTIAL = frozenset(
+    {"nc_stream_shuffle", "nonzero_with_count", "local_gather", "quantize_mx", "tensor_copy_predicated"}
+)
 """Instructions that leave some elements of their destination as they are."""
 _WITH_REGISTERS = frozenset(
-    {"tensor_scalar_reduce", "exponential", "range_select", "select_reduce", "tensor_scalar_cumulative", "tensor_tensor_scan"}
+    {
+        "tensor_scalar_reduce",
+        "exponential",
+        "range_select",
+        "select_reduce",
+        "tensor_scalar_cumulative",
+        "tensor_tensor_scan",
+    }
 )
 """Instructions whose result may be in accumulator registers, so that no one needs what they write."""
 
@@ -60,7 +69,9 @@ class _Checker:
             for access in record.writes:
                 allocation = access.allocation
                 if allocation not in histories and not (self.has_peer and allocation.region not in ON_CHIP):
-                    histories[allocation] = _History()  # of others in HBM, which the other core may read, none
+                    histories[allocation] = (
+                        _History()
+                    )  # of others in HBM, which the other core may read, none
         box_of = self.cache.box
         for record in records:
             for access in record.reads:
@@ -100,12 +111,18 @@ class _Checker:
         if before is None or access.allocation.region is not MemoryRegion.psum or before.opcode in _PRODUCTS:
             if before is not None and history.is_read[node] and record.options.get("accumulate") is None:
                 self._warn_sum(
-                    record, before, f"adds to a sum of {access.allocation.label} that was read after", "pass accumulate=False to start a sum"
+                    record,
+                    before,
+                    f"adds to a sum of {access.allocation.label} that was read after",
+                    "pass accumulate=False to start a sum",
                 )
             return
         if self.core.limits.generation < _FOURTH:
             self._warn_sum(
-                record, before, f"adds to what {before.opcode} wrote to {access.allocation.label} at", "only sums of products go on in PSUM"
+                record,
+                before,
+                f"adds to what {before.opcode} wrote to {access.allocation.label} at",
+                "only sums of products go on in PSUM",
             )
 
     def _warn_sum(self, record: Record, before: Record, what: str, remedy: str) -> None:

@@ -104,7 +104,10 @@ class InstructionCosts:
     def _stride_factor(self, record: Record) -> float:
         """Return how much slower an instruction is because elements of a large operand lie far apart."""
         for item in (*record.reads, *record.writes):
-            stride = next((step for size, step in zip(item.shape[:0:-1], item.strides[:0:-1], strict=True) if size > 1), 1)
+            stride = next(
+                (step for size, step in zip(item.shape[:0:-1], item.strides[:0:-1], strict=True) if size > 1),
+                1,
+            )
             if stride * item_bytes(item.dtype) > self.costs.fast_stride_bytes:
                 return self.costs.strided
         return 1.0
@@ -129,7 +132,11 @@ class InstructionCosts:
         mode, making_ns = self._descriptors(record)
         if record.opcode == "dma_transpose":
             # The engines write blocks of 16 elements together, so that rows do not decide (arch-v3, "DMA Transpose").
-            row = nbytes if target.shape[-1] % _TRANSPOSED_TOGETHER == 0 else row_elements(record.reads[0]) * item
+            row = (
+                nbytes
+                if target.shape[-1] % _TRANSPOSED_TOGETHER == 0
+                else row_elements(record.reads[0]) * item
+            )
             from_hbm = record.reads[0].allocation.region not in ON_CHIP
             time_ns = dma.transposed_ns(machine, nbytes, row, from_hbm=from_hbm)
             return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
@@ -165,10 +172,22 @@ def _key(record: Record) -> tuple[object, ...]:
     if options:
         key += [options[name] for name in options if name not in _UNCOSTED]
     for access in record.reads:
-        key += (access[2:5], access.allocation.region is _PSUM, access.allocation.region in ON_CHIP, access.elements is None, access.is_gather)
+        key += (
+            access[2:5],
+            access.allocation.region is _PSUM,
+            access.allocation.region in ON_CHIP,
+            access.elements is None,
+            access.is_gather,
+        )
     key.append(None)
     for access in record.writes:
-        key += (access[2:5], access.allocation.region is _PSUM, access.allocation.region in ON_CHIP, access.elements is None, access.is_gather)
+        key += (
+            access[2:5],
+            access.allocation.region is _PSUM,
+            access.allocation.region in ON_CHIP,
+            access.elements is None,
+            access.is_gather,
+        )
     return tuple(key)
 
 
@@ -191,7 +210,9 @@ def _elements(record: Record) -> int:
 
 
 def _all_16bit(record: Record) -> bool:
-    return all(item.dtype in _SIXTEEN_BITS for item in (*record.reads, *record.writes) if prod(item.shape[1:]) > 1)
+    return all(
+        item.dtype in _SIXTEEN_BITS for item in (*record.reads, *record.writes) if prod(item.shape[1:]) > 1
+    )
 
 
 def _in_psum(record: Record) -> bool:
@@ -209,11 +230,17 @@ def _vector(costs: InstructionCosts, record: Record) -> Cost:
         case "scalar":
             return _activation(costs, record)
         case "sync":
-            return Cost(Engine.SYNC, costs.costs.register_cycles * costs.machine.cycle_ns[Engine.SCALAR], opcode=record.opcode.upper())
+            return Cost(
+                Engine.SYNC,
+                costs.costs.register_cycles * costs.machine.cycle_ns[Engine.SCALAR],
+                opcode=record.opcode.upper(),
+            )
     return costs._made(Engine.VECTOR, record, _elements(record))  # noqa: SLF001
 
 
-def _factor(choose: Callable[[InstructionCosts, Record], float]) -> Callable[[InstructionCosts, Record], Cost]:
+def _factor(
+    choose: Callable[[InstructionCosts, Record], float],
+) -> Callable[[InstructionCosts, Record], Cost]:
     """Return the rule of an instruction of the Vector engine whose cycles an element depend on its operands."""
 
     def rule(costs: InstructionCosts, record: Record) -> Cost:
@@ -299,7 +326,7 @@ def _matmul(costs: InstructionCosts, record: Record) -> Cost:
     item = stationary.dtype
     if record.options.get("transposes"):
         rows, columns = stationary.shape[0], prod(stationary.shape[1:])
-        passes = constants.transpose_fp32_passes if item_bytes(item) == 4 else 1.0  # noqa: PLR2004
+        passes = constants.transpose_fp32_passes if item_bytes(item) == 4 else 1.0
         cycles = max(rows, min(constants.matmul_shortest_columns, columns)) * passes
     else:
         columns = min(prod(stationary.shape[1:]), constants.matmul_stationary_columns)
@@ -313,7 +340,10 @@ def _matmul(costs: InstructionCosts, record: Record) -> Cost:
 
 
 def _scalar_tensor_tensor(costs: InstructionCosts, record: Record) -> float:
-    fast = _all_16bit(record) and {record.options.get("op"), record.options.get("op1")} <= {"subtract", "multiply"}
+    fast = _all_16bit(record) and {record.options.get("op"), record.options.get("op1")} <= {
+        "subtract",
+        "multiply",
+    }
     return costs.costs.scalar_tensor_tensor_16bit if fast else costs.costs.scalar_tensor_tensor
 
 
@@ -342,6 +372,8 @@ _RULES: dict[str, Callable[[InstructionCosts, Record], Cost]] = {
     "reciprocal": _factor(lambda costs, _: costs.costs.reciprocal_vector),
     "bn_aggr": _factor(lambda costs, _: costs.costs.bn_aggr),
     "tensor_copy_predicated": _factor(
-        lambda costs, record: costs.costs.predicated_copy_psum if _in_psum(record) else costs.costs.predicated_copy
+        lambda costs, record: (
+            costs.costs.predicated_copy_psum if _in_psum(record) else costs.costs.predicated_copy
+        )
     ),
 }

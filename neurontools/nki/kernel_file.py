@@ -115,7 +115,9 @@ def load_kernel(source: str) -> Kernel:
     except NeuronToolsError:
         raise
     except (Exception, SystemExit) as error:
-        raise NeuronToolsError(f"{path}: {type(error).__name__}: {error}", "the file must run without arguments") from error
+        raise NeuronToolsError(
+            f"{path}: {type(error).__name__}: {error}", "the file must run without arguments"
+        ) from error
     kernels = {key: value for key, value in names.items() if isinstance(value, Kernel)}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
@@ -172,7 +174,9 @@ def launch_kernel(
     except NeuronToolsError:
         raise
     except Exception as error:
-        raise NeuronToolsError(f"{source}: {type(error).__name__}: {error}{_place(error)}", "--debug shows the traceback") from error
+        raise NeuronToolsError(
+            f"{source}: {type(error).__name__}: {error}{_place(error)}", "--debug shows the traceback"
+        ) from error
 
 
 def _place(error: Exception) -> str:
@@ -197,7 +201,9 @@ def _check_names(kernel: Kernel, arguments: Mapping[str, Any]) -> None:
     missing = [
         name
         for name, item in parameters.items()
-        if item.default is item.empty and item.kind not in {item.VAR_KEYWORD, item.VAR_POSITIONAL} and name not in arguments
+        if item.default is item.empty
+        and item.kind not in {item.VAR_KEYWORD, item.VAR_POSITIONAL}
+        and name not in arguments
     ]
     if missing:
         raise UsageError(

@@ -75,7 +75,6 @@ class Kernel:
         return run(self, args, kwargs).results
 
 
-
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a kernel; with options alone, return the decorator."""
     if "platform_target" in options:
@@ -112,7 +111,12 @@ class Run:
     def written_arguments(self) -> list[int]:
         """Return the numbers of the array arguments that the kernel wrote."""
         arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
-        written = {access.allocation for core in self.launch.cores for record in core.records for access in record.writes}
+        written = {
+            access.allocation
+            for core in self.launch.cores
+            for record in core.records
+            for access in record.writes
+        }
         return [number for number, allocation in enumerate(arguments) if allocation in written]
 
 
@@ -279,7 +283,11 @@ class Arguments:
         known = self._storages.get(id(original))
         if known is not None:
             return known
-        if array.dtype.names is None and array.dtype.itemsize == _UNSUPPORTED_BYTES and array.dtype.kind in "iuf":
+        if (
+            array.dtype.names is None
+            and array.dtype.itemsize == _UNSUPPORTED_BYTES
+            and array.dtype.kind in "iuf"
+        ):
             array = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[array.dtype.kind])
         dtype = dtype_name(array.dtype)
         allocation = Allocation(MemoryRegion.shared_hbm, array.shape or (1,), dtype, self._place, name)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.engines.schedule import Schedule
     from neurontools.machine.instances.catalogue import DeviceType
-    from neurontools.nki.context import Access, Core, Launch, Record
+    from neurontools.nki.context import Core, Launch, Record
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
     from neurontools.nki.regions import Box
@@ -202,7 +202,17 @@ class _Builder:
         own = at if making is None else at + 1
         waits = self._note(record, own, own)
         if making is not None:
-            self._issue(number, Instruction(making, "DESCRIPTORS", 1, transfer.making_ns, tuple(waits) if making is Engine.GPSIMD else (), (at,)))
+            self._issue(
+                number,
+                Instruction(
+                    making,
+                    "DESCRIPTORS",
+                    1,
+                    transfer.making_ns,
+                    tuple(waits) if making is Engine.GPSIMD else (),
+                    (at,),
+                ),
+            )
             waits.add(at)
         is_load = bool(record.reads) and record.reads[0].allocation.region not in ON_CHIP
         is_store = record.writes[0].allocation.region not in ON_CHIP
@@ -329,7 +339,9 @@ class _Ring:
         start = self.next if self.next + cells <= count else 0
         tried = 0
         while tried <= count:
-            busy = next((cell for cell in range(start + cells - 1, start - 1, -1) if until[cell] >= first), -1)
+            busy = next(
+                (cell for cell in range(start + cells - 1, start - 1, -1) if until[cell] >= first), -1
+            )
             if busy < 0:
                 return start
             tried += busy + 1 - start

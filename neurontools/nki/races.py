@@ -41,7 +41,7 @@ _Epoch = dict[tuple["Allocation", int], list[_Touch]]
 
 def check_races(launch: Launch) -> None:
     """Warn of each pair of lines whose accesses to shared HBM race."""
-    if len(launch.cores) < 2:  # noqa: PLR2004
+    if len(launch.cores) < 2:
         return
     boxes = BoxCache()
     first, second = (_touches(core, boxes) for core in launch.cores[:2])
@@ -63,12 +63,21 @@ def _touches(core: Core, boxes: BoxCache) -> _Epoch:
                 if allocation.region not in _SHARED:
                     continue
                 box = boxes.box(access)
-                pattern = (allocation, epoch, is_write, record.location, access[1:5], record.options.get("digest"))
+                pattern = (
+                    allocation,
+                    epoch,
+                    is_write,
+                    record.location,
+                    access[1:5],
+                    record.options.get("digest"),
+                )
                 if access.elements is None:
                     if pattern in seen:
                         continue
                     seen.add(pattern)
-                found.setdefault((allocation, epoch), []).append(_Touch(access, box, record, is_write, number))
+                found.setdefault((allocation, epoch), []).append(
+                    _Touch(access, box, record, is_write, number)
+                )
         if record.options.get("barrier"):
             epoch += 1
     return found
@@ -111,7 +120,9 @@ def _is_repeated(write: _Touch, against: _Touch, content: dict[tuple[object, ...
 def _share_bytes(first: _Touch, second: _Touch) -> bool:
     if first.box.is_exact and second.box.is_exact:
         return True
-    return bool(np.intersect1d(byte_numbers(first.access), byte_numbers(second.access), assume_unique=True).size)
+    return bool(
+        np.intersect1d(byte_numbers(first.access), byte_numbers(second.access), assume_unique=True).size
+    )
 
 
 def _warn(launch: Launch, allocation: Allocation, first: _Touch, second: _Touch) -> None:

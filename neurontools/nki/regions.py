@@ -49,7 +49,11 @@ def box_of(access: Access) -> Box:
     shape = allocation.shape
     item, held = item_bytes(access.dtype), item_bytes(allocation.dtype)
     if access.elements is not None:
-        return _box_of_elements(access.elements, shape) if item == held else Box((0,) * len(shape), shape, is_exact=False)
+        return (
+            _box_of_elements(access.elements, shape)
+            if item == held
+            else Box((0,) * len(shape), shape, is_exact=False)
+        )
     if item != held:
         return _flat_box(access, item, held)
     low, rest = [], access.offset
@@ -173,10 +177,10 @@ class Boxes:
             return [number for number, other in enumerate(self._list) if other.overlaps(box)]
         if self._low is None or self._low.shape[0] <= count:
             rows = 2 * count
-            low, high = np.zeros((rows, len(box.low)), np.int64), np.zeros((rows, len(box.low)), np.int64)
-            low[:count] = [other.low for other in self._list]
-            high[:count] = [other.high for other in self._list]
-            self._low, self._high = low, high
+            self._low = np.zeros((rows, len(box.low)), np.int64)
+            self._high = np.zeros((rows, len(box.low)), np.int64)
+            self._low[:count] = [other.low for other in self._list]
+            self._high[:count] = [other.high for other in self._list]
         self._low[count], self._high[count] = box.low, box.high
         hits = (self._low[:count] < box.high).all(axis=1) & (self._high[:count] > box.low).all(axis=1)
         return [int(number) for number in np.flatnonzero(hits)]
@@ -206,7 +210,7 @@ def byte_numbers(access: Access) -> Any:
     if access.elements is not None:
         first = np.asarray(access.elements, dtype=np.int64) * item
     else:
-        numbers = np.full((1,), access.offset, dtype=np.int64)
+        numbers: Any = np.full((1,), access.offset, dtype=np.int64)
         for size, stride in zip(access.shape, access.strides, strict=True):
             if stride and size > 1:
                 numbers = (numbers[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)

@@ -86,7 +86,7 @@ class LineTime(NamedTuple):
     line: int
     opcode: str
     engine: str
-    count: int
+    instructions: int
     busy_us: float
     critical_us: float
 
@@ -152,7 +152,8 @@ def report(launch: Launch) -> KernelReport:
     cores = tuple(_core_report(core) for core in launch.cores)
     start = start_us(launch.limits)
     warnings = sorted(
-        (warning.location.file, warning.location.line, warning.kind, warning.message) for warning in launch.warnings
+        (warning.location.file, warning.location.line, warning.kind, warning.message)
+        for warning in launch.warnings
     )
     return KernelReport(
         launch.kernel,
@@ -185,7 +186,9 @@ def _core_report(core: Core) -> CoreReport:
     time_us = scheduled.end_ns / 1e3
     engine = max(busy, key=lambda name: busy[name], default=LATENCY)
     bound = engine if busy and busy[engine] >= _BOUND_SHARE * time_us else LATENCY
-    return CoreReport(core.number, time_us, busy, tuple(rows), path, _lines(rows, groups, path), memory, bound)
+    return CoreReport(
+        core.number, time_us, busy, tuple(rows), path, _lines(rows, groups, path), memory, bound
+    )
 
 
 def _row(record: Record, group: Scheduled) -> KernelInstruction:
@@ -207,7 +210,9 @@ def _row(record: Record, group: Scheduled) -> KernelInstruction:
     )
 
 
-def _lines(rows: Sequence[KernelInstruction], groups: Sequence[Scheduled], path: Sequence[int]) -> tuple[LineTime, ...]:
+def _lines(
+    rows: Sequence[KernelInstruction], groups: Sequence[Scheduled], path: Sequence[int]
+) -> tuple[LineTime, ...]:
     found: dict[tuple[str, int, str, str], list[float]] = {}
     for row in rows:
         entry = found.setdefault((row.file, row.line, row.opcode, row.engine), [0.0, 0.0, 0.0])
@@ -222,16 +227,22 @@ def _lines(rows: Sequence[KernelInstruction], groups: Sequence[Scheduled], path:
     return tuple(sorted(lines, key=lambda line: (-line.critical_us, -line.busy_us)))
 
 
-def _memory(core: Core, region: MemoryRegion, alive: Sequence[Lifetime], starts: Sequence[float]) -> MemoryUse:
+def _memory(
+    core: Core, region: MemoryRegion, alive: Sequence[Lifetime], starts: Sequence[float]
+) -> MemoryUse:
     used = usage(region, alive)
     largest = tuple(
         (item.allocation.label, item.partition_bytes, str(item.allocation.location))
         for item in used.alive(used.peak)[:_MOST_LINES]
     )
-    over_time = [(starts[number] if number < len(starts) else starts[-1], nbytes) for number, nbytes in used.levels]
+    over_time = [
+        (starts[number] if number < len(starts) else starts[-1], nbytes) for number, nbytes in used.levels
+    ]
     location = str(core.records[used.peak].location) if used.lifetimes else ""
     name = region.value.upper()
-    return MemoryUse(name, used.peak_bytes, capacity(region, core.limits), location, tuple(sorted(over_time)), largest)
+    return MemoryUse(
+        name, used.peak_bytes, capacity(region, core.limits), location, tuple(sorted(over_time)), largest
+    )
 
 
 # ---- output
@@ -247,7 +258,8 @@ def to_json(found: KernelReport) -> dict[str, Any]:
         "bound": found.bound,
         "cores": [_core_json(core) for core in found.cores],
         "warnings": [
-            {"kind": kind, "file": file, "line": line, "message": message} for kind, file, line, message in found.warnings
+            {"kind": kind, "file": file, "line": line, "message": message}
+            for kind, file, line, message in found.warnings
         ],
     }
 
@@ -270,7 +282,8 @@ def _core_json(core: CoreReport) -> dict[str, Any]:
                 "peak_location": memory.peak_location,
                 "over_time": [{"time_ns": _ns(time), "bytes": nbytes} for time, nbytes in memory.over_time],
                 "largest": [
-                    {"tensor": label, "bytes": nbytes, "declared": place} for label, nbytes, place in memory.largest
+                    {"tensor": label, "bytes": nbytes, "declared": place}
+                    for label, nbytes, place in memory.largest
                 ],
             }
             for memory in core.memory
@@ -298,11 +311,11 @@ def _core_json(core: CoreReport) -> dict[str, Any]:
 def to_text(found: KernelReport, width: int | None = None) -> str:
     """Return a report for people, of the slowest core."""
     core = found.slowest
+    whole, start, own = (format_ns(time * 1e3) for time in (found.time_us, found.start_us, core.time_us))
+    cores, instructions = plural(len(found.cores), "core"), plural(len(core.instructions), "instruction")
     parts = [
-        f"{found.kernel} on {found.target}, {plural(len(found.cores), 'core')}: "
-        f"{format_ns(found.time_us * 1e3)} (modelled), bound by {core.bound}",
-        f"  start {format_ns(found.start_us * 1e3)}, {plural(len(core.instructions), 'instruction')} "
-        f"{format_ns(core.time_us * 1e3)}",
+        f"{found.kernel} on {found.target}, {cores}: {whole} (modelled), bound by {core.bound}",
+        f"  start {start}, {instructions} {own}",
     ]
     if len(found.cores) > 1:
         times = ", ".join(f"core {item.number} {format_ns(item.time_us * 1e3)}" for item in found.cores)
@@ -323,7 +336,7 @@ def to_text(found: KernelReport, width: int | None = None) -> str:
             _place(line.file, line.line),
             line.opcode,
             line.engine,
-            str(line.count),
+            str(line.instructions),
             format_ns(line.busy_us * 1e3),
             format_ns(line.critical_us * 1e3),
         )

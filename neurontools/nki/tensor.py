@@ -69,7 +69,9 @@ def _field_names(kind: type) -> list[str]:
     for base in reversed(kind.__mro__):
         names.update(dict.fromkeys(base.__dict__.get("__annotations__", {})))
         if base is not object and base is not NKIObject:
-            names.update(dict.fromkeys(name for name, value in base.__dict__.items() if _is_field(name, value)))
+            names.update(
+                dict.fromkeys(name for name, value in base.__dict__.items() if _is_field(name, value))
+            )
     return list(names)
 
 

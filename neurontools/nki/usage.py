@@ -106,7 +106,9 @@ def check_usage(core: Core, alive: Sequence[Lifetime]) -> None:
     """
     for region in _NAMES:
         _check_capacity(core, usage(region, alive))
-        _check_addresses([item for item in alive if item.allocation.region is region and item.allocation.address])
+        _check_addresses(
+            [item for item in alive if item.allocation.region is region and item.allocation.address]
+        )
 
 
 def capacity(region: MemoryRegion, limits: Limits) -> int:
@@ -128,14 +130,10 @@ def _check_capacity(core: Core, used: Usage) -> None:
     if len(alive) > _MOST_NOTES:
         rest = sum(item.partition_bytes for item in alive[_MOST_NOTES:])
         notes.append(f"note: {len(alive) - _MOST_NOTES} more tensors: {rest} bytes a partition")
+    peak = core.records[used.peak].location
+    problem = f"{used.peak_bytes} bytes a partition at {peak}, at most {most} on {core.limits.target}"
     raise KernelError(
-        "\n".join(
-            [
-                f"{record.location}: {_NAMES[used.region]} overflow: {used.peak_bytes} bytes a partition "
-                f"at {core.records[used.peak].location}, at most {most} on {core.limits.target}",
-                *notes,
-            ]
-        ),
+        "\n".join([f"{record.location}: {_NAMES[used.region]} overflow: {problem}", *notes]),
         "use smaller tiles, or declare tensors where they are used so that they share memory",
     )
 
@@ -161,7 +159,10 @@ def _check_addresses(alive: list[Lifetime]) -> None:
 def _overlap(first: Allocation, second: Allocation) -> bool:
     assert first.address is not None
     assert second.address is not None
-    rows = first.address[0] < second.address[0] + second.shape[0] and second.address[0] < first.address[0] + first.shape[0]
+    rows = (
+        first.address[0] < second.address[0] + second.shape[0]
+        and second.address[0] < first.address[0] + first.shape[0]
+    )
     start, other = first.address[1], second.address[1]
     return rows and start < other + second.partition_bytes and other < start + first.partition_bytes
 

@@ -16,7 +16,7 @@ def _of_kind(launch: Any, kind: str) -> list[Any]:
 
 
 @jit
-def _writes_twice(x: Any, filler: bool = False, part: bool = False) -> Any:  # noqa: FBT001, FBT002
+def _writes_twice(x: Any, filler: bool = False, part: bool = False) -> Any:
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
     if filler:

@@ -87,7 +87,9 @@ def test_the_target_and_other_arguments_reach_the_kernel(tool: Tool, file: str) 
 def test_warnings_are_part_of_the_report(tool: Tool, file: str) -> None:
     done = tool("neuron-profile", "kernel", f"{file}::plain", "--shape", "a=128x512", "--target", "trn2")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "kernels.py:27: warning: dma_copy: what it writes to tile is overwritten by dma_copy" in done.stdout
+    assert (
+        "kernels.py:27: warning: dma_copy: what it writes to tile is overwritten by dma_copy" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,11 @@ def test_warnings_are_part_of_the_report(tool: Tool, file: str) -> None:
         (("FILE::limit",), 2, "error: FILE: no kernel 'limit'"),
         (("FILE::add", "--shape", "a=12y"), 2, "error: invalid shape 'a=12y'"),
         (("FILE::add", "--shape", "a=0x4"), 2, "error: invalid shape 'a=0x4': a size is 0"),
-        (("FILE::add", "--shape", "a=99999x99999x99999"), 2, "error: shape 'a=99999x99999x99999' is too large"),
+        (
+            ("FILE::add", "--shape", "a=99999x99999x99999"),
+            2,
+            "error: shape 'a=99999x99999x99999' is too large",
+        ),
         (("FILE::add", "--shape", "a=4x4:real"), 2, "error: unknown data type of a kernel: 'real'"),
         (("FILE::add", "--arg", "factor"), 2, "error: invalid argument 'factor'"),
         (("FILE::add", "--shape", "a=128x4"), 2, "error: add needs b"),
@@ -120,7 +126,15 @@ def test_an_error_is_one_line_and_a_hint(
 
 def test_what_the_device_refuses_has_file_and_line(tool: Tool, file: str) -> None:
     done = tool(
-        "neuron-profile", "kernel", f"{file}::add", "--shape", "a=128x4", "--shape", "b=128x8", "--target", "trn2"
+        "neuron-profile",
+        "kernel",
+        f"{file}::add",
+        "--shape",
+        "a=128x4",
+        "--shape",
+        "b=128x8",
+        "--target",
+        "trn2",
     )
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {file}:12: dma_copy: ")

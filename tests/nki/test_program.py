@@ -144,5 +144,8 @@ def test_the_time_is_that_of_the_slower_core_and_the_start() -> None:
 
 
 def test_each_generation_has_its_own_clocks() -> None:
-    times = [schedule_of(launch_of(scale, ones(128, 512), target=name).cores[0]).end_ns for name in ("trn1", "trn2", "trn3")]
+    times = [
+        schedule_of(launch_of(scale, ones(128, 512), target=name).cores[0]).end_ns
+        for name in ("trn1", "trn2", "trn3")
+    ]
     assert times[0] > times[1] > times[2]

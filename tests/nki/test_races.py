@@ -11,7 +11,7 @@ from tests.nki.launches import launch_of, line_of, ones
 
 
 @jit
-def _exchanges(x: Any, with_barrier: bool = True) -> Any:  # noqa: FBT001, FBT002
+def _exchanges(x: Any, with_barrier: bool = True) -> Any:
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     shared = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm, name="shared")
     core = nl.program_id(0)

@@ -26,7 +26,9 @@ def _access(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype
         (_access(8, (5, 3), (0, 1)), (0, 1, 0), (1, 2, 3), True),
     ],
 )
-def test_the_box_of_an_access(access: Access, low: tuple[int, ...], high: tuple[int, ...], is_exact: bool) -> None:  # noqa: FBT001
+def test_the_box_of_an_access(
+    access: Access, low: tuple[int, ...], high: tuple[int, ...], is_exact: bool
+) -> None:
     assert box_of(access) == (low, high, is_exact)
 
 

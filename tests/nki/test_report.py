@@ -15,7 +15,9 @@ def test_a_report_has_time_engines_memory_and_path() -> None:
     assert found.time_us == pytest.approx(found.start_us + core.time_us)
     assert core.time_us == pytest.approx(max(row.start_us + row.duration_us for row in core.instructions))
     assert [row.engine for row in core.instructions] == ["DMA", "Vector", "DMA"] * 2
-    assert core.busy_us["DMA"] == pytest.approx(sum(row.duration_us for row in core.instructions if row.queue))
+    assert core.busy_us["DMA"] == pytest.approx(
+        sum(row.duration_us for row in core.instructions if row.queue)
+    )
     assert core.instructions[core.critical_path[-1]].engine == "DMA"
     sbuf, psum = core.memory
     assert (sbuf.name, sbuf.peak_bytes, psum.peak_bytes) == ("SBUF", 2048, 0)
@@ -35,14 +37,14 @@ def test_instructions_know_their_lines_queues_and_bytes() -> None:
 def test_the_bound_is_the_busiest_engine() -> None:
     assert report(launch_of(scale, ones(2048, 1024))).bound == "DMA"
     assert report(launch_of(scale, ones(128, 2048), depth=50)).bound == "Vector"
-    assert report(launch_of(scale, ones(128, 8))).bound == LATENCY
+    assert report(launch_of(scale, ones(128, 8), depth=20)).bound == LATENCY
 
 
 def test_lines_add_up_to_the_core() -> None:
     core = report(launch_of(matmul, ones(256, 256), ones(256, 512))).slowest
     assert sum(line.busy_us for line in core.lines) == pytest.approx(sum(core.busy_us.values()))
     assert sum(line.critical_us for line in core.lines) == pytest.approx(core.time_us)
-    assert sum(line.count for line in core.lines) == len(core.instructions)
+    assert sum(line.instructions for line in core.lines) == len(core.instructions)
 
 
 def test_json_is_complete_and_serializable() -> None:

@@ -77,7 +77,9 @@ def test_psum_overflows_at_the_ninth_bank() -> None:
         nisa.dma_copy(dst=out, src=result)
         return out
 
-    with pytest.raises(KernelError, match="PSUM overflow: 18432 bytes a partition at .*, at most 16384 on trn2"):
+    with pytest.raises(
+        KernelError, match=r"PSUM overflow: 18432 bytes a partition at .*, at most 16384 on trn2"
+    ):
         launch_of(kernel, ones(128, 128), ones(128, 512))
 
 

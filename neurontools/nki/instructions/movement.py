@@ -179,7 +179,14 @@ def dma_transpose(
         values = src.read("src")
     dst.write(np.transpose(values, order))
     return running().issue(
-        opcode, "dma", reads(src, *_indices(src)), reads(dst), name, dge=dge_mode.name, priority=priority, digest=_digest(dst)
+        opcode,
+        "dma",
+        reads(src, *_indices(src)),
+        reads(dst),
+        name,
+        dge=dge_mode.name,
+        priority=priority,
+        digest=_digest(dst),
     )
 
 
@@ -222,7 +229,13 @@ def dma_compute(
     if dst.dynamic is not None:
         _check_unique(opcode, dst)
     return running().issue(
-        opcode, "dma", reads(*srcs, *_indices(dst, *srcs)), reads(dst), name, accumulates=True, digest=_digest(dst)
+        opcode,
+        "dma",
+        reads(*srcs, *_indices(dst, *srcs)),
+        reads(dst),
+        name,
+        accumulates=True,
+        digest=_digest(dst),
     )
 
 
