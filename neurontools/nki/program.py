@@ -132,6 +132,9 @@ class _Tensor:
 
 
 def _join(into: _Latest, queues: _Latest) -> None:
+    if not into:
+        into.update(queues)
+        return
     for queue, number in queues.items():
         if into.get(queue, -1) < number:
             into[queue] = number
@@ -246,7 +249,8 @@ class _Builder:
             nodes.append((tensor, node))
             writes = tensor.writes
             for other in tensor.boxes.overlapping[node]:
-                _join(waits, writes[other])
+                if writes[other]:
+                    _join(waits, writes[other])
         for tensor, node in nodes:
             tensor.reads[node][queue] = number
         for access in record.writes:
@@ -256,8 +260,10 @@ class _Builder:
             node = tensor.node(self.boxes.box(access))
             reads, writes = tensor.reads, tensor.writes
             for other in tensor.boxes.overlapping[node]:
-                _join(waits, writes[other])
-                _join(waits, reads[other])
+                if writes[other]:
+                    _join(waits, writes[other])
+                if reads[other]:
+                    _join(waits, reads[other])
             for other in tensor.boxes.covered[node]:
                 reads[other] = {}
                 writes[other] = {queue: number}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from operator import le
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -136,13 +137,15 @@ class Boxes:
     A box is covered by another whose access touches each of its elements, and by itself.
     """
 
-    __slots__ = ("_high", "_list", "_low", "covered", "numbers", "overlapping")
+    __slots__ = ("_end", "_high", "_list", "_low", "_stored", "covered", "numbers", "overlapping")
 
     def __init__(self) -> None:
         self.numbers: dict[Box, int] = {}
         self._list: list[Box] = []
         self.overlapping: list[list[int]] = []
         self.covered: list[list[int]] = []
+        self._end: tuple[int, ...] = ()
+        self._stored = 0
         self._low: Any = None
         self._high: Any = None
 
@@ -154,6 +157,7 @@ class Boxes:
     def _add(self, box: Box) -> int:
         number = self.numbers[box] = len(self._list)
         if not number:
+            self._end = box.high
             self._list.append(box)
             self.overlapping.append([0])
             self.covered.append([0])
@@ -166,12 +170,15 @@ class Boxes:
                 covered.append(other)
             if self._list[other].contains(box):
                 self.covered[other].append(number)
+        self._end = tuple(map(max, self._end, box.high))
         self._list.append(box)
         self.overlapping.append(overlapping)
         self.covered.append(covered)
         return number
 
     def _candidates(self, box: Box) -> list[int]:
+        if any(map(le, self._end, box.low)):  # behind all others, as in a loop over tiles
+            return []
         count = len(self._list)
         if count < _FEW:
             return [number for number, other in enumerate(self._list) if other.overlaps(box)]
@@ -179,9 +186,10 @@ class Boxes:
             rows = 2 * count
             self._low = np.zeros((rows, len(box.low)), np.int64)
             self._high = np.zeros((rows, len(box.low)), np.int64)
-            self._low[:count] = [other.low for other in self._list]
-            self._high[:count] = [other.high for other in self._list]
-        self._low[count], self._high[count] = box.low, box.high
+            self._stored = 0
+        for number in range(self._stored, count):
+            self._low[number], self._high[number] = self._list[number].low, self._list[number].high
+        self._stored = count
         hits = (self._low[:count] < box.high).all(axis=1) & (self._high[:count] > box.low).all(axis=1)
         return [int(number) for number in np.flatnonzero(hits)]
 
