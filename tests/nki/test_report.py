@@ -54,7 +54,7 @@ def test_json_is_complete_and_serializable() -> None:
     (core,) = value["cores"]
     assert len(core["instructions"]) == 3
     assert core["instructions"][2]["waits_for"] == [0, 1]
-    assert core["memory"][0]["capacity_bytes"] == 176 * 1024
+    assert core["memory"][0]["capacity_bytes"] == 208 * 1024
 
 
 def test_text_fits_the_terminal() -> None:
