@@ -6,7 +6,7 @@ import argparse
 
 from neurontools import __version__
 from neurontools.commands import console
-from neurontools.commands.profile import advise, capture, compare, live, numbers, sql, view, what_if
+from neurontools.commands.profile import advise, capture, compare, kernel, live, numbers, sql, view, what_if
 
 EXAMPLES = """examples:
   neuron-run --profile prof -- python train.py       capture
@@ -28,6 +28,7 @@ EXAMPLES = """examples:
   neuron-profile capture -n model.neff -s out --num-exec 3
   neuron-profile what-if prof --dtype bf16 --batch 8=16
   neuron-profile what-if model.neff --instance trn1.32xlarge,trn2.48xlarge --prices prices.yaml
+  neuron-profile kernel add.py::add --shape a=128x512:bf16 --shape b=128x512:bf16
 
 exit codes: 0 success, 1 no profile, or the file is not writable, 2 usage error, 130 interrupted; diff and check:
 3 inconclusive
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     what_if.add(verbs)
     live.add(verbs)
     capture.add(verbs)
+    kernel.add(verbs)
     return parser
 
 

@@ -61,7 +61,8 @@ class Access(NamedTuple):
         shape: sizes by dimension; on the chip the first is the number of partitions.
         strides: steps by dimension in elements.
         dtype: NKI name of their type.
-        elements: sorted numbers of the elements where they are no pattern (gather, scatter), else None.
+        elements: sorted numbers of the elements where an index known at run time chooses them, else None.
+        is_gather: whether each row has an index of its own.
     """
 
     allocation: Allocation
@@ -70,6 +71,7 @@ class Access(NamedTuple):
     strides: tuple[int, ...]
     dtype: str
     elements: Any = None
+    is_gather: bool = False
 
 
 class Record:

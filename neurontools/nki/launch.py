@@ -17,7 +17,7 @@ from neurontools.nki.context import Core, Launch, Location, is_running, running,
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
-from neurontools.nki.limits import chosen_target, limits_of
+from neurontools.nki.limits import Limits, chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 
@@ -75,7 +75,6 @@ class Kernel:
         return run(self, args, kwargs).results
 
 
-
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a kernel; with options alone, return the decorator."""
     if "platform_target" in options:
@@ -112,11 +111,24 @@ class Run:
     def written_arguments(self) -> list[int]:
         """Return the numbers of the array arguments that the kernel wrote."""
         arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
-        written = {access.allocation for core in self.launch.cores for record in core.records for access in record.writes}
+        written = {
+            access.allocation
+            for core in self.launch.cores
+            for record in core.records
+            for access in record.writes
+        }
         return [number for number, allocation in enumerate(arguments) if allocation in written]
 
 
-def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
+def run(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    checks: bool = True,
+    limits: Limits | None = None,
+    quiet: bool = False,
+) -> Run:
     """Run a kernel on arrays.
 
     Args:
@@ -124,18 +136,25 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks
         args: its arguments.
         kwargs: those with names.
         checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
+        limits: of the device; None for the one that the environment names.
+        quiet: whether warnings are left to the caller.
 
     Raises:
         KernelError: the kernel does what the device or the compiler refuses.
     """
-    return run_ranks(kernel, [(args, kwargs)], checks=checks)[0]
+    return run_ranks(kernel, [(args, kwargs)], checks=checks, limits=limits, quiet=quiet)[0]
 
 
 def run_ranks(
-    kernel: Kernel, calls: list[tuple[tuple[Any, ...], dict[str, Any]]], *, checks: bool = True
+    kernel: Kernel,
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]],
+    *,
+    checks: bool = True,
+    limits: Limits | None = None,
+    quiet: bool = False,
 ) -> list[Run]:
     """Run a kernel on several ranks at once, each with its own arguments; collectives join them."""
-    limits = limits_of(chosen_target())
+    limits = limits or limits_of(chosen_target())
     grid = (kernel.cores,) if kernel.has_grid else ()
     prepared = []
     for rank, (args, kwargs) in enumerate(calls):
@@ -158,18 +177,19 @@ def run_ranks(
         else:
             returned = Exchange(cores).run([body for launch, _, body in prepared for _ in launch.cores])
     return [
-        _finish(launch, arguments, returned[number * kernel.cores])
+        _finish(launch, arguments, returned[number * kernel.cores], quiet=quiet)
         for number, (launch, arguments, _) in enumerate(prepared)
     ]
 
 
-def _finish(launch: Launch, arguments: Arguments, result: Any) -> Run:
+def _finish(launch: Launch, arguments: Arguments, result: Any, *, quiet: bool) -> Run:
     from neurontools.nki.checks import check_launch
 
     arguments.copy_back()
     results = arguments.unwrap(result)
     check_launch(launch, [item for item in _flat(result) if isinstance(item, NkiTensor)])
-    report_warnings(launch)
+    if not quiet:
+        report_warnings(launch)
     return Run(launch, results)
 
 
@@ -264,7 +284,11 @@ class Arguments:
         known = self._storages.get(id(original))
         if known is not None:
             return known
-        if array.dtype.names is None and array.dtype.itemsize == _UNSUPPORTED_BYTES and array.dtype.kind in "iuf":
+        if (
+            array.dtype.names is None
+            and array.dtype.itemsize == _UNSUPPORTED_BYTES
+            and array.dtype.kind in "iuf"
+        ):
             array = array.astype({"f": np.float32, "i": np.int32, "u": np.uint32}[array.dtype.kind])
         dtype = dtype_name(array.dtype)
         allocation = Allocation(MemoryRegion.shared_hbm, array.shape or (1,), dtype, self._place, name)

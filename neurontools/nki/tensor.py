@@ -68,7 +68,17 @@ def _field_names(kind: type) -> list[str]:
     names: dict[str, None] = {}
     for base in reversed(kind.__mro__):
         names.update(dict.fromkeys(base.__dict__.get("__annotations__", {})))
+        if base is not object and base is not NKIObject:
+            names.update(
+                dict.fromkeys(name for name, value in base.__dict__.items() if _is_field(name, value))
+            )
     return list(names)
+
+
+def _is_field(name: str, value: Any) -> bool:
+    """Return whether an attribute of a class is a field with a default: public kernels leave annotations out."""
+    is_data = not callable(value) and not hasattr(type(value), "__get__")
+    return is_data and not (name.startswith("__") and name.endswith("__"))
 
 
 def _default(declared: Any) -> Any:
@@ -598,8 +608,11 @@ class NkiTensor(NKIObject):
         """Return which elements an instruction reads or writes here."""
         storage = self.storage
         if self.dynamic is not None:
+            indices, inside = self._flat_indices()
+            elements = np.unique(indices[inside])
+            is_gather = self.dynamic.is_vector or self.dynamic.columns > 0
             return Access(
-                storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.dynamic.values()
+                storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
         if self._access is None:
             self._access = Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype)

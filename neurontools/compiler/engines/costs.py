@@ -47,6 +47,21 @@ class EngineCosts:
     activation_reduce_cycles: float
     gpsimd_fixed_cycles: float
     gpsimd_slowdown: float
+    scan: float
+    scalar_tensor_tensor: float
+    scalar_tensor_tensor_16bit: float
+    predicated_copy: float
+    predicated_copy_psum: float
+    memset_16bit: float
+    reduce_register_cycles: float
+    exponential_vector: float
+    reciprocal_slowdown_gpsimd: float
+    dynamic_cycles: float
+    fast_stride_bytes: int
+    strided: float
+    register_cycles: float
+    kernel_semaphore_ns: float
+    kernel_launch_ns: float
     semaphore_ns: float
     dma_engines: int
     dma_engine_bytes_ns: float

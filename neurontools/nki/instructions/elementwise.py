@@ -415,6 +415,7 @@ def _finish_activation(
         name,
         op=operator.name,
         reduces=reduce_res is not None,
+        registers=command is not commands.idle,
     )
 
 

@@ -87,6 +87,7 @@ def nc_matmul(
         double=double,
         flops=2 * contracted * pairs * (stationary.free_size // pairs) * (moving.free_size // pairs),
         rows=rows,
+        accumulate=accumulate,
     )
 
 
@@ -390,6 +391,7 @@ def nc_matmul_mx(
         transposes=False,
         flops=2 * stationary.shape[0] * 4 * stationary.free_size * moving.free_size,
         rows=rows,
+        accumulate=accumulate,
     )
 
 

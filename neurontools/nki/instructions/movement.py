@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -82,11 +83,19 @@ def dma_copy(
         dge=dge_mode.name,
         queue=engine.name,
         priority=priority,
+        digest=_digest(dst),
     )
 
 
 def _indices(*tensors: NkiTensor) -> list[Any]:
     return [tensor.dynamic.index for tensor in tensors if tensor.dynamic is not None]
+
+
+def _digest(dst: NkiTensor) -> int | None:
+    """Return a checksum of what was written where two cores may write the same elements, for the check of races."""
+    if len(running().launch.cores) == 1 or dst.buffer in ON_CHIP or dst.dynamic is not None:
+        return None
+    return zlib.crc32(np.ascontiguousarray(dst.array()).view(np.uint8).reshape(-1))
 
 
 def _check_descriptors(opcode: str, dst: NkiTensor, src: NkiTensor, mode: Any, engine: Any) -> None:
@@ -170,7 +179,14 @@ def dma_transpose(
         values = src.read("src")
     dst.write(np.transpose(values, order))
     return running().issue(
-        opcode, "dma", reads(src, *_indices(src)), reads(dst), name, dge=dge_mode.name, priority=priority
+        opcode,
+        "dma",
+        reads(src, *_indices(src)),
+        reads(dst),
+        name,
+        dge=dge_mode.name,
+        priority=priority,
+        digest=_digest(dst),
     )
 
 
@@ -213,7 +229,13 @@ def dma_compute(
     if dst.dynamic is not None:
         _check_unique(opcode, dst)
     return running().issue(
-        opcode, "dma", reads(*srcs, *_indices(dst, *srcs)), reads(dst), name, accumulates=True
+        opcode,
+        "dma",
+        reads(*srcs, *_indices(dst, *srcs)),
+        reads(dst),
+        name,
+        accumulates=True,
+        digest=_digest(dst),
     )
 
 

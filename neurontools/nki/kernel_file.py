@@ -1,0 +1,212 @@
+"""Kernels in files: loaded by name, and called with arrays of given shapes that hold reproducible random numbers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import runpy
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from os.path import dirname, isfile
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from neurontools.base.text import did_you_mean
+from neurontools.errors import NeuronToolsError, UsageError
+from neurontools.nki.dtypes import INTEGERS, dtype_name, numpy_dtype
+from neurontools.nki.launch import Kernel, run
+from neurontools.nki.limits import TARGET_VARIABLE, limits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from neurontools.nki.context import Launch
+
+_SHORT = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "fp32": "float32",
+    "f32": "float32",
+    "i32": "int32",
+    "u32": "uint32",
+    "i8": "int8",
+    "u8": "uint8",
+    "fp8": "float8_e4m3",
+}
+_SHAPE = re.compile(r"([A-Za-z_]\w*)=(\d+(?:x\d+)*)(?::(\w+))?", re.ASCII)
+_LARGEST_INTEGER = 8
+_MOST_BYTES = 1 << 34
+
+
+class ArrayArgument(NamedTuple):
+    """An array that a kernel is called with: the parameter's name, the sizes by dimension, and the NKI type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def parse_array(text: str) -> ArrayArgument:
+    """Return the array that a text such as `a=128x512:bf16` describes; without a type it is float32.
+
+    Raises:
+        UsageError: it describes none.
+    """
+    match = _SHAPE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"invalid shape {text!r}", "use NAME=SIZES:TYPE, for example a=128x512:bf16")
+    name, sizes, kind = match.groups()
+    shape = tuple(int(size) for size in sizes.split("x"))
+    if 0 in shape:
+        raise UsageError(f"invalid shape {text!r}: a size is 0", "use sizes above 0")
+    dtype = dtype_name(_SHORT.get(kind or "fp32", kind or "float32"))
+    nbytes = int(np.prod(shape, dtype=object)) * numpy_dtype(dtype).itemsize
+    if nbytes > _MOST_BYTES:
+        raise UsageError(f"shape {text!r} is too large", "the maximum is 16GiB")
+    return ArrayArgument(name, shape, dtype)
+
+
+def parse_scalar(text: str) -> tuple[str, Any]:
+    """Return name and value of a text such as `eps=1e-6`: a Python literal, or a string.
+
+    Raises:
+        UsageError: there is no `=`.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise UsageError(f"invalid argument {text!r}", "use NAME=VALUE, for example eps=1e-6")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return name, value
+
+
+def random_array(argument: ArrayArgument) -> np.ndarray:
+    """Return the array of an argument: normally distributed numbers, integers from 0 to 7; equal in every run."""
+    generator = np.random.default_rng(crc32(argument.name.encode()))
+    if argument.dtype in INTEGERS or argument.dtype == "bool":
+        values: np.ndarray = generator.integers(0, _LARGEST_INTEGER, argument.shape)
+    else:
+        values = generator.standard_normal(argument.shape, dtype=np.float32)
+    return values.astype(numpy_dtype(argument.dtype))
+
+
+def load_kernel(source: str) -> Kernel:
+    """Return the kernel that `FILE.py::name` names; the name may be left out where the file has one kernel.
+
+    Raises:
+        NeuronToolsError: the file cannot be run.
+        UsageError: there is no such file or kernel.
+    """
+    path, _, name = source.partition("::")
+    if not isfile(path):
+        raise UsageError(f"{path}: no such file", "name a Python file and a kernel: FILE.py::name")
+    _provide_nki()
+    folder = dirname(os.path.abspath(path))
+    sys.path.insert(0, folder)
+    try:
+        names = runpy.run_path(path, run_name="__kernel__")
+    except NeuronToolsError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise NeuronToolsError(
+            f"{path}: {type(error).__name__}: {error}", "the file must run without arguments"
+        ) from error
+    kernels = {key: value for key, value in names.items() if isinstance(value, Kernel)}
+    if not name and len(kernels) == 1:
+        return next(iter(kernels.values()))
+    found = names.get(name)
+    if isinstance(found, Kernel):
+        return found
+    if inspect.isfunction(found):
+        return Kernel(found)
+    known = ", ".join(kernels) or "none"
+    if not name:
+        raise UsageError(f"{path}: {len(kernels)} kernels: {known}", "name one: FILE.py::name")
+    hint = did_you_mean(name, kernels, otherwise=f"kernels of the file: {known}")
+    raise UsageError(f"{path}: no kernel {name!r}", hint or f"kernels of the file: {known}")
+
+
+def _provide_nki() -> None:
+    """Make `import nki` find the package of this one, as in programs under neuron-run."""
+    if "nki" in sys.modules:
+        return
+    spec = PathFinder.find_spec("nki", [f"{dirname(dirname(__file__))}/compat"])
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["nki"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def launch_kernel(
+    source: str, arrays: list[ArrayArgument], scalars: Mapping[str, Any], target: str, cores: int = 1
+) -> Launch:
+    """Run a kernel of a file on random arrays and return what happened.
+
+    Args:
+        source: FILE.py::name.
+        arrays: arguments that are arrays.
+        scalars: other arguments, by name.
+        target: device, such as trn2.
+        cores: physical cores, 1 or 2.
+
+    Raises:
+        NeuronToolsError: the kernel does not run.
+    """
+    limits = limits_of(target)
+    os.environ[TARGET_VARIABLE] = target
+    kernel = load_kernel(source)
+    arguments: dict[str, Any] = dict(scalars)
+    for array in arrays:
+        if array.name in arguments:
+            raise UsageError(f"argument {array.name!r} is given twice", "give each argument once")
+        arguments[array.name] = random_array(array)
+    _check_names(kernel, arguments)
+    chosen = kernel[cores] if cores > 1 else kernel
+    try:
+        return run(chosen, (), arguments, limits=limits, quiet=True).launch
+    except NeuronToolsError:
+        raise
+    except Exception as error:
+        raise NeuronToolsError(
+            f"{source}: {type(error).__name__}: {error}{_place(error)}", "--debug shows the traceback"
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """Return the line of user's code where an error was raised, in brackets."""
+    trace, place = error.__traceback__, ""
+    package = f"{dirname(dirname(__file__))}/"
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((package, "<")):
+            place = f" ({file}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return place
+
+
+def _check_names(kernel: Kernel, arguments: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(kernel.func).parameters
+    is_open = any(item.kind is item.VAR_KEYWORD for item in parameters.values())
+    for name in arguments:
+        if name not in parameters and not is_open:
+            hint = did_you_mean(name, parameters, otherwise=f"it has {', '.join(parameters)}")
+            raise UsageError(f"{kernel.func.__name__} has no parameter {name!r}", hint)
+    missing = [
+        name
+        for name, item in parameters.items()
+        if item.default is item.empty
+        and item.kind not in {item.VAR_KEYWORD, item.VAR_POSITIONAL}
+        and name not in arguments
+    ]
+    if missing:
+        raise UsageError(
+            f"{kernel.func.__name__} needs {', '.join(missing)}",
+            f"give arrays as --shape {missing[0]}=128x512:bf16, others as --arg {missing[0]}=VALUE",
+        )

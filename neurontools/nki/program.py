@@ -1,0 +1,358 @@
+"""The instructions that a core has executed as a program of engine instructions, and when they run.
+
+Each instruction waits for those whose results it reads or overwrites. Tensors on the chip get addresses as a compiler
+would choose them, from their lifetimes: SBUF by next fit in a ring, PSUM by banks in turn. So an instruction that writes
+a tensor first also waits for the last accesses of the tensors whose memory it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from neurontools.base.garbage import without_collection
+from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step
+from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.placement import Engine
+from neurontools.compiler.engines.schedule import schedule
+from neurontools.machine.instances.catalogue import devices
+from neurontools.nki.instruction_costs import InstructionCosts
+from neurontools.nki.memory import ON_CHIP, MemoryRegion
+from neurontools.nki.regions import BoxCache, Boxes
+from neurontools.nki.usage import lifetimes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neurontools.compiler.engines.schedule import Schedule
+    from neurontools.machine.instances.catalogue import DeviceType
+    from neurontools.nki.context import Core, Launch, Record
+    from neurontools.nki.limits import Limits
+    from neurontools.nki.memory import Allocation
+    from neurontools.nki.regions import Box
+    from neurontools.nki.usage import Lifetime
+
+CELL_BYTES = 512
+"""Bytes a partition of the smallest piece of SBUF that a tensor takes."""
+
+_Latest = dict[int, int]
+"""By queue the latest instruction; each transfer is a queue of its own, as transfers overtake each other."""
+
+_CODES = {engine: -1 - number for number, engine in enumerate(Engine)}
+
+
+class KernelProgram:
+    """The program of a core.
+
+    Args:
+        program: for the schedule.
+        sources: by instruction of the program the number of the record that it belongs to.
+    """
+
+    def __init__(self, program: CoreProgram, sources: list[int]) -> None:
+        self.program = program
+        self.sources = sources
+
+
+def modelled_core(limits: Limits) -> ModelledCore:
+    """Return the physical core that kernels run on."""
+    return _modelled_core(limits.target)
+
+
+@cache
+def _modelled_core(target: str) -> ModelledCore:
+    names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+    machine = ModelledCore(_device(names.get(target, target)), 1)
+    # Instructions of a kernel wait for single instructions, those of an operator for all of its tiles.
+    machine.costs = replace(machine.costs, semaphore_ns=machine.costs.kernel_semaphore_ns)
+    return machine
+
+
+def _device(target: str) -> DeviceType:
+    return next(device for device in devices() if target in device.targets)
+
+
+def start_us(limits: Limits) -> float:
+    """Return the time that every kernel takes besides its instructions."""
+    return modelled_core(limits).costs.kernel_launch_ns / 1e3
+
+
+def modelled_us(launch: Launch) -> float:
+    """Return the modelled time of a launch: of the slower core, the start included. Barriers take no time."""
+    return start_us(launch.limits) + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
+
+
+def schedule_of(core: Core) -> Schedule:
+    """Return when the instructions of a core run."""
+    with without_collection():
+        return schedule(program_of(core).program, modelled_core(core.limits))
+
+
+def program_of(core: Core, alive: Sequence[Lifetime] | None = None) -> KernelProgram:
+    """Return the program of a core.
+
+    Args:
+        core: which has run.
+        alive: lifetimes of its tensors on the chip, where they are known already.
+    """
+    with without_collection():
+        return _Builder(core, lifetimes(core.records) if alive is None else alive).run()
+
+
+class _Tensor:
+    """The accesses of an allocation so far.
+
+    Args:
+        inherited: instructions that used its memory before.
+    """
+
+    __slots__ = ("boxes", "inherited", "reads", "writes")
+
+    def __init__(self, inherited: _Latest) -> None:
+        self.inherited = inherited
+        self.boxes = Boxes()
+        self.reads: list[_Latest] = []
+        self.writes: list[_Latest] = []
+
+    def node(self, box: Box) -> int:
+        """Return the number of a box of the tensor."""
+        number = self.boxes.number(box)
+        if number == len(self.reads):
+            self.reads.append({})
+            self.writes.append(dict(self.inherited))
+        return number
+
+    def latest(self) -> _Latest:
+        """Return the last accesses of all."""
+        found: _Latest = dict(self.inherited) if not self.reads else {}
+        for queues in (*self.reads, *self.writes):
+            _join(found, queues)
+        return found
+
+
+def _join(into: _Latest, queues: _Latest) -> None:
+    if not into:
+        into.update(queues)
+        return
+    for queue, number in queues.items():
+        if into.get(queue, -1) < number:
+            into[queue] = number
+
+
+class _Builder:
+    def __init__(self, core: Core, alive: Sequence[Lifetime]) -> None:
+        self.core = core
+        self.costs = InstructionCosts(modelled_core(core.limits), core.limits.generation)
+        self.instructions: list[Instruction] = []
+        self.sources: list[int] = []
+        self.tensors: dict[Allocation, _Tensor | None] = {}
+        self.memories = {
+            MemoryRegion.sbuf: _Ring(core.limits.sbuf_usable_bytes // CELL_BYTES, CELL_BYTES),
+            MemoryRegion.psum: _Ring(core.limits.psum_banks, core.limits.psum_bank_bytes),
+        }
+        self.alive = {item.allocation: item for item in alive}
+        self.boxes = BoxCache()
+        self.of_record: dict[int, int] = {}  # the last instruction of a record, where others name it
+
+    def run(self) -> KernelProgram:
+        self._find_hbm()
+        named = {id(earlier) for record in self.core.records for earlier in record.after}
+        for number, record in enumerate(self.core.records):
+            if record.writes or record.reads:
+                self._add(number, record)
+            if id(record) in named:
+                self.of_record[id(record)] = len(self.instructions) - 1
+        step = Step(0, self.instructions)
+        return KernelProgram(CoreProgram([step], frozenset(), frozenset()), self.sources)
+
+    def _find_hbm(self) -> None:
+        """Leave out tensors in HBM that are only read or only written: no instruction waits for another there."""
+        read: set[Allocation] = set()
+        written: set[Allocation] = set()
+        for record in self.core.records:
+            read.update(access.allocation for access in record.reads)
+            written.update(access.allocation for access in record.writes)
+        for allocation in read ^ written:
+            if allocation.region not in ON_CHIP:
+                self.tensors[allocation] = None
+
+    def _add(self, number: int, record: Record) -> None:
+        if record.engine == "dma":
+            self._add_transfer(number, record)
+            return
+        cost = self.costs.cost(record)
+        queue = _CODES[cost.engine] if cost.scalar_ns < 0 else len(self.instructions)
+        waits = self._note(record, queue, len(self.instructions))
+        self._issue(
+            number,
+            Instruction(
+                cost.engine,
+                cost.opcode,
+                1,
+                cost.time_ns,
+                tuple(waits),
+                (len(self.instructions),),
+                flops=record.options.get("flops", 0),
+                scalar_ns=cost.scalar_ns,
+            ),
+        )
+
+    def _add_transfer(self, number: int, record: Record) -> None:
+        transfer = self.costs.transfer(record)
+        at = len(self.instructions)
+        making = transfer.descriptors
+        own = at if making is None else at + 1
+        waits = self._note(record, own, own)
+        if making is not None:
+            self._issue(
+                number,
+                Instruction(
+                    making,
+                    "DESCRIPTORS",
+                    1,
+                    transfer.making_ns,
+                    tuple(waits) if making is Engine.GPSIMD else (),
+                    (at,),
+                ),
+            )
+            waits.add(at)
+        is_load = bool(record.reads) and record.reads[0].allocation.region not in ON_CHIP
+        is_store = record.writes[0].allocation.region not in ON_CHIP
+        self._issue(
+            number,
+            Instruction(
+                Engine.DMA,
+                transfer.opcode,
+                1,
+                transfer.time_ns,
+                tuple(waits),
+                (own,),
+                read_bytes=transfer.nbytes if is_load else 0,
+                write_bytes=transfer.nbytes if is_store else 0,
+            ),
+        )
+
+    def _issue(self, number: int, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.sources.append(number)
+
+    def _note(self, record: Record, queue: int, number: int) -> set[int]:
+        """Return the instructions that a record waits for, and note its accesses."""
+        waits: _Latest = {}
+        nodes: list[tuple[_Tensor, int]] = []
+        for access in record.reads:
+            tensor = self._tensor(access.allocation)
+            if tensor is None:
+                continue
+            node = tensor.node(self.boxes.box(access))
+            nodes.append((tensor, node))
+            writes = tensor.writes
+            for other in tensor.boxes.overlapping[node]:
+                if writes[other]:
+                    _join(waits, writes[other])
+        for tensor, node in nodes:
+            tensor.reads[node][queue] = number
+        for access in record.writes:
+            tensor = self._tensor(access.allocation)
+            if tensor is None:
+                continue
+            node = tensor.node(self.boxes.box(access))
+            reads, writes = tensor.reads, tensor.writes
+            for other in tensor.boxes.overlapping[node]:
+                if writes[other]:
+                    _join(waits, writes[other])
+                if reads[other]:
+                    _join(waits, reads[other])
+            for other in tensor.boxes.covered[node]:
+                reads[other] = {}
+                writes[other] = {queue: number}
+            if node not in tensor.boxes.covered[node]:
+                writes[node][queue] = number
+        found = set(waits.values())
+        found.discard(number)
+        for earlier in record.after:
+            if id(earlier) in self.of_record:
+                found.add(self.of_record[id(earlier)])
+        return found
+
+    def _tensor(self, allocation: Allocation) -> _Tensor | None:
+        known = self.tensors.get(allocation, False)
+        if known is not False:
+            return known  # type: ignore[return-value]
+        inherited: _Latest = {}
+        memory = self.memories.get(allocation.region)
+        lifetime = self.alive.get(allocation)
+        tensor = _Tensor(inherited)
+        if memory is not None and lifetime is not None:
+            for before in memory.place(lifetime, tensor):
+                _join(inherited, before.latest())
+        self.tensors[allocation] = tensor
+        return tensor
+
+
+class _Ring:
+    """Memory in equal cells, of which a tensor takes a row; the search goes on behind the tensor placed last.
+
+    Args:
+        count: cells.
+        cell_bytes: bytes a partition of each.
+    """
+
+    def __init__(self, count: int, cell_bytes: int) -> None:
+        self.count = count
+        self.cell_bytes = cell_bytes
+        self.until = [-1] * count  # the last instruction that uses what is in a cell
+        self.holders: list[Any] = [None] * count
+        self.next = 0
+        self.chosen: list[tuple[int, int, int, int, _Tensor]] = []
+
+    def place(self, lifetime: Lifetime, tensor: _Tensor) -> set[_Tensor]:
+        """Place a tensor and return those that held its memory before."""
+        if lifetime.allocation.address is not None:
+            return self._place_chosen(lifetime.allocation, tensor)
+        cells = min(max(1, -(-lifetime.allocation.partition_bytes // self.cell_bytes)), self.count)
+        start = self._find(cells, lifetime.first)
+        self.next = (start + cells) % self.count
+        end = start + cells
+        before = set(self.holders[start:end])
+        before.discard(None)
+        self.holders[start:end] = [tensor] * cells
+        self.until[start:end] = [lifetime.last] * cells
+        return before
+
+    def _place_chosen(self, allocation: Allocation, tensor: _Tensor) -> set[_Tensor]:
+        """Place a tensor where the kernel says, byte by byte: neighbours are not aligned to cells."""
+        assert allocation.address is not None
+        row, start = allocation.address
+        end_row, end = row + allocation.shape[0], start + allocation.partition_bytes
+        before: set[_Tensor] = set()
+        kept = []
+        for item in self.chosen:
+            first_row, last_row, first, last, holder = item
+            if first < end and start < last and first_row < end_row and row < last_row:
+                before.add(holder)
+                if start <= first and last <= end and row <= first_row and last_row <= end_row:
+                    continue
+            kept.append(item)
+        kept.append((row, end_row, start, end, tensor))
+        self.chosen = kept
+        return before
+
+    def _find(self, cells: int, first: int) -> int:
+        """Return the first free row of cells from the last one on, the next cells where none is free."""
+        until, count = self.until, self.count
+        start = self.next if self.next + cells <= count else 0
+        tried = 0
+        while tried <= count:
+            busy = next(
+                (cell for cell in range(start + cells - 1, start - 1, -1) if until[cell] >= first), -1
+            )
+            if busy < 0:
+                return start
+            tried += busy + 1 - start
+            start = busy + 1
+            if start + cells > count:
+                tried += count - start
+                start = 0
+        return self.next if self.next + cells <= count else 0

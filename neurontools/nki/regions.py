@@ -1,0 +1,226 @@
+"""Which elements of tensors instructions touch: boxes of indices, and whether two accesses share an element."""
+
+from __future__ import annotations
+
+from math import prod
+from operator import le
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from neurontools.nki.dtypes import item_bytes
+
+if TYPE_CHECKING:
+    from neurontools.nki.context import Access
+
+_FEW = 8
+
+
+class Box(NamedTuple):
+    """A range of indices in each dimension of a tensor.
+
+    Args:
+        low: first indices.
+        high: last indices plus one.
+        is_exact: whether the access touches every element of the box.
+    """
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    is_exact: bool
+
+    def overlaps(self, other: Box) -> bool:
+        """Return whether two boxes share an element."""
+        for start, end, first, last in zip(self.low, self.high, other.low, other.high, strict=True):
+            if start >= last or first >= end:
+                return False
+        return True
+
+    def contains(self, other: Box) -> bool:
+        """Return whether the access of this box touches every element of another."""
+        return self.is_exact and all(
+            start <= first and last <= end
+            for start, end, first, last in zip(self.low, self.high, other.low, other.high, strict=True)
+        )
+
+
+def box_of(access: Access) -> Box:
+    """Return the smallest box found for an access; it may be larger than the access."""
+    allocation = access.allocation
+    shape = allocation.shape
+    item, held = item_bytes(access.dtype), item_bytes(allocation.dtype)
+    if access.elements is not None:
+        return (
+            _box_of_elements(access.elements, shape)
+            if item == held
+            else Box((0,) * len(shape), shape, is_exact=False)
+        )
+    if item != held:
+        return _flat_box(access, item, held)
+    low, rest = [], access.offset
+    steps = _row_major(shape)
+    for step in steps:
+        number, rest = divmod(rest, step)
+        low.append(number)
+    extent = [1] * len(shape)
+    touched = 1
+    for size, stride in zip(access.shape, access.strides, strict=True):
+        if size == 1 or stride == 0:
+            continue
+        dim = next((number for number, step in enumerate(steps) if step <= stride and shape[number] > 1), -1)
+        if dim < 0 or stride % steps[dim]:
+            return _flat_box(access, item, held)
+        extent[dim] += (size - 1) * (stride // steps[dim])
+        touched *= size
+    high = [number + count for number, count in zip(low, extent, strict=True)]
+    for dim in range(len(shape) - 1, 0, -1):
+        if high[dim] > shape[dim]:
+            # The access runs on into the next index of the dimension before: whole rows of it, if it starts with one.
+            if low[dim] or extent[dim] % shape[dim]:
+                return _flat_box(access, item, held)
+            rows = extent[dim] // shape[dim]
+            extent[dim - 1] += rows - 1 if extent[dim - 1] == 1 else rows * extent[dim - 1]
+            extent[dim] = shape[dim]
+            high[dim], high[dim - 1] = shape[dim], low[dim - 1] + extent[dim - 1]
+    if high[0] > shape[0]:
+        return _flat_box(access, item, held)
+    return Box(tuple(low), tuple(high), touched == prod(extent))
+
+
+def _box_of_elements(elements: Any, shape: tuple[int, ...]) -> Box:
+    if not elements.size:
+        return Box((0,) * len(shape), (0,) * len(shape), is_exact=True)
+    indices = np.unravel_index(elements, shape)
+    low = tuple(int(index.min()) for index in indices)
+    high = tuple(int(index.max()) + 1 for index in indices)
+    return Box(low, high, elements.size == prod(end - start for start, end in zip(low, high, strict=True)))
+
+
+def _flat_box(access: Access, item: int, held: int) -> Box:
+    """Return the box from the first to the last element in the order of memory."""
+    shape = access.allocation.shape
+    span = sum((size - 1) * stride for size, stride in zip(access.shape, access.strides, strict=True))
+    first = access.offset * item // held
+    last = min(((access.offset + span + 1) * item - 1) // held, prod(shape) - 1)
+    low: list[int] = []
+    high: list[int] = []
+    is_split = False
+    for step, size in zip(_row_major(shape), shape, strict=True):
+        start, first = divmod(first, step)
+        end, last = divmod(last, step)
+        if is_split:
+            start, end = 0, size - 1
+        elif end > start:
+            is_split = True
+        low.append(start)
+        high.append(end + 1)
+    return Box(tuple(low), tuple(high), is_exact=False)
+
+
+_STEPS: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    found = _STEPS.get(shape)
+    if found is None:
+        steps, step = [], 1
+        for size in reversed(shape):
+            steps.append(step)
+            step *= size
+        found = _STEPS[shape] = tuple(reversed(steps))
+    return found
+
+
+class Boxes:
+    """The different boxes of a tensor, and for each which others share elements with it.
+
+    A box is covered by another whose access touches each of its elements, and by itself.
+    """
+
+    __slots__ = ("_end", "_high", "_list", "_low", "_stored", "covered", "numbers", "overlapping")
+
+    def __init__(self) -> None:
+        self.numbers: dict[Box, int] = {}
+        self._list: list[Box] = []
+        self.overlapping: list[list[int]] = []
+        self.covered: list[list[int]] = []
+        self._end: tuple[int, ...] = ()
+        self._stored = 0
+        self._low: Any = None
+        self._high: Any = None
+
+    def number(self, box: Box) -> int:
+        """Return the number of a box, a new one for a box that is new."""
+        found = self.numbers.get(box)
+        return found if found is not None else self._add(box)
+
+    def _add(self, box: Box) -> int:
+        number = self.numbers[box] = len(self._list)
+        if not number:
+            self._end = box.high
+            self._list.append(box)
+            self.overlapping.append([0])
+            self.covered.append([0])
+            return 0
+        overlapping, covered = [number], [number]
+        for other in self._candidates(box):
+            overlapping.append(other)
+            self.overlapping[other].append(number)
+            if box.contains(self._list[other]):
+                covered.append(other)
+            if self._list[other].contains(box):
+                self.covered[other].append(number)
+        self._end = tuple(map(max, self._end, box.high))
+        self._list.append(box)
+        self.overlapping.append(overlapping)
+        self.covered.append(covered)
+        return number
+
+    def _candidates(self, box: Box) -> list[int]:
+        if any(map(le, self._end, box.low)):  # behind all others, as in a loop over tiles
+            return []
+        count = len(self._list)
+        if count < _FEW:
+            return [number for number, other in enumerate(self._list) if other.overlaps(box)]
+        if self._low is None or self._low.shape[0] <= count:
+            rows = 2 * count
+            self._low = np.zeros((rows, len(box.low)), np.int64)
+            self._high = np.zeros((rows, len(box.low)), np.int64)
+            self._stored = 0
+        for number in range(self._stored, count):
+            self._low[number], self._high[number] = self._list[number].low, self._list[number].high
+        self._stored = count
+        hits = (self._low[:count] < box.high).all(axis=1) & (self._high[:count] > box.low).all(axis=1)
+        return [int(number) for number in np.flatnonzero(hits)]
+
+
+class BoxCache:
+    """The boxes of accesses, each pattern computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Box] = {}
+
+    def box(self, access: Access) -> Box:
+        """Return the box of an access."""
+        if access.elements is not None:
+            return box_of(access)
+        allocation = access.allocation
+        key = (allocation.shape, allocation.dtype, access[1:5])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = box_of(access)
+        return found
+
+
+def byte_numbers(access: Access) -> Any:
+    """Return the numbers of the bytes that an access touches, sorted, in a unit that divides its elements."""
+    item = item_bytes(access.dtype)
+    if access.elements is not None:
+        first = np.asarray(access.elements, dtype=np.int64) * item
+    else:
+        numbers: Any = np.full((1,), access.offset, dtype=np.int64)
+        for size, stride in zip(access.shape, access.strides, strict=True):
+            if stride and size > 1:
+                numbers = (numbers[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
+        first = numbers * item
+    return np.unique((first[:, None] + np.arange(item)).reshape(-1))

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neurontools.compat.nki import isa as nisa
+from neurontools.compat.nki import jit
+from neurontools.compat.nki import language as nl
+from neurontools.nki.errors import KernelError
+from neurontools.nki.memory import MemoryRegion
+from neurontools.nki.usage import level_at, lifetimes, usage
+from tests.nki.launches import launch_of, line_of, matmul, ones, scale
+
+
+def test_a_tensor_holds_its_memory_from_first_write_to_last_access() -> None:
+    core = launch_of(scale, ones(256, 512)).cores[0]
+    assert [(item.first, item.last) for item in lifetimes(core.records)] == [(0, 2), (3, 5)]
+    used = usage(MemoryRegion.sbuf, lifetimes(core.records))
+    assert used.peak_bytes == 512 * 4
+    assert used.levels == ((0, 2048), (3, 2048), (6, 0))
+    assert [level_at(used.levels, number) for number in (0, 4, 6)] == [2048, 2048, 0]
+
+
+def test_psum_is_counted_apart() -> None:
+    core = launch_of(matmul, ones(128, 256), ones(128, 512)).cores[0]
+    assert usage(MemoryRegion.psum, lifetimes(core.records)).peak_bytes == 2048
+
+
+@jit
+def _hoarder(x: Any) -> Any:
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = []
+    for number in range(14):
+        tile = nl.ndarray((128, 4096), dtype=x.dtype, buffer=nl.sbuf, name=f"tile{number}")
+        nisa.dma_copy(dst=tile, src=x)
+        tiles.append(tile)
+    for tile in tiles:
+        nisa.tensor_tensor(dst=tiles[0], data1=tiles[0], data2=tile, op=nl.add)
+    nisa.dma_copy(dst=out, src=tiles[0])
+    return out
+
+
+def test_an_overflow_names_the_largest_tensors_alive() -> None:
+    with pytest.raises(KernelError) as raised:
+        launch_of(_hoarder, ones(128, 4096))
+    lines = raised.value.message.splitlines()
+    at = line_of(_hoarder, "nisa.dma_copy(dst=tile")
+    assert f":{at}: SBUF overflow: 229376 bytes a partition at " in lines[0]
+    assert lines[0].endswith("at most 212992 on trn2")
+    assert len(lines) == 12
+    declared = line_of(_hoarder, "tile = nl.ndarray")
+    assert lines[1].startswith("note: tile0: 16384 bytes a partition, declared at ")
+    assert lines[1].endswith(f":{declared}")
+    assert lines[-1] == "note: 4 more tensors: 65536 bytes a partition"
+
+
+def test_what_overflows_one_device_fits_another() -> None:
+    assert launch_of(_hoarder, ones(128, 4096), target="trn3").warnings == []
+
+
+def test_psum_overflows_at_the_ninth_bank() -> None:
+    @jit
+    def kernel(a: Any, b: Any) -> Any:
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        left = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.sbuf)
+        right = nl.ndarray((128, 512), dtype=b.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=a)
+        nisa.dma_copy(dst=right, src=b)
+        sums = [nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum) for _ in range(9)]
+        for total in sums:
+            nisa.nc_matmul(dst=total, stationary=left, moving=right)
+        result = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=result, value=0.0)
+        for total in sums:
+            nisa.tensor_tensor(dst=result, data1=result, data2=total, op=nl.add)
+        nisa.dma_copy(dst=out, src=result)
+        return out
+
+    with pytest.raises(
+        KernelError, match=r"PSUM overflow: 18432 bytes a partition at .*, at most 16384 on trn2"
+    ):
+        launch_of(kernel, ones(128, 128), ones(128, 512))
+
+
+def _at(offset: int, *, apart: bool = False) -> Any:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((2, 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        first = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf, name="first", address=(0, 0))
+        second = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf, name="second", address=(0, offset))
+        nisa.dma_copy(dst=first, src=x)
+        if apart:
+            nisa.dma_copy(dst=out[0], src=first)
+        nisa.dma_copy(dst=second, src=x)
+        if not apart:
+            nisa.dma_copy(dst=out[0], src=first)
+        nisa.dma_copy(dst=out[1], src=second)
+        return out
+
+    return kernel
+
+
+def test_chosen_addresses_that_overlap_are_an_error_with_both_declarations() -> None:
+    with pytest.raises(KernelError) as raised:
+        launch_of(_at(2044), ones(128, 512))
+    lines = raised.value.message.splitlines()
+    assert "second at (0, 2044) overlaps first at (0, 0), and both are in use" in lines[0]
+    assert [line.split(" declared at ")[0] for line in lines[1:]] == ["note: first", "note: second"]
+
+
+@pytest.mark.parametrize("kernel", [_at(2048), _at(0, apart=True)])
+def test_addresses_may_be_used_again_once_a_tensor_is_dead(kernel: Any) -> None:
+    assert launch_of(kernel, ones(128, 512)).warnings == []
