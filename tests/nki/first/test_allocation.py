@@ -52,7 +52,7 @@ def test_memories_have_one_name_in_both_modules():
 @pytest.mark.parametrize(
     ("shape", "buffer", "message"),
     [
-        ((128, 512), ncc.sbuf.mod_alloc(base_addr=196608), r"address \(0, 196608\): ends at byte 198656 of 196608 a partition"),
+        ((128, 512), ncc.sbuf.mod_alloc(base_addr=229376), r"address \(0, 229376\): ends at byte 231424 of 229376 a partition"),
         ((64, 8), ncc.sbuf.mod_alloc(base_addr=0, base_partition=96), r"partitions 96 to 159 do not exist"),
         ((128, 512), ncc.psum.mod_alloc(base_bank=8), "has 2048 bytes from byte 0 of bank 8 on, PSUM has 8 banks of 2048 bytes"),
         ((128, 513), ncc.psum.mod_alloc(base_bank=0), "has 2052 bytes from byte 0 of bank 0 on"),
