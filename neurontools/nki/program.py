@@ -18,6 +18,7 @@ from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
 from neurontools.nki.instruction_costs import InstructionCosts
+from neurontools.nki.limits import document
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
 from neurontools.nki.usage import lifetimes
@@ -73,14 +74,14 @@ def _device(target: str) -> DeviceType:
     return next(device for device in devices() if target in device.targets)
 
 
-def start_us(limits: Limits) -> float:
-    """Return the time that every kernel takes besides its instructions."""
-    return modelled_core(limits).costs.kernel_launch_ns / 1e3
+def start_us() -> float:
+    """Return the time that every kernel takes besides its instructions, on all devices."""
+    return float(document()["timing"]["kernel_start_ns"]["value"]) / 1e3
 
 
 def modelled_us(launch: Launch) -> float:
     """Return the modelled time of a launch: of the slower core, the start included. Barriers take no time."""
-    return start_us(launch.limits) + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
+    return start_us() + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
 
 
 def schedule_of(core: Core) -> Schedule:
