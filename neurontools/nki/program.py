@@ -241,6 +241,16 @@ class _Builder:
     def _note(self, record: Record, queue: int, number: int) -> set[int]:
         """Return the instructions that a record waits for, and note its accesses."""
         waits: _Latest = {}
+        self._note_reads(record, queue, number, waits)
+        self._note_writes(record, queue, number, waits)
+        found = set(waits.values())
+        found.discard(number)
+        for earlier in record.after:
+            if id(earlier) in self.of_record:
+                found.add(self.of_record[id(earlier)])
+        return found
+
+    def _note_reads(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
         nodes: list[tuple[_Tensor, int]] = []
         for access in record.reads:
             tensor = self._tensor(access.allocation)
@@ -254,6 +264,8 @@ class _Builder:
                     _join(waits, writes[other])
         for tensor, node in nodes:
             tensor.reads[node][queue] = number
+
+    def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
         for access in record.writes:
             tensor = self._tensor(access.allocation)
             if tensor is None:
@@ -270,12 +282,6 @@ class _Builder:
                 writes[other] = {queue: number}
             if node not in tensor.boxes.covered[node]:
                 writes[node][queue] = number
-        found = set(waits.values())
-        found.discard(number)
-        for earlier in record.after:
-            if id(earlier) in self.of_record:
-                found.add(self.of_record[id(earlier)])
-        return found
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
         known = self.tensors.get(allocation, False)
