@@ -18,6 +18,7 @@ from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
 from neurontools.nki.instruction_costs import InstructionCosts
+from neurontools.nki.limits import document
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
 from neurontools.nki.usage import lifetimes
@@ -73,14 +74,14 @@ def _device(target: str) -> DeviceType:
     return next(device for device in devices() if target in device.targets)
 
 
-def start_us(limits: Limits) -> float:
-    """Return the time that every kernel takes besides its instructions."""
-    return modelled_core(limits).costs.kernel_launch_ns / 1e3
+def start_us() -> float:
+    """Return the time that every kernel takes besides its instructions, on all devices."""
+    return float(document()["timing"]["kernel_start_ns"]["value"]) / 1e3
 
 
 def modelled_us(launch: Launch) -> float:
     """Return the modelled time of a launch: of the slower core, the start included. Barriers take no time."""
-    return start_us(launch.limits) + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
+    return start_us() + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
 
 
 def schedule_of(core: Core) -> Schedule:
@@ -240,6 +241,16 @@ class _Builder:
     def _note(self, record: Record, queue: int, number: int) -> set[int]:
         """Return the instructions that a record waits for, and note its accesses."""
         waits: _Latest = {}
+        self._note_reads(record, queue, number, waits)
+        self._note_writes(record, queue, number, waits)
+        found = set(waits.values())
+        found.discard(number)
+        for earlier in record.after:
+            if id(earlier) in self.of_record:
+                found.add(self.of_record[id(earlier)])
+        return found
+
+    def _note_reads(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
         nodes: list[tuple[_Tensor, int]] = []
         for access in record.reads:
             tensor = self._tensor(access.allocation)
@@ -253,6 +264,8 @@ class _Builder:
                     _join(waits, writes[other])
         for tensor, node in nodes:
             tensor.reads[node][queue] = number
+
+    def _note_writes(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
         for access in record.writes:
             tensor = self._tensor(access.allocation)
             if tensor is None:
@@ -269,12 +282,6 @@ class _Builder:
                 writes[other] = {queue: number}
             if node not in tensor.boxes.covered[node]:
                 writes[node][queue] = number
-        found = set(waits.values())
-        found.discard(number)
-        for earlier in record.after:
-            if id(earlier) in self.of_record:
-                found.add(self.of_record[id(earlier)])
-        return found
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
         known = self.tensors.get(allocation, False)

@@ -150,7 +150,7 @@ class KernelReport:
 def report(launch: Launch) -> KernelReport:
     """Return what is known of a launch that has ended."""
     cores = tuple(_core_report(core) for core in launch.cores)
-    start = start_us(launch.limits)
+    start = start_us()
     warnings = sorted(
         (warning.location.file, warning.location.line, warning.kind, warning.message)
         for warning in launch.warnings

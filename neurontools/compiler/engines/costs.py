@@ -55,13 +55,11 @@ class EngineCosts:
     memset_16bit: float
     reduce_register_cycles: float
     exponential_vector: float
-    reciprocal_slowdown_gpsimd: float
     dynamic_cycles: float
     fast_stride_bytes: int
     strided: float
     register_cycles: float
     kernel_semaphore_ns: float
-    kernel_launch_ns: float
     semaphore_ns: float
     dma_engines: int
     dma_engine_bytes_ns: float
