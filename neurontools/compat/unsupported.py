@@ -81,7 +81,9 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
         "get_device_states": "torch_xla.core.xla_model.get_rng_state",
         "set_device_states": "torch_xla.core.xla_model.set_rng_state",
     },
-    "nki": {name: f"neuronxcc.nki.{name}" for name in ("baremetal", "benchmark", "profile", "simulate_kernel")},
+    "nki": {
+        name: f"neuronxcc.nki.{name}" for name in ("baremetal", "benchmark", "profile", "simulate_kernel")
+    },
     "torch_neuronx.testing.validation": {"logit_validation": "neuron_allclose"},
     "torch_xla.utils.utils": {"Cleaner": "weakref.finalize", "DataWrapper": "a dataclass of tensors"},
     "torch_neuronx": {

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from neurontools.compiler.options import CompileOptions
     from neurontools.machine.instances.catalogue import DeviceType
 
-__all__ = ["BUILD_VERSION", "KERNEL_NS", "COMPILER_VERSION", "CompileError", "check_and_estimate", "compile_graph"]
+__all__ = [
+    "BUILD_VERSION",
+    "COMPILER_VERSION",
+    "KERNEL_NS",
+    "CompileError",
+    "check_and_estimate",
+    "compile_graph",
+]
 
 KERNEL_NS: dict[str, int] = {}
 """Modelled times of the kernels (NKI) of this process, by their operators in graphs; of others the bytes are counted."""

@@ -61,7 +61,7 @@ def _torch_group() -> Any:
 def _gather(core: Core, opcode: str, payload: Any) -> list[Any]:
     """Return what all ranks pass in the same call, by rank."""
     if core.launch.world_size > 1:
-        return core.exchange.gather(core, opcode, payload)  # type: ignore[no-any-return]
+        return core.exchange.gather(core, opcode, payload)
     group = _torch_group()
     if group is None or group.get_world_size() == 1:
         return [payload]
@@ -86,7 +86,7 @@ def _members(opcode: str, replica_group: Any) -> tuple[list[int], int]:
                     "start the workers with torchrun --nproc_per_node",
                 )
             return group, group.index(rank)
-    refuse(opcode, f"rank {rank} is in no list of the replica group {groups}")
+    return refuse(opcode, f"rank {rank} is in no list of the replica group {groups}")
 
 
 def _check(opcode: str, srcs: Any, dsts: Any, *, same_size: bool = True) -> None:

@@ -175,8 +175,8 @@ class Core:
         self.program = program
         self.number = number
         self.records: list[Record] = []
-        self.accumulators: dict[str, Any] = {}
-        self.random: dict[str, Any] = {}
+        self.accumulators: dict[Any, Any] = {}
+        self.random: dict[Any, Any] = {}
         self.exchange: Any = None
         self.slot = number
         self.shared_count = 0

@@ -110,7 +110,9 @@ def wide_custom_types() -> Iterator[None]:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the numpy type that holds elements of an NKI type."""
-    precise = name not in _LOW_PRECISION or (is_precise() and not (name in _CUSTOM and _custom_types_are_wide.get()))
+    precise = name not in _LOW_PRECISION or (
+        is_precise() and not (name in _CUSTOM and _custom_types_are_wide.get())
+    )
     return _held(name, precise)
 
 

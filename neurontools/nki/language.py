@@ -552,7 +552,7 @@ def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
     """Replace elements with zeros at random."""
     made = ndarray(x.shape, x.dtype)
     instructions.dropout(made, x, rate)
-    return made if dtype is None else copy(made, dtype=dtype)  # type: ignore[no-any-return]
+    return made if dtype is None else copy(made, dtype=dtype)
 
 
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
@@ -575,7 +575,7 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Return the transpose in PSUM."""
     made = ndarray((x.free_size, x.shape[0]), x.dtype, psum)
     instructions.nc_transpose(made, x)
-    return made if dtype in {None, x.dtype} else copy(made, dtype=dtype)  # type: ignore[no-any-return]
+    return made if dtype in {None, x.dtype} else copy(made, dtype=dtype)
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
@@ -595,7 +595,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
     del axis
     made = ndarray(indices.shape, data.dtype)
     instructions.nc_n_gather(made, data, indices)
-    return made if dtype is None else copy(made, dtype=dtype)  # type: ignore[no-any-return]
+    return made if dtype is None else copy(made, dtype=dtype)
 
 
 NAMES: dict[str, Any] = {

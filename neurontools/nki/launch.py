@@ -362,8 +362,8 @@ def _torch_array(tensor: Any) -> np.ndarray:
         import torch
 
         bits = host.contiguous().view(torch.uint16 if host.element_size() == 2 else torch.uint8)
-        return bits.numpy().view(getattr(ml_dtypes, _TORCH_BITS[name]))  # type: ignore[no-any-return]
-    return host.numpy()  # type: ignore[no-any-return]
+        return bits.numpy().view(getattr(ml_dtypes, _TORCH_BITS[name]))
+    return host.numpy()
 
 
 def _as_torch(array: np.ndarray) -> Any:

@@ -5,8 +5,9 @@ Sources: AWS Neuron documentation 2.32, "nki.language.NkiTensor" and "Access pat
 
 from __future__ import annotations
 
+import inspect
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def _from_fields(self: NKIObject, *positional: Any, **values: Any) -> None:
 def _field_names(kind: type) -> list[str]:
     names: dict[str, None] = {}
     for base in reversed(kind.__mro__):
-        names.update(dict.fromkeys(base.__dict__.get("__annotations__", {})))
+        names.update(dict.fromkeys(inspect.get_annotations(base)))
         if base is not object and base is not NKIObject:
             names.update(
                 dict.fromkeys(name for name, value in base.__dict__.items() if _is_field(name, value))
@@ -230,7 +231,9 @@ class NkiTensor(NKIObject):
 
     def __str__(self) -> str:
         elements = "elements known at run time only" if self.dynamic is not None else str(self.array())
-        return f"{self.storage.allocation.label}: {self.dtype} {self.shape} in {self.buffer.value}\n{elements}"
+        return (
+            f"{self.storage.allocation.label}: {self.dtype} {self.shape} in {self.buffer.value}\n{elements}"
+        )
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -276,7 +279,7 @@ class NkiTensor(NKIObject):
         made.is_checked = False
         return made
 
-    def _refuse(self, function: str, reason: str, remedy: str = "") -> Any:
+    def _refuse(self, function: str, reason: str, remedy: str = "") -> NoReturn:
         fail(function, reason, remedy, self.storage.allocation)
 
     def __getitem__(self, key: Any) -> NkiTensor:
@@ -477,11 +480,10 @@ class NkiTensor(NKIObject):
         order = [name for item in dst_pattern for name in ((item,) if isinstance(item, str) else item)]
         if sorted(order) != sorted(names):
             self._refuse("rearrange", f"{tuple(dst_pattern)} has not the names of {tuple(src_pattern)}")
-        result, at = split.permute([names.index(name) for name in order]), 0
-        for item in dst_pattern:
+        result = split.permute([names.index(name) for name in order])
+        for at, item in enumerate(dst_pattern):
             if not isinstance(item, str) and len(item) > 1:
                 result = result.flatten_dims(at, at + len(item) - 1)
-            at += 1
         return result
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
@@ -664,8 +666,8 @@ class NkiTensor(NKIObject):
                 [index[start : start + group].T.reshape(1, -1) for start in range(0, index.shape[0], group)]
             )[:, : dynamic.columns].astype(np.int64)
             by_row = np.repeat(order, group, axis=0)[: self.shape[0]]
-            rows = np.arange(self.shape[0])[:, None] * self.strides[0]
-            return self.offset + rows + by_row * dynamic.stride, (by_row >= 0) & (by_row < dynamic.limit)
+            starts = np.arange(self.shape[0])[:, None] * self.strides[0]
+            return self.offset + starts + by_row * dynamic.stride, (by_row >= 0) & (by_row < dynamic.limit)
         values = dynamic.values()
         if values.dtype.kind == "i":
             values = np.where(values >= 1 << 31, values - (1 << 32), values)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from neurontools.nki.launch import Kernel, Run
 
 NAMESPACE = "nki"
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")  # noqa: TOR901
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
 kernel_runs: dict[str, Run] = {}
 """The trial run of each operator, by the operator's name in graphs."""
@@ -31,10 +31,10 @@ class TensorAt(NamedTuple):
     """Stands for a tensor in the arguments or the results of a kernel.
 
     Args:
-        index: its number among the tensors.
+        number: its number among the tensors.
     """
 
-    index: int
+    number: int
 
 
 def is_device_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -62,7 +62,7 @@ def _take_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 def _put_tensors(value: Any, tensors: Sequence[Any]) -> Any:
     """Return a structure with the tensors at their places."""
     if isinstance(value, TensorAt):
-        return tensors[value.index]
+        return tensors[value.number]
     if isinstance(value, list):
         return [_put_tensors(item, tensors) for item in value]
     if isinstance(value, tuple):
@@ -91,7 +91,7 @@ class KernelOperator:
         self._results = _take_tensors(trial.results, made)
         self._shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
         written = trial.written_arguments()
-        names = [("(a%d!)" % index if index in written else "") for index in range(len(zeros))]
+        names = [f"(a{index}!)" if index in written else "" for index in range(len(zeros))]
         parameters = ", ".join(f"Tensor{alias} x{index}" for index, alias in enumerate(names))
         returned = ", ".join(["Tensor"] * len(made))
         name = f"{kernel.func.__name__}_{self._digest(trial)}"

@@ -67,6 +67,8 @@ count_up(counter)
 assert counter.cpu().eq(2).all()
 
 x = torch.ones(16, 32, device=device)
-compiled = torch.compile(lambda a, b: scale_and_add(a, b, 3.0).relu(), backend="openxla" if DEVICE == "xla" else "neuron")
+compiled = torch.compile(
+    lambda a, b: scale_and_add(a, b, 3.0).relu(), backend="openxla" if DEVICE == "xla" else "neuron"
+)
 assert compiled(x, x).cpu().eq(4).all()
-print("kernels agree")
+print("kernels agree")  # noqa: T201  what the test looks for

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def on_tiles(
-    step: Callable[..., Any], *arrays: np.ndarray, shape: tuple[int, ...] | None = None, dtype: Any = None, buffer: Any = nl.sbuf
+    step: Callable[..., Any],
+    *arrays: np.ndarray,
+    shape: tuple[int, ...] | None = None,
+    dtype: Any = None,
+    buffer: Any = nl.sbuf,
 ) -> np.ndarray:
     """Return what a step writes to a tile.
 

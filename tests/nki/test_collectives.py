@@ -27,7 +27,9 @@ def _run(step: Any, shape: tuple[int, ...], cores: int = 1) -> list[np.ndarray]:
         step([data], [out])
         return out
 
-    return [finished.results for finished in run_ranks(Kernel(kernel, cores), [((part,), {}) for part in DATA])]
+    return [
+        finished.results for finished in run_ranks(Kernel(kernel, cores), [((part,), {}) for part in DATA])
+    ]
 
 
 CASES: dict[str, tuple[Any, tuple[int, ...], Any]] = {

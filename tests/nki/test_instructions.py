@@ -25,24 +25,60 @@ COLUMN = RANDOM.standard_normal((64, 1), dtype=np.float32)
 INTEGERS = RANDOM.integers(-1000, 1000, (64, 32), dtype=np.int32)
 
 ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Any]] = {
-    "tensor_copy": (lambda d, a: nisa.tensor_copy(d, a), (A,), A),
+    "tensor_copy": (nisa.tensor_copy, (A,), A),
     "memset": (lambda d, a: nisa.memset(d, 2.5), (A,), np.full_like(A, 2.5)),
     "tensor_tensor add": (lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.add), (A, B), A + B),
-    "tensor_tensor maximum": (lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.maximum), (A, B), np.maximum(A, B)),
-    "tensor_tensor less": (lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.less), (A, B), (A < B).astype(np.float32)),
-    "tensor_tensor power": (lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.power), (POSITIVE, B), POSITIVE**B),
-    "tensor_tensor of numpy's function": (lambda d, a, b: nisa.tensor_tensor(d, a, b, np.multiply), (A, B), A * B),
-    "tensor_scalar": (lambda d, a: nisa.tensor_scalar(d, a, nl.multiply, 2.0, op1=nl.add, operand1=1.0), (A,), A * 2 + 1),
-    "tensor_scalar reversed": (lambda d, a: nisa.tensor_scalar(d, a, nl.subtract, 1.0, reverse0=True), (A,), 1 - A),
-    "tensor_scalar of a column": (lambda d, a, c: nisa.tensor_scalar(d, a, nl.subtract, c), (A, COLUMN), A - COLUMN),
-    "tensor_scalar unary": (lambda d, a: nisa.tensor_scalar(d, a, nl.rsqrt, None), (POSITIVE,), 1 / np.sqrt(POSITIVE)),
+    "tensor_tensor maximum": (
+        lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.maximum),
+        (A, B),
+        np.maximum(A, B),
+    ),
+    "tensor_tensor less": (
+        lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.less),
+        (A, B),
+        (A < B).astype(np.float32),
+    ),
+    "tensor_tensor power": (
+        lambda d, a, b: nisa.tensor_tensor(d, a, b, nl.power),
+        (POSITIVE, B),
+        POSITIVE**B,
+    ),
+    "tensor_tensor of numpy's function": (
+        lambda d, a, b: nisa.tensor_tensor(d, a, b, np.multiply),
+        (A, B),
+        A * B,
+    ),
+    "tensor_scalar": (
+        lambda d, a: nisa.tensor_scalar(d, a, nl.multiply, 2.0, op1=nl.add, operand1=1.0),
+        (A,),
+        A * 2 + 1,
+    ),
+    "tensor_scalar reversed": (
+        lambda d, a: nisa.tensor_scalar(d, a, nl.subtract, 1.0, reverse0=True),
+        (A,),
+        1 - A,
+    ),
+    "tensor_scalar of a column": (
+        lambda d, a, c: nisa.tensor_scalar(d, a, nl.subtract, c),
+        (A, COLUMN),
+        A - COLUMN,
+    ),
+    "tensor_scalar unary": (
+        lambda d, a: nisa.tensor_scalar(d, a, nl.rsqrt, None),
+        (POSITIVE,),
+        1 / np.sqrt(POSITIVE),
+    ),
     "scalar_tensor_tensor": (
         lambda d, a, b: nisa.scalar_tensor_tensor(d, a, nl.multiply, 3.0, nl.subtract, b, reverse1=True),
         (A, B),
         B - A * 3,
     ),
-    "reciprocal": (lambda d, a: nisa.reciprocal(d, a), (POSITIVE,), 1 / POSITIVE),
-    "activation exp": (lambda d, a, c: nisa.activation(d, nl.exp, a, bias=c, scale=0.5), (A, COLUMN), np.exp(A * 0.5 + COLUMN)),
+    "reciprocal": (nisa.reciprocal, (POSITIVE,), 1 / POSITIVE),
+    "activation exp": (
+        lambda d, a, c: nisa.activation(d, nl.exp, a, bias=c, scale=0.5),
+        (A, COLUMN),
+        np.exp(A * 0.5 + COLUMN),
+    ),
     "activation gelu": (
         lambda d, a: nisa.activation(d, nl.gelu, a),
         (A,),
@@ -94,7 +130,12 @@ def test_elementwise(name: str) -> None:
 
 
 REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], tuple[int, ...], np.ndarray]] = {
-    "tensor_reduce add": (lambda d, a: nisa.tensor_reduce(d, nl.add, a, 1), (A,), (64, 1), A.sum(1, keepdims=True)),
+    "tensor_reduce add": (
+        lambda d, a: nisa.tensor_reduce(d, nl.add, a, 1),
+        (A,),
+        (64, 1),
+        A.sum(1, keepdims=True),
+    ),
     "tensor_reduce negated maximum": (
         lambda d, a: nisa.tensor_reduce(d, nl.maximum, a, (1,), negate=True),
         (A,),
@@ -107,8 +148,13 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], tuple[in
         (1, 32),
         A.sum(0, keepdims=True),
     ),
-    "max8": (lambda d, a: nisa.max8(d, a), (A,), (64, 8), -np.sort(-A, axis=1)[:, :8]),
-    "transpose on the Vector engine": (lambda d, a: nisa.nc_transpose(d, a[0:32, 0:32]), (A,), (32, 32), A[:32, :32].T),
+    "max8": (nisa.max8, (A,), (64, 8), -np.sort(-A, axis=1)[:, :8]),
+    "transpose on the Vector engine": (
+        lambda d, a: nisa.nc_transpose(d, a[0:32, 0:32]),
+        (A,),
+        (32, 32),
+        A[:32, :32].T,
+    ),
 }
 
 
@@ -140,7 +186,12 @@ def test_the_first_product_overwrites_where_the_kernel_says_so() -> None:
 def test_transposes_keep_infinities() -> None:
     values = A.copy()
     values[3, 4], values[5, 6] = np.inf, np.nan
-    result = on_tiles(lambda d, a: nisa.nc_transpose(d, a, engine=nisa.engine.tensor), values, shape=(32, 64), buffer=nl.psum)
+    result = on_tiles(
+        lambda d, a: nisa.nc_transpose(d, a, engine=nisa.engine.tensor),
+        values,
+        shape=(32, 64),
+        buffer=nl.psum,
+    )
     np.testing.assert_array_equal(result, values.T)
 
 
@@ -151,13 +202,15 @@ def test_double_row_contracts_256() -> None:
         nisa.nc_matmul(dst, a, a, perf_mode=nisa.matmul_perf_mode.double_row)
 
     wide = eight.astype(np.float32).reshape(256, 4)
-    np.testing.assert_allclose(on_tiles(step, eight, shape=(4, 4), dtype=nl.float32, buffer=nl.psum), wide.T @ wide, rtol=1e-5)
+    np.testing.assert_allclose(
+        on_tiles(step, eight, shape=(4, 4), dtype=nl.float32, buffer=nl.psum), wide.T @ wide, rtol=1e-5
+    )
 
 
 def test_find_and_replace_serve_equal_values_from_opposite_ends() -> None:
     data = np.array([[1, 2, 3, 4, 8, 8, 8, 8, 8, 8, 8]], np.float32)
     values = np.array([[3, 8, 8, 8, 8, 8, 8, 8]], np.float32)
-    found = on_tiles(lambda d, a, v: nisa.nc_find_index8(d, a, v), data, values, shape=(1, 8), dtype=nl.uint32)
+    found = on_tiles(nisa.nc_find_index8, data, values, shape=(1, 8), dtype=nl.uint32)
     assert found.tolist() == [[2, 4, 5, 6, 7, 8, 9, 10]]
 
     def replace(dst: Any, a: Any, v: Any) -> None:
@@ -169,7 +222,7 @@ def test_find_and_replace_serve_equal_values_from_opposite_ends() -> None:
 
 def test_find_marks_values_that_are_missing() -> None:
     data, values = np.zeros((1, 8), np.float32), np.arange(1, 9, dtype=np.float32)[None]
-    found = on_tiles(lambda d, a, v: nisa.nc_find_index8(d, a, v), data, values, shape=(1, 8), dtype=nl.uint16)
+    found = on_tiles(nisa.nc_find_index8, data, values, shape=(1, 8), dtype=nl.uint16)
     assert set(found[0].tolist()) == {0xFFFF}
 
 
@@ -268,7 +321,7 @@ def test_rows_out_of_bounds_are_left_out_on_demand() -> None:
 def test_local_gather_takes_the_indices_of_its_sixteen_partitions() -> None:
     index = RANDOM.integers(0, 32, (32, 2), dtype=np.uint16)
     data = A[:32]
-    result = on_tiles(lambda d, a, i: nisa.local_gather(d, a, i), data, index, shape=(32, 32))
+    result = on_tiles(nisa.local_gather, data, index, shape=(32, 32))
     for start in (0, 16):
         wanted = index[start : start + 16].T.reshape(-1)
         np.testing.assert_array_equal(result[start : start + 16], data[start : start + 16][:, wanted])
@@ -303,14 +356,14 @@ def test_results_are_rounded_to_nearest_even_and_integers_saturate(
     dtype: str, values: list[float], expected: list[float]
 ) -> None:
     array = np.array([values], np.float32)
-    result = on_tiles(lambda d, a: nisa.tensor_copy(d, a), array, dtype=dtype).astype(np.float32)
+    result = on_tiles(nisa.tensor_copy, array, dtype=dtype).astype(np.float32)
     np.testing.assert_allclose(result, [expected], rtol=2e-3)
 
 
 def test_low_precision_is_kept_in_float32_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NKI_PRECISE_FP", "0")
     value = np.array([[1.001]], np.float32)
-    result = on_tiles(lambda d, a: nisa.tensor_copy(d, a), value, dtype=nl.bfloat16)
+    result = on_tiles(nisa.tensor_copy, value, dtype=nl.bfloat16)
     assert float(result[0, 0]) == pytest.approx(1.001, abs=1e-6)
 
 

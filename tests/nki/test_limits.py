@@ -133,7 +133,7 @@ def _filled(dtype: str, value: int, *shape: int) -> Any:
 def test_limits(name: str) -> None:
     violate, message = VIOLATIONS[name]
     with pytest.raises(Exception, match=message) as caught:
-        run(Kernel(lambda: violate()), (), {})
+        run(Kernel(violate), (), {})
     if isinstance(caught.value, KernelError):
         assert re.match(rf"{re.escape(__file__)}:\d+: ", str(caught.value))
 
@@ -149,7 +149,9 @@ def test_the_error_names_the_line_the_operand_and_its_declaration() -> None:
 
     with pytest.raises(KernelError) as caught:
         kernel()
-    lines = [number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "rhs_tile" in line]
+    lines = [
+        number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "rhs_tile" in line
+    ]
     assert str(caught.value) == (
         f"{__file__}:{lines[2]}: nc_matmul: moving has 600 free elements, at most 512 on trn2\n"
         f"note: rhs_tile declared at {__file__}:{lines[0]}"
@@ -162,19 +164,25 @@ def test_the_error_names_the_line_the_operand_and_its_declaration() -> None:
     [
         ("nc_matmul", lambda: nisa.nc_matmul(psum(64, 600), f32(128, 64), f32(128, 600))),
         ("exponential", lambda: nisa.exponential(f32(4, 4), f32(4, 4))),
-        ("float8_e4m3fn", lambda: nisa.nc_matmul(psum(4, 4), tile(nl.float8_e4m3fn, 4, 4), tile(nl.float8_e4m3fn, 4, 4))),
+        (
+            "float8_e4m3fn",
+            lambda: nisa.nc_matmul(psum(4, 4), tile(nl.float8_e4m3fn, 4, 4), tile(nl.float8_e4m3fn, 4, 4)),
+        ),
     ],
 )
 def test_trn3_has_more(target: Callable[[str], None], name: str, step: Callable[[], Any]) -> None:
     del name
     target("trn3")
-    run(Kernel(lambda: step()), (), {})
+    run(Kernel(step), (), {})
 
 
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda: nisa.activation(f32(4, 4), nl.copy, f32(4, 4), bias=1.0), "bias is a number, on trn1 it must be a tensor"),
+        (
+            lambda: nisa.activation(f32(4, 4), nl.copy, f32(4, 4), bias=1.0),
+            "bias is a number, on trn1 it must be a tensor",
+        ),
         (lambda: nisa.tensor_copy(f32(4, 4), f32(4, 4), engine=nisa.engine.scalar), "scalar engine of trn1"),
         (lambda: nisa.core_barrier(f32(4, 4), (0, 1)), "needs trn2, this is trn1"),
     ],
@@ -182,7 +190,7 @@ def test_trn3_has_more(target: Callable[[str], None], name: str, step: Callable[
 def test_trn1_has_less(target: Callable[[str], None], step: Callable[[], Any], message: str) -> None:
     target("trn1")
     with pytest.raises(KernelError, match=message):
-        run(Kernel(lambda: step()), (), {})
+        run(Kernel(step), (), {})
 
 
 def test_functions_outside_of_kernels_say_so() -> None:

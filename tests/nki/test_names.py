@@ -24,7 +24,9 @@ def _names(parameters: str) -> list[str]:
     return [part.partition("=")[0].partition(":")[0].strip() for part in parameters.split(", ") if part]
 
 
-@pytest.mark.parametrize(("module", "name", "parameters"), FUNCTIONS, ids=[f"{m}.{n}" for m, n, _ in FUNCTIONS])
+@pytest.mark.parametrize(
+    ("module", "name", "parameters"), FUNCTIONS, ids=[f"{m}.{n}" for m, n, _ in FUNCTIONS]
+)
 def test_functions_exist_with_their_parameters(module: str, name: str, parameters: str) -> None:
     found = getattr(import_module(f"neurontools.compat.nki.{module}"), name)
     if isinstance(found, Operator):
@@ -44,7 +46,11 @@ def _run(code: str) -> str:
     """Return what a program prints that imports `nki` as users do."""
     compat = Path(import_module("neurontools.compat").__file__ or "").parent
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(compat)}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(compat)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout + done.stderr
 

@@ -17,7 +17,15 @@ PROGRAM = Path(__file__).with_name("kernel_in_model.py")
 
 def _run(device: str, program: Path, cache: Path) -> str:
     """Return what neuron-run prints on a private trn2 machine."""
-    command = [str(Path(sys.executable).with_name("neuron-run")), "--instance", "trn2.3xlarge", "--", sys.executable, str(program), device]
+    command = [
+        str(Path(sys.executable).with_name("neuron-run")),
+        "--instance",
+        "trn2.3xlarge",
+        "--",
+        sys.executable,
+        str(program),
+        device,
+    ]
     environ = {**os.environ, "NEURON_COMPILE_CACHE_URL": str(cache)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,5 +43,7 @@ def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, 
         assert len(re.findall("Call compiler with cmd", first)) > 0
         assert re.findall("Call compiler with cmd", again) == []
         changed = tmp_path / "changed.py"
-        changed.write_text(PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add"))
+        changed.write_text(
+            PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add")
+        )
         assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0

@@ -40,7 +40,10 @@ VIEWS: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "access pattern": (lambda t: t.ap([[48, 4], [8, 3], [2, 4]], offset=1), DATA[:, 0:3, 1::2]),
     "other type of the same size": (lambda t: t.view(nl.int32), DATA.view(np.int32)),
     "smaller type": (lambda t: t.view(nl.uint8), DATA.view(np.uint8)),
-    "views of views": (lambda t: t[:, 1:5].permute((0, 2, 1))[:, 2:6, 1:3], DATA[:, 1:5].transpose(0, 2, 1)[:, 2:6, 1:3]),
+    "views of views": (
+        lambda t: t[:, 1:5].permute((0, 2, 1))[:, 2:6, 1:3],
+        DATA[:, 1:5].transpose(0, 2, 1)[:, 2:6, 1:3],
+    ),
 }
 
 
@@ -88,13 +91,20 @@ def test_integers_drop_dimensions_of_tensors_in_hbm() -> None:
 
 @pytest.mark.parametrize(
     ("make", "contiguous"),
-    [(lambda t: t, True), (lambda t: t[:, 1:3], True), (lambda t: t[:, :, 0:2], False), (lambda t: t.permute((0, 2, 1)), False)],
+    [
+        (lambda t: t, True),
+        (lambda t: t[:, 1:3], True),
+        (lambda t: t[:, :, 0:2], False),
+        (lambda t: t.permute((0, 2, 1)), False),
+    ],
 )
-def test_contiguity_is_that_of_each_partition(make: Callable[[Any], Any], contiguous: bool) -> None:  # noqa: FBT001
+def test_contiguity_is_that_of_each_partition(make: Callable[[Any], Any], contiguous: bool) -> None:
     def kernel(data: Any) -> None:
         view = make(nl.load(data))
         assert view.is_contiguous() is contiguous
-        assert view.get_pattern() == [[stride, size] for stride, size in zip(view.strides, view.shape, strict=True)]
+        assert view.get_pattern() == [
+            [stride, size] for stride, size in zip(view.strides, view.shape, strict=True)
+        ]
 
     run(Kernel(kernel), (DATA,), {})
 

@@ -79,7 +79,7 @@ def tile_of(value: Any, function: str) -> Tile:
     if isinstance(value, BlockTensor):
         value.refuse(function)
     if isinstance(value, Index):
-        return running().language.index_tile(value)  # type: ignore[no-any-return]
+        return running().language.index_tile(value)
     if not isinstance(value, Tile):
         fail(function, f"an operand is a {type(value).__name__}, not a tile")
     return value

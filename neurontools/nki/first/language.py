@@ -360,7 +360,7 @@ class _Constants:
 
 def finfo(dtype: Any) -> Any:
     """Return the limits of a floating-point type."""
-    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(dtype)
 
 
 def sizeinbytes(dtype: Any) -> int:

@@ -202,11 +202,11 @@ class Tile:
 
     def broadcast_to(self, shape: Sequence[int]) -> Tile:
         """Return the tile repeated along dimensions of size 1."""
-        return running().language.broadcast_to(self, shape=shape)  # type: ignore[no-any-return]
+        return running().language.broadcast_to(self, shape=shape)
 
     def astype(self, dtype: Any) -> Tile:
         """Return a copy of another type."""
-        return running().language.apply(OPERATORS["copy"], (self,), dtype, {})  # type: ignore[no-any-return]
+        return running().language.apply(OPERATORS["copy"], (self,), dtype, {})
 
     def __getitem__(self, key: Any) -> Tile:
         return _Subscript(self, key).tile()

@@ -288,7 +288,7 @@ def accumulate(
     registers = running().accumulators
     if command is commands.idle:
         registers[unit, "owner"] = opcode
-        return registers.get(unit)  # type: ignore[no-any-return]
+        return registers.get(unit)
     column = np.full((values.shape[0], 1), _identity(operator), dtype=np.float32)
     if command is commands.load_reduce:
         column = np.broadcast_to(np.asarray(start, dtype=np.float32), column.shape).copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from neurontools.nki.instructions.operands import (
     reads,
     refuse,
 )
-from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from neurontools.nki.tensor import NkiTensor
 
 _FLOAT8 = frozenset({"float8_e4m3", "float8_e5m2", "float8_e4m3fn"})
 _WIDE = frozenset({"float32", "tfloat32"})

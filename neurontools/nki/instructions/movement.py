@@ -109,15 +109,15 @@ def _check_descriptors(opcode: str, dst: NkiTensor, src: NkiTensor, mode: Any, e
                 src,
                 dst,
             )
-    if engine is not engines.unknown and (
-        mode is not modes.hwdge or engine not in {engines.sync, engines.scalar}
-    ):
-        if mode is modes.hwdge or engine not in {engines.gpsimd, engines.sync, engines.scalar}:
-            refuse(
-                opcode,
-                f"engine {engine.name} makes no hardware descriptors",
-                "choose nisa.engine.sync or scalar",
-            )
+    makers = {engines.unknown, engines.sync, engines.scalar} | (
+        set() if mode is modes.hwdge else {engines.gpsimd}
+    )
+    if engine not in makers:
+        refuse(
+            opcode,
+            f"engine {engine.name} makes no hardware descriptors",
+            "choose nisa.engine.sync or scalar",
+        )
 
 
 def _check_unique(opcode: str, dst: NkiTensor) -> None:

@@ -28,7 +28,7 @@ def _generator(unit: str) -> np.random.Generator:
     states = running().random
     if unit not in states:
         states[unit] = np.random.default_rng(0)
-    return states[unit]  # type: ignore[no-any-return]
+    return states[unit]
 
 
 def uniform(unit: str, shape: tuple[int, ...]) -> np.ndarray:

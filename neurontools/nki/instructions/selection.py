@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from neurontools.nki.instructions.operands import (
     scalar,
 )
 from neurontools.nki.operators import OPERATORS
-from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from neurontools.nki.tensor import NkiTensor
 
 _GPSIMD_PARTITIONS = 16
 _LOWEST = np.float32(np.finfo(np.float32).min)

@@ -54,7 +54,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "range_test_options" in metafunc.fixturenames:
         from test.utils.ranged_test_harness import RANGE_TEST_CONFIG_ATTR_KEY, RangeTestHarness
 
-        names, cases = RangeTestHarness(getattr(metafunc.function, RANGE_TEST_CONFIG_ATTR_KEY)).get_unique_test_cases()
+        names, cases = RangeTestHarness(
+            getattr(metafunc.function, RANGE_TEST_CONFIG_ATTR_KEY)
+        ).get_unique_test_cases()
         metafunc.parametrize("range_test_options", cases, ids=names)
     mark = metafunc.definition.get_closest_marker("coverage_parametrize")
     if mark is not None:
@@ -62,10 +64,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _parametrize_covering(metafunc: pytest.Metafunc, options: dict[str, Any]) -> None:
-    from test.utils.coverage_parametrized_tests import extract_parametrize_args, generate_parametrized_test_case
+    from test.utils.coverage_parametrized_tests import (
+        extract_parametrize_args,
+        generate_parametrized_test_case,
+    )
 
     chosen = {name: options.pop(name, None) for name in ("coverage", "filter")}
-    options = {name: value for name, value in options.items() if not name.startswith(("enable_", "n_tests_", "max_"))}
+    options = {
+        name: value for name, value in options.items() if not name.startswith(("enable_", "n_tests_", "max_"))
+    }
     if "fast" not in {mark.name for mark in metafunc.definition.iter_markers()}:
         chosen["coverage"] = "singles"
     cases = generate_parametrized_test_case(

@@ -25,7 +25,7 @@ gpsimd_engine, dma_engine_, sync_engine, unknown_engine = (
     engine.sync,
     engine.unknown,
 )
-__all__ = [
+__all__ = [  # noqa: PLE0604  names of a table
     "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",

@@ -6,5 +6,5 @@ from neurontools.nki.memory import MemoryRegion
 from neurontools.nki.tensor import NKIObject, NkiTensor
 
 globals().update(NAMES)
-__all__ = ["MemoryRegion", "NKIObject", "NkiTensor", *NAMES]
+__all__ = ["MemoryRegion", "NKIObject", "NkiTensor", *NAMES]  # noqa: PLE0604  names of a table
 __getattr__ = missing_names(__name__)
