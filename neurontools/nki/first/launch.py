@@ -28,7 +28,7 @@ from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_o
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import View
 from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
-from neurontools.nki.limits import TARGET_VARIABLE, limits_of
+from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -270,11 +270,9 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simula
 
 
 def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    target = (
-        os.environ.get(TARGET_VARIABLE, "").strip().lower()
-        or kernel.options.get("platform_target")
-        or DEFAULT_TARGET
-    )
+    asked = kernel.options.get("platform_target")
+    is_named = bool(os.environ.get(TARGET_VARIABLE, "").strip())
+    target = asked if asked and not is_named else chosen_target(DEFAULT_TARGET)
     launch = Launch(
         kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
     )

@@ -11,6 +11,12 @@ import pytest
 from neurontools.nki.first.launch import run
 
 
+@pytest.fixture(autouse=True)
+def trn1(monkeypatch):
+    """The target whose SBUF has 192 KiB a partition."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+
+
 def addresses(*declarations):
     """Return the addresses of the tiles of tensors that a kernel declares."""
 
@@ -18,7 +24,7 @@ def addresses(*declarations):
         for declare in declarations:
             declare()
 
-    done = run(nki.jit(kernel, platform_target="trn1"), (), {})
+    done = run(nki.jit(kernel), (), {})
     return [item.address for item in done.launch.allocations]
 
 
