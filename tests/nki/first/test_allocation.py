@@ -11,12 +11,6 @@ import pytest
 from neurontools.nki.first.launch import run
 
 
-@pytest.fixture(autouse=True)
-def trn1(monkeypatch):
-    """The target whose SBUF has 192 KiB a partition."""
-    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
-
-
 def addresses(*declarations):
     """Return the addresses of the tiles of tensors that a kernel declares."""
 
