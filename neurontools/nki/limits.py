@@ -71,10 +71,10 @@ def limits_of(target: str) -> Limits:
     return Limits(target, generation, **values)
 
 
-def chosen_target() -> str:
-    """Return the target that the environment names, else that of neuron-run's machine, else trn3."""
+def chosen_target(default: str = DEFAULT_TARGET) -> str:
+    """Return the target that the environment names, else that of neuron-run's machine, else a default."""
     named = os.environ.get(TARGET_VARIABLE, "").strip().lower()
-    return named or (_machine_target() if env.flag(env.RUN) else DEFAULT_TARGET)
+    return named or (_machine_target() if env.flag(env.RUN) else default)
 
 
 @cache

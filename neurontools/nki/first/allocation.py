@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Buffer:
+class KernelBuffer:
     """A memory, as kernels name it: `nl.sbuf` and `nki.compiler.sbuf` are the same.
 
     Args:
@@ -40,16 +40,16 @@ class Buffer:
         return None
 
 
-class ChipBuffer(Buffer):
+class ChipBuffer(KernelBuffer):
     """SBUF or PSUM."""
 
     __slots__ = ()
 
-    def auto_alloc(self) -> Buffer:
+    def auto_alloc(self) -> KernelBuffer:
         """Let the compiler choose addresses."""
         return self
 
-    def alloc(self, func: Callable[..., Any]) -> Buffer:
+    def alloc(self, func: Callable[..., Any]) -> KernelBuffer:
         """Take addresses from a function of a tile's numbers, its partitions and its bytes a partition."""
         return Placed(self.region, func)
 
@@ -62,7 +62,7 @@ class ChipBuffer(Buffer):
         num_bank_tiles: tuple[int, ...] = (),
         num_par_tiles: tuple[int, ...] = (),
         num_free_tiles: tuple[int, ...] = (),
-    ) -> Buffer:
+    ) -> KernelBuffer:
         """Place tiles one after the other, and reuse the places after as many as are given."""
 
         def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class ChipBuffer(Buffer):
         return Placed(self.region, place)
 
 
-class Placed(Buffer):
+class Placed(KernelBuffer):
     """A memory with the addresses that a kernel chooses.
 
     Args:
@@ -124,26 +124,26 @@ def _slot(numbers: tuple[int, ...], sizes: tuple[int, ...]) -> int:
 
 
 sbuf, psum = ChipBuffer(MemoryRegion.sbuf), ChipBuffer(MemoryRegion.psum)
-private_hbm, shared_hbm = Buffer(MemoryRegion.private_hbm), Buffer(MemoryRegion.shared_hbm)
+private_hbm, shared_hbm = KernelBuffer(MemoryRegion.private_hbm), KernelBuffer(MemoryRegion.shared_hbm)
 hbm = private_hbm
 _BUFFERS = {buffer.region: buffer for buffer in (sbuf, psum, private_hbm, shared_hbm)}
 
 
-def buffer_of(region: MemoryRegion) -> Buffer:
+def buffer_of(region: MemoryRegion) -> KernelBuffer:
     """Return the name of a memory."""
     return _BUFFERS.get(region, private_hbm)
 
 
-def as_buffer(value: Any) -> Buffer:
+def as_buffer(value: Any) -> KernelBuffer:
     """Return the memory that a kernel means; SBUF where it names none."""
     if value is None:
         return sbuf
     if isinstance(value, MemoryRegion):
         return buffer_of(value)
-    if not isinstance(value, Buffer):
+    if not isinstance(value, KernelBuffer):
         fail(
             "buffer",
-            f"{value!r} is no memory",
+            f"{value!r} is not a memory",
             "use nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm or nki.compiler",
         )
     return value

@@ -16,7 +16,7 @@ from neurontools.nki.first.dtypes import name_of, promoted, scalar_type
 from neurontools.nki.first.errors import refuse_size
 from neurontools.nki.first.index import Index, is_number, selection
 from neurontools.nki.first.tile import Tile
-from neurontools.nki.first.views import Gathered, View, plain_view, reshaped
+from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import OPERATORS, Operator
@@ -69,7 +69,7 @@ def absent(shape: Sequence[int], dtype: str, region: MemoryRegion = SBUF) -> Til
     allocation = Allocation(region, sizes, dtype, user_location())
     held = numpy_dtype(dtype)
     data = np.zeros(1, held) if held.kind in "iub" else np.full(1, np.nan, dtype=np.float32).astype(held)
-    operand = View(sizes, dtype, Storage(allocation, data))
+    operand = TileView(sizes, dtype, Storage(allocation, data))
     operand.strides = (0,) * len(sizes)
     return Tile(operand, valid=False)
 
@@ -278,10 +278,10 @@ def emit_binary(operator: Operator, dst: NkiTensor, first: Any, second: Any) -> 
     need_views(operator.name, first, second)
     if operator.is_bitwise:
         dst, first, second = (_bytes_of_truths(item) for item in (dst, first, second))
-    if not isinstance(first, View):
+    if not isinstance(first, TileView):
         instructions.tensor_scalar(dst, second, operator, first, reverse0=True)
         return
-    if not isinstance(second, View):
+    if not isinstance(second, TileView):
         instructions.tensor_scalar(dst, first, operator, second)
         return
     if second.buffer is PSUM and first.buffer is PSUM:
@@ -300,13 +300,13 @@ def emit_binary(operator: Operator, dst: NkiTensor, first: Any, second: Any) -> 
 
 
 def _bytes_of_truths(view: Any) -> Any:
-    return view.view("uint8") if isinstance(view, View) and view.dtype == "bool" else view
+    return view.view("uint8") if isinstance(view, TileView) and view.dtype == "bool" else view
 
 
 def need_views(function: str, *views: Any) -> None:
     """Refuse views of HBM."""
     for view in views:
-        if isinstance(view, View) and view.storage.allocation.region not in ON_CHIP:
+        if isinstance(view, TileView) and view.storage.allocation.region not in ON_CHIP:
             need_on_chip(function, Tile(view))
 
 

@@ -26,9 +26,9 @@ from neurontools.nki.first import language as first_language
 from neurontools.nki.first.blocks import BlockTensor
 from neurontools.nki.first.loops import GridDim, as_grid_dim, core_count, core_of
 from neurontools.nki.first.tile import Tile
-from neurontools.nki.first.views import View
+from neurontools.nki.first.views import TileView
 from neurontools.nki.launch import Arguments, Run, numeric_context, report_warnings
-from neurontools.nki.limits import TARGET_VARIABLE, limits_of
+from neurontools.nki.limits import TARGET_VARIABLE, chosen_target, limits_of
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Language:
     index_tile = staticmethod(first_language.index_tile)
 
 
-class Kernel:
+class EagerKernel:
     """A function that runs on NeuronCores: `@nki.jit` and the other decorators.
 
     Args:
@@ -78,7 +78,7 @@ class Kernel:
         self.grid = grid
         self.options = dict(options or {})
 
-    def __getitem__(self, grid: Any) -> Kernel:
+    def __getitem__(self, grid: Any) -> EagerKernel:
         dims = tuple(as_grid_dim(dim) for dim in (grid if isinstance(grid, tuple | list) else (grid,)))
         if core_count(dims) > _MOST_CORES:
             raise KernelUsageError(
@@ -104,7 +104,7 @@ class Kernel:
         return done.results
 
 
-class MeasuredKernel(Kernel):
+class MeasuredKernel(EagerKernel):
     """A kernel whose calls report a latency: `@nki.benchmark`."""
 
     benchmark_result: BenchmarkResult
@@ -112,12 +112,12 @@ class MeasuredKernel(Kernel):
     def finished(self, done: Run) -> Any:
         """Print the latency of a call and return its results."""
         program = import_module("neurontools.nki.program")
-        self.benchmark_result = BenchmarkResult(Latency(program.modelled_us(done.launch)))
+        self.benchmark_result = BenchmarkResult(KernelLatency(program.modelled_us(done.launch)))
         print(self.benchmark_result.nc_latency)  # noqa: T201
         return done.results
 
 
-class Latency:
+class KernelLatency:
     """The latency of a kernel on its NeuronCore: modelled, so all percentiles are equal.
 
     Args:
@@ -151,7 +151,7 @@ class BenchmarkResult:
         nc_latency: the latency on a NeuronCore.
     """
 
-    def __init__(self, nc_latency: Latency) -> None:
+    def __init__(self, nc_latency: KernelLatency) -> None:
         self.nc_latency = nc_latency
 
 
@@ -162,9 +162,9 @@ def _decorate(func: Any, mode: str, options: dict[str, Any]) -> Any:
         return lambda function: _decorate(function, mode, options)
     if isinstance(func, str):  # stands for a kernel that can only be imported
         return func
-    grid = func.grid if isinstance(func, Kernel) else ()
-    kind = MeasuredKernel if mode == "benchmark" else Kernel
-    return kind(func.func if isinstance(func, Kernel) else func, mode, grid, options)
+    grid = func.grid if isinstance(func, EagerKernel) else ()
+    kind = MeasuredKernel if mode == "benchmark" else EagerKernel
+    return kind(func.func if isinstance(func, EagerKernel) else func, mode, grid, options)
 
 
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
@@ -201,7 +201,7 @@ def profile(func: Any = None, **options: Any) -> Any:
 
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on arrays and return its results; output parameters are written in place."""
-    made = kernel if isinstance(kernel, Kernel) else Kernel(kernel, "trace")
+    made = kernel if isinstance(kernel, EagerKernel) else EagerKernel(kernel, "trace")
     return run(made, args, kwargs, simulates=True).results
 
 
@@ -211,7 +211,7 @@ class _FirstArguments(Arguments):
     def wrap(self, value: Any, name: str) -> Any:
         """Return what the kernel gets for an argument."""
         made = super().wrap(value, name)
-        return as_tile(made) if isinstance(made, NkiTensor) and not isinstance(made, View) else made
+        return as_tile(made) if isinstance(made, NkiTensor) and not isinstance(made, TileView) else made
 
     def unwrap(self, value: Any) -> Any:
         """Return the results of a kernel as arrays of the caller's kind; tiles on the chip are results too."""
@@ -227,7 +227,7 @@ class _FirstArguments(Arguments):
 
 def as_tile(tensor: NkiTensor) -> Tile:
     """Return a tensor as one of the first generation."""
-    view = View(tensor.shape, tensor.dtype, tensor.storage)
+    view = TileView(tensor.shape, tensor.dtype, tensor.storage)
     view.strides, view.offset = tensor.strides, tensor.offset
     return Tile(view)
 
@@ -238,7 +238,7 @@ def _is_mutable(annotation: Any) -> bool:
     return isinstance(annotation, str) and "mutable" in annotation
 
 
-def _immutable(kernel: Kernel, wrapped: dict[str, Any]) -> set[Allocation]:
+def _immutable(kernel: EagerKernel, wrapped: dict[str, Any]) -> set[Allocation]:
     """Return the parameters that a kernel must not write: older styles write their output parameters."""
     if kernel.mode == "trace" or not any(isinstance(value, Tile) for value in wrapped.values()):
         return set()
@@ -250,7 +250,9 @@ def _immutable(kernel: Kernel, wrapped: dict[str, Any]) -> set[Allocation]:
     }
 
 
-def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simulates: bool = False) -> Run:
+def run(
+    kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simulates: bool = False
+) -> Run:
     """Run a kernel on arrays, the programs of its grid one after another.
 
     Args:
@@ -269,12 +271,10 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], *, simula
         return _run(kernel, args, kwargs)
 
 
-def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    target = (
-        os.environ.get(TARGET_VARIABLE, "").strip().lower()
-        or kernel.options.get("platform_target")
-        or DEFAULT_TARGET
-    )
+def _run(kernel: EagerKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    asked = kernel.options.get("platform_target")
+    is_named = bool(os.environ.get(TARGET_VARIABLE, "").strip())
+    target = asked if asked and not is_named else chosen_target(DEFAULT_TARGET)
     launch = Launch(
         kernel.__name__, limits_of(target), tuple(dim.size for dim in kernel.grid), first_generation=True
     )

@@ -25,7 +25,7 @@ from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.nki.first.allocation import Buffer
+    from neurontools.nki.first.allocation import KernelBuffer
 
 
 class ParDim(int):
@@ -106,7 +106,7 @@ def _in_hbm(shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str)
 
 
 def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> Any:
-    place: Buffer = as_buffer(buffer)
+    place: KernelBuffer = as_buffer(buffer)
     if place.region not in ON_CHIP:
         fail(
             "full",

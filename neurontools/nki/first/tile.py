@@ -15,7 +15,7 @@ from neurontools.nki.dtypes import item_bytes, numpy_dtype
 from neurontools.nki.first.dtypes import name_of, public_dtype
 from neurontools.nki.first.errors import refuse_value
 from neurontools.nki.first.index import Index, Mask, is_number
-from neurontools.nki.first.views import Bound, Lookup, cut, gathered, plain_view, reshaped, within_bounds
+from neurontools.nki.first.views import Bound, IndexLookup, cut, gathered, plain_view, reshaped, within_bounds
 from neurontools.nki.memory import ON_CHIP, Allocation, Storage
 from neurontools.nki.operators import OPERATORS
 from neurontools.nki.tensor import DynamicSlice, NkiTensor
@@ -63,7 +63,7 @@ class Tile:
         self,
         operand: NkiTensor,
         bounds: Sequence[Bound] = (),
-        lookups: Sequence[Lookup] = (),
+        lookups: Sequence[IndexLookup] = (),
         valid: Selection = None,
         *,
         is_result: bool = False,
@@ -275,7 +275,7 @@ class _Subscript:
         self._view = tile.operand
         self._is_result = tile.is_result
         self._bounds: list[Bound] = list(tile.bounds)
-        self._lookups: list[Lookup] = []
+        self._lookups: list[IndexLookup] = []
         keys = list(key) if isinstance(key, tuple) else [key]
         ndim = len(self._view.shape)
         given = sum(item is not None and item is not Ellipsis for item in keys)
@@ -352,7 +352,7 @@ class _Subscript:
         if not is_number(item):
             fail(
                 "index",
-                f"{type(item).__name__} is no index",
+                f"{type(item).__name__} cannot be an index",
                 "use numbers, slices, nl.ds, nl.arange and nl.mgrid",
                 self._allocation,
             )
@@ -388,7 +388,7 @@ class _Subscript:
                 strides[axis] += factor * stride
             low, high = index.bounds()
             if tile is not None:
-                self._lookups.append(Lookup(dim, size, stride, _leading(tile, ndim), index))
+                self._lookups.append(IndexLookup(dim, size, stride, _leading(tile, ndim), index))
             elif low < 0 or high >= size:
                 self._bounds.append(Bound(dim, size, index))
         if shape[0] == 1 and view.storage.allocation.region in ON_CHIP:

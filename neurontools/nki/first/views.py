@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from neurontools.nki.memory import Storage
 
 
-class View(NkiTensor):
+class TileView(NkiTensor):
     """A view whose elements are read as they are: what a mask leaves out was never written."""
 
     def read(self, operand: str = "") -> np.ndarray:
@@ -27,7 +27,7 @@ class View(NkiTensor):
         return self.array()
 
 
-class Gathered(View):
+class Gathered(TileView):
     """A view of elements by number.
 
     Args:
@@ -74,7 +74,7 @@ class Gathered(View):
         return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows)
 
 
-class Rows(View):
+class Rows(TileView):
     """A view whose rows start at chosen elements.
 
     Args:
@@ -133,7 +133,7 @@ class Bound(NamedTuple):
     numbers: Index
 
 
-class Lookup(NamedTuple):
+class IndexLookup(NamedTuple):
     """Numbers of a tile that are an index.
 
     Args:
@@ -151,9 +151,9 @@ class Lookup(NamedTuple):
     added: Index
 
 
-def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> View:
+def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> TileView:
     """Return the view of a whole allocation, shaped."""
-    view = View(shape, dtype, storage)
+    view = TileView(shape, dtype, storage)
     view.strides = row_major(view.shape)
     return view
 
@@ -227,13 +227,13 @@ def _refuse_bound(view: NkiTensor, bound: Bound, low: int, high: int, function: 
 
 def gathered(
     view: NkiTensor,
-    lookups: Sequence[Lookup],
+    lookups: Sequence[IndexLookup],
     bounds: Sequence[Bound],
     selected: Selection,
     function: str,
     *,
     skip: bool,
-) -> View:
+) -> TileView:
     """Return a view whose elements are chosen by index tiles.
 
     Args:
@@ -281,7 +281,7 @@ def gathered(
     return made
 
 
-def _rows(view: NkiTensor, lookups: Sequence[Lookup], selected: Selection) -> Rows | None:
+def _rows(view: NkiTensor, lookups: Sequence[IndexLookup], selected: Selection) -> Rows | None:
     """Return a view by rows where each index tile has a number for each row and all are in bounds."""
     box = selected if isinstance(selected, tuple) else tuple(slice(0, size) for size in view.shape)
     part = cut(view, box, view.shape)

@@ -18,7 +18,7 @@ def addresses(*declarations):
         for declare in declarations:
             declare()
 
-    done = run(nki.jit(kernel, platform_target="trn1"), (), {})
+    done = run(nki.jit(kernel), (), {})
     return [item.address for item in done.launch.allocations]
 
 

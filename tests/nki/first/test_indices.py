@@ -177,7 +177,7 @@ def test_skipped_rows_of_a_transfer_keep_their_values():
         (lambda a: nl.load(a[nl.arange(4), 0]), "indexing tensor `a` with 1d arange is not supported"),
         (lambda a: nl.load(a[nl.arange(4)[:, None], 0:2]), "mixing basic tensor indexing"),
         (lambda a: nl.load(a[0:2, 0:2, 0:2]), "3 indices for the 2 dimensions"),
-        (lambda a: nl.load(a["x"]), "str is no index"),
+        (lambda a: nl.load(a["x"]), "str cannot be an index"),
         (lambda a: nl.load(a[4:2, :]), "the slice of dimension 0 is empty"),
         (lambda a: nl.load(a[0:9, :]), r"Out-of-bound access for tensor `a` on dimension 0: index range \[0, 8\] exceed dimension size of 8"),
         (lambda a: nl.load(a[nl.mgrid[0:4, 4:9]]), r"on dimension 1: index range \[4, 8\] exceed dimension size of 6"),

@@ -268,7 +268,7 @@ def test_constants_are_tensors_in_hbm():
         (lambda a: nl.transpose(nl.zeros((8, 2, 2), dtype=nl.float32)), SyntaxError, "exceed max supported number of dimensions of 2"),
         (lambda a: nl.transpose(nl.zeros((8, 200), dtype=nl.float32)), SyntaxError, "size of dimension 1 in .* of 'transpose' exceed architecture limitation of 128"),
         (lambda a: nl.ndarray((8, 6), dtype="int7"), NeuronToolsError, "unknown data type of a kernel: 'int7'"),
-        (lambda a: nl.ndarray((8, 6), dtype=nl.float32, buffer="sbuf"), AssertionError, "'sbuf' is no memory"),
+        (lambda a: nl.ndarray((8, 6), dtype=nl.float32, buffer="sbuf"), AssertionError, "'sbuf' is not a memory"),
         (lambda a: nl.sum(nl.load(a), axis=0), AssertionError, "the partition dimension is not reduced"),
     ],
 )  # fmt: skip
