@@ -41,7 +41,7 @@ _DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.
 _PACKAGE = "nkilib_src.nkilib.core"
 
 
-class Verdict(NamedTuple):
+class AnchorVerdict(NamedTuple):
     """A published time and the modelled one, in microseconds."""
 
     name: str
@@ -187,7 +187,7 @@ KERNELS: dict[str, Callable[[dict[str, Any]], tuple[Any, dict[str, Any]]]] = {
 }
 
 
-def judge(row: dict[str, Any], target: str) -> Verdict:
+def judge(row: dict[str, Any], target: str) -> AnchorVerdict:
     """Run the kernel of a row and return its verdict."""
     started = time.perf_counter()
     function, arguments = KERNELS[row["kernel"]](row["workload"])
@@ -196,10 +196,10 @@ def judge(row: dict[str, Any], target: str) -> Verdict:
     modelled = modelled_us(launch)
     count = sum(len(core.records) for core in launch.cores)
     seconds = time.perf_counter() - started
-    return Verdict(row["name"], row["kernel"], row["half"], row["us"], modelled, count, seconds)
+    return AnchorVerdict(row["name"], row["kernel"], row["half"], row["us"], modelled, count, seconds)
 
 
-def aggregate(verdicts: Iterable[Verdict]) -> str:
+def aggregate(verdicts: Iterable[AnchorVerdict]) -> str:
     """Return the errors of several rows as text."""
     errors = [verdict.error for verdict in verdicts]
     near = sum(error <= 1.5 for error in errors) / len(errors)
@@ -207,7 +207,7 @@ def aggregate(verdicts: Iterable[Verdict]) -> str:
     return f"{len(errors):3d} rows, mean factor {fmean(errors):.3f}, within 1.5: {near:.0%}, worst {max(errors):.2f}, mean ratio {ratio:.2f}"
 
 
-def fitted_start_us(verdicts: list[Verdict], start: float) -> float:
+def fitted_start_us(verdicts: list[AnchorVerdict], start: float) -> float:
     """Return the start whose mean factor of error over calibration rows is the smallest."""
     rows = [(verdict.published_us, verdict.modelled_us - start) for verdict in verdicts]
 
@@ -231,7 +231,7 @@ def main() -> int:
     options = parser.parse_args()
     prepare(options.library)
     document = read_file()
-    verdicts: list[Verdict] = []
+    verdicts: list[AnchorVerdict] = []
     failed = 0
     for row in document["anchors"]:
         if (options.kernel or row["kernel"]) != row["kernel"] or (options.half or row["half"]) != row["half"]:

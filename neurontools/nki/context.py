@@ -24,7 +24,7 @@ _SHIMS = (f"{_PACKAGE}/nki/", f"{_PACKAGE}/compat/")
 _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]+)?=[^=]")
 
 
-class Location(NamedTuple):
+class UserLine(NamedTuple):
     """A line of the user's code."""
 
     file: str
@@ -44,15 +44,15 @@ def is_user_frame(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith(_SHIMS)
 
 
-def user_location() -> Location:
+def user_location() -> UserLine:
     """Return the innermost line that is running outside of this package."""
     frame = sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None and not is_user_frame(frame):
         frame = frame.f_back
-    return Location(frame.f_code.co_filename, frame.f_lineno)
+    return UserLine(frame.f_code.co_filename, frame.f_lineno)
 
 
-class Access(NamedTuple):
+class ElementAccess(NamedTuple):
     """The elements of an allocation that an instruction reads or writes.
 
     Args:
@@ -93,9 +93,9 @@ class Record:
         self,
         opcode: str,
         engine: str,
-        reads: tuple[Access, ...],
-        writes: tuple[Access, ...],
-        location: Location,
+        reads: tuple[ElementAccess, ...],
+        writes: tuple[ElementAccess, ...],
+        location: UserLine,
         options: dict[str, Any],
         name: str | None,
     ) -> None:
@@ -120,7 +120,7 @@ class Warning_:  # noqa: N801
 
     kind: str
     message: str
-    location: Location
+    location: UserLine
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Launch:
         """Return the numbers of a loop whose iterations are declared independent."""
         return iter(numbers)
 
-    def warn(self, kind: str, message: str, location: Location | None = None) -> None:
+    def warn(self, kind: str, message: str, location: UserLine | None = None) -> None:
         """Note a warning, once for each line and kind."""
         place = location or user_location()
         if not any(warning.kind == kind and warning.location == place for warning in self.warnings):
@@ -187,8 +187,8 @@ class Core:
         self,
         opcode: str,
         engine: str,
-        reads: tuple[Access, ...],
-        writes: tuple[Access, ...],
+        reads: tuple[ElementAccess, ...],
+        writes: tuple[ElementAccess, ...],
         name: str | None = None,
         **options: Any,
     ) -> Record:

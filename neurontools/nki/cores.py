@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurontools.nki.context import Location, set_running, user_location
+from neurontools.nki.context import UserLine, set_running, user_location
 from neurontools.nki.errors import KernelError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Exchange:
         self._cores = cores
         self._turn = 0
         self._changed = threading.Condition()
-        self._waiting: dict[int, tuple[Callable[[], bool], str, Location]] = {}
+        self._waiting: dict[int, tuple[Callable[[], bool], str, UserLine]] = {}
         self._ended: set[int] = set()
         self._arrivals = [0] * len(cores)
         self._gathers = [0] * len(cores)

@@ -8,7 +8,7 @@ from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
 
 if TYPE_CHECKING:
-    from neurontools.nki.context import Access, Core, Record
+    from neurontools.nki.context import Core, ElementAccess, Record
     from neurontools.nki.memory import Allocation
     from neurontools.nki.regions import Box
 
@@ -86,7 +86,7 @@ class _Checker:
                 if history is not None:
                     self._write(record, access, history, box_of(access))
 
-    def _write(self, record: Record, access: Access, history: _History, box: Box) -> None:
+    def _write(self, record: Record, access: ElementAccess, history: _History, box: Box) -> None:
         boxes, is_read, writers = history.boxes, history.is_read, history.writers
         node = history.node(box)
         opcode = record.opcode
@@ -105,7 +105,7 @@ class _Checker:
             writers[other], is_read[other] = record, True
         writers[node], is_read[node] = record, not may_be_lost
 
-    def _check_sum(self, record: Record, access: Access, history: _History, node: int) -> None:
+    def _check_sum(self, record: Record, access: ElementAccess, history: _History, node: int) -> None:
         """Warn of a product that adds to what another instruction left in PSUM."""
         before = history.writers[node]
         if before is None or access.allocation.region is not MemoryRegion.psum or before.opcode in _PRODUCTS:
@@ -131,7 +131,7 @@ class _Checker:
             self.reported.add(key)
             self.launch.warn("sum", f"{record.opcode}: {what} {before.location}; {remedy}", record.location)
 
-    def _lost(self, before: Record, record: Record, access: Access) -> None:
+    def _lost(self, before: Record, record: Record, access: ElementAccess) -> None:
         key = (before.location, record.location)
         if key not in self.reported:
             self.reported.add(key)

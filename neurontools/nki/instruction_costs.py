@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.compiler.engines.modelled_core import ModelledCore
-    from neurontools.nki.context import Access, Record
+    from neurontools.nki.context import ElementAccess, Record
 
 _SIXTEEN_BITS = frozenset({"bfloat16", "float16", "int16", "uint16"})
 _SCALAR_GENERATION = 3
@@ -30,11 +30,11 @@ _TRANSPOSED_TOGETHER = 16
 _PSUM = MemoryRegion.psum
 
 
-class Cost(NamedTuple):
+class InstructionCost(NamedTuple):
     """What an instruction costs.
 
     Args:
-        engine: the one that runs it.
+        engine: runs it.
         time_ns: how long.
         scalar_ns: how long on the Scalar engine, where it may run there too; negative where it may not.
         opcode: name in a profile.
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
     opcode: str = ""
 
 
-class Transfer(NamedTuple):
+class TransferCost(NamedTuple):
     """A transfer by the DMA engines.
 
     Args:
@@ -79,12 +79,12 @@ class InstructionCosts:
         self.costs = machine.costs
         self.generation = generation
         self._cycle_ns = machine.cycle_ns
-        self._known: dict[tuple[object, ...], Cost] = {}
-        self._transfers: dict[tuple[object, ...], Transfer] = {}
+        self._known: dict[tuple[object, ...], InstructionCost] = {}
+        self._transfers: dict[tuple[object, ...], TransferCost] = {}
 
     # ---- engines
 
-    def cost(self, record: Record) -> Cost:
+    def cost(self, record: Record) -> InstructionCost:
         """Return the cost of an instruction of an engine; see `transfer` for those of the DMA engines."""
         key = _key(record)
         found = self._known.get(key)
@@ -92,14 +92,14 @@ class InstructionCosts:
             found = self._known[key] = _RULES.get(record.opcode, _vector)(self, record)
         return found
 
-    def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> Cost:
+    def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> InstructionCost:
         """Return the cost of an instruction of a number of cycles, at least the shortest, and fixed ones besides."""
         costs = self.costs
         if any(item.elements is not None for item in (*record.reads, *record.writes)):
             cycles = max(cycles, costs.dynamic_cycles)
         cycles = max(cycles, costs.shortest_cycles) * self._stride_factor(record)
         spent = (cycles + fixed) * self._cycle_ns[engine]
-        return Cost(engine, spent, opcode=record.opcode.upper())
+        return InstructionCost(engine, spent, opcode=record.opcode.upper())
 
     def _stride_factor(self, record: Record) -> float:
         """Return how much slower an instruction is because elements of a large operand lie far apart."""
@@ -114,7 +114,7 @@ class InstructionCosts:
 
     # ---- transfers
 
-    def transfer(self, record: Record) -> Transfer:
+    def transfer(self, record: Record) -> TransferCost:
         """Return what a transfer costs."""
         key = _key(record)
         found = self._transfers.get(key)
@@ -122,7 +122,7 @@ class InstructionCosts:
             found = self._transfers[key] = self._transfer(record)
         return found
 
-    def _transfer(self, record: Record) -> Transfer:
+    def _transfer(self, record: Record) -> TransferCost:
         machine = self.machine
         target = record.writes[0]
         sides = (*record.reads[:1], target)
@@ -139,7 +139,7 @@ class InstructionCosts:
             )
             from_hbm = record.reads[0].allocation.region not in ON_CHIP
             time_ns = dma.transposed_ns(machine, nbytes, row, from_hbm=from_hbm)
-            return Transfer(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
+            return TransferCost(TRANSPOSE_OPCODE, time_ns, nbytes, row, mode, making_ns)
         time_ns = dma.transfer_ns(machine, nbytes, row)
         opcode = PLAIN_OPCODE
         if mode is Engine.GPSIMD and any(item.is_gather for item in (*record.reads, target)):
@@ -147,7 +147,7 @@ class InstructionCosts:
         if record.options.get("accumulates"):
             sources = sum(prod(side.shape) >= prod(target.shape) for side in record.reads)
             time_ns *= max(1, sources) / self.costs.dma_accumulate_share
-        return Transfer(opcode, time_ns, nbytes, row, mode, making_ns)
+        return TransferCost(opcode, time_ns, nbytes, row, mode, making_ns)
 
     def _descriptors(self, record: Record) -> tuple[Engine | None, float]:
         """Return who makes the descriptors of a transfer, and how long that takes."""
@@ -161,7 +161,7 @@ class InstructionCosts:
             return Engine.SCALAR if scalar else Engine.SYNC, self.costs.hardware_dge_ns
         return None, 0.0
 
-    def _needs_software(self, accesses: tuple[Access, ...]) -> bool:
+    def _needs_software(self, accesses: tuple[ElementAccess, ...]) -> bool:
         return self.generation < _SCALAR_GENERATION or any(item.is_gather for item in accesses)
 
 
@@ -191,7 +191,7 @@ def _key(record: Record) -> tuple[object, ...]:
     return tuple(key)
 
 
-def row_elements(access: Access) -> int:
+def row_elements(access: ElementAccess) -> int:
     """Return the elements that follow each other in an access; on the chip those of a partition at most."""
     first = 1 if access.allocation.region in ON_CHIP else 0
     run = 1
@@ -222,7 +222,7 @@ def _in_psum(record: Record) -> bool:
 # ---- rules by opcode
 
 
-def _vector(costs: InstructionCosts, record: Record) -> Cost:
+def _vector(costs: InstructionCosts, record: Record) -> InstructionCost:
     """Return the cost of an instruction without a rule of its own: N cycles."""
     match record.engine:
         case "gpsimd":
@@ -230,7 +230,7 @@ def _vector(costs: InstructionCosts, record: Record) -> Cost:
         case "scalar":
             return _activation(costs, record)
         case "sync":
-            return Cost(
+            return InstructionCost(
                 Engine.SYNC,
                 costs.costs.register_cycles * costs.machine.cycle_ns[Engine.SCALAR],
                 opcode=record.opcode.upper(),
@@ -240,21 +240,21 @@ def _vector(costs: InstructionCosts, record: Record) -> Cost:
 
 def _factor(
     choose: Callable[[InstructionCosts, Record], float],
-) -> Callable[[InstructionCosts, Record], Cost]:
+) -> Callable[[InstructionCosts, Record], InstructionCost]:
     """Return the rule of an instruction of the Vector engine whose cycles an element depend on its operands."""
 
-    def rule(costs: InstructionCosts, record: Record) -> Cost:
+    def rule(costs: InstructionCosts, record: Record) -> InstructionCost:
         return costs._made(Engine.VECTOR, record, _elements(record) * choose(costs, record))  # noqa: SLF001
 
     return rule
 
 
-def _on_gpsimd(costs: InstructionCosts, made: Cost) -> Cost:
+def _on_gpsimd(costs: InstructionCosts, made: InstructionCost) -> InstructionCost:
     """Return the cost on GpSimd of an instruction of the Vector engine."""
     return made._replace(engine=Engine.GPSIMD, time_ns=made.time_ns * costs.costs.gpsimd_slowdown)
 
 
-def _one_tensor(costs: InstructionCosts, record: Record) -> Cost:
+def _one_tensor(costs: InstructionCosts, record: Record) -> InstructionCost:
     if record.engine == "scalar":
         return _activation(costs, record)
     dtype = "bfloat16" if _all_16bit(record) else "float32"
@@ -267,20 +267,20 @@ def _one_tensor(costs: InstructionCosts, record: Record) -> Cost:
     return made
 
 
-def _two_tensors(costs: InstructionCosts, record: Record) -> Cost:
+def _two_tensors(costs: InstructionCosts, record: Record) -> InstructionCost:
     dtype = "bfloat16" if _all_16bit(record) else "float32"
     factor = costs.machine.tensor_tensor_factor(dtype, from_psum=_in_psum(record))
     made = costs._made(Engine.VECTOR, record, _elements(record) * factor)  # noqa: SLF001
     return _on_gpsimd(costs, made) if record.engine == "gpsimd" else made
 
 
-def _memset(costs: InstructionCosts, record: Record) -> Cost:
+def _memset(costs: InstructionCosts, record: Record) -> InstructionCost:
     factor = costs.costs.memset_16bit if _all_16bit(record) else 1.0
     engine = Engine.GPSIMD if record.engine == "gpsimd" else Engine.VECTOR
     return costs._made(engine, record, _elements(record) * factor)  # noqa: SLF001
 
 
-def _activation(costs: InstructionCosts, record: Record) -> Cost:
+def _activation(costs: InstructionCosts, record: Record) -> InstructionCost:
     dtype = "bfloat16" if _all_16bit(record) else "float32"
     cycles = _elements(record) * costs.machine.activation_factor(dtype)
     made = costs._made(Engine.SCALAR, record, cycles)  # noqa: SLF001
@@ -290,34 +290,34 @@ def _activation(costs: InstructionCosts, record: Record) -> Cost:
     return made
 
 
-def _gpsimd(costs: InstructionCosts, record: Record) -> Cost:
+def _gpsimd(costs: InstructionCosts, record: Record) -> InstructionCost:
     return costs._made(Engine.GPSIMD, record, _elements(record), costs.costs.gpsimd_fixed_cycles)  # noqa: SLF001
 
 
-def _local_gather(costs: InstructionCosts, record: Record) -> Cost:
+def _local_gather(costs: InstructionCosts, record: Record) -> InstructionCost:
     width = record.options["width"]
     speed = (28 + 4 * width) / (4 * width) / min(4 / item_bytes(record.reads[0].dtype), width)
     cycles = record.options["indices"] * width / speed
     return costs._made(Engine.GPSIMD, record, cycles, costs.costs.gpsimd_fixed_cycles)  # noqa: SLF001
 
 
-def _topk(costs: InstructionCosts, record: Record) -> Cost:
+def _topk(costs: InstructionCosts, record: Record) -> InstructionCost:
     cycles = 4 * record.options["n"] + record.options["k"]
     return costs._made(Engine.GPSIMD, record, cycles)  # noqa: SLF001
 
 
-def _reduced(costs: InstructionCosts, record: Record) -> Cost:
+def _reduced(costs: InstructionCosts, record: Record) -> InstructionCost:
     fast = _all_16bit(record) and record.options.get("op") in _REDUCED_FAST
     factor = costs.costs.tensor_reduce_16bit if fast else 1.0
     return costs._made(Engine.VECTOR, record, _elements(record) * factor)  # noqa: SLF001
 
 
-def _with_registers(costs: InstructionCosts, record: Record) -> Cost:
+def _with_registers(costs: InstructionCosts, record: Record) -> InstructionCost:
     cycles = max(_elements(record), costs.costs.shortest_cycles) + costs.costs.reduce_register_cycles
     return costs._made(Engine.VECTOR, record, cycles)  # noqa: SLF001
 
 
-def _matmul(costs: InstructionCosts, record: Record) -> Cost:
+def _matmul(costs: InstructionCosts, record: Record) -> InstructionCost:
     """Return the cost of loading the stationary matrix and of the product."""
     if record.engine == "vector":
         return costs._made(Engine.VECTOR, record, _elements(record))  # noqa: SLF001
@@ -336,7 +336,7 @@ def _matmul(costs: InstructionCosts, record: Record) -> Cost:
         cycles = max(min(constants.matmul_shortest_columns, columns), moving) * (passes if wide else 1.0)
     cycles += constants.load_stationary_cycles * columns / constants.matmul_stationary_columns
     name = "TRANSPOSE" if record.options.get("transposes") else "MATMUL"
-    return Cost(Engine.TENSOR, cycles * costs.machine.cycle_ns[Engine.TENSOR], opcode=name)
+    return InstructionCost(Engine.TENSOR, cycles * costs.machine.cycle_ns[Engine.TENSOR], opcode=name)
 
 
 def _scalar_tensor_tensor(costs: InstructionCosts, record: Record) -> float:
@@ -347,7 +347,7 @@ def _scalar_tensor_tensor(costs: InstructionCosts, record: Record) -> float:
     return costs.costs.scalar_tensor_tensor_16bit if fast else costs.costs.scalar_tensor_tensor
 
 
-_RULES: dict[str, Callable[[InstructionCosts, Record], Cost]] = {
+_RULES: dict[str, Callable[[InstructionCosts, Record], InstructionCost]] = {
     "tensor_copy": _one_tensor,
     "tensor_scalar": _one_tensor,
     "tensor_tensor": _two_tensors,

@@ -14,11 +14,13 @@ from neurontools.nki.context import fail, is_running, running, user_location
 from neurontools.nki.dtypes import FLOATS, INTEGERS, dtype_name, to_float32
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
-from neurontools.nki.operators import ACTIVATIONS, OPERATORS, Operator
+from neurontools.nki.operators import ACTIVATIONS, OPERATORS
 from neurontools.nki.tensor import DynamicSlice, NkiTensor, VirtualRegister
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from neurontools.nki.operators import MathOperator
 
 sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
 private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
@@ -138,7 +140,7 @@ def _check_address(allocation: Allocation, most: int) -> None:
     if allocation.region is psum and offset % bank:
         fail(
             "ndarray",
-            f"address {allocation.address} in PSUM is no multiple of {bank} bytes",
+            f"address {allocation.address} in PSUM must be a multiple of {bank} bytes",
             "start at a bank",
         )
     if partition + allocation.shape[0] > running().limits.partitions:
@@ -378,7 +380,7 @@ def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     return made if dtype in {None, src.dtype} else copy(made, dtype=dtype)
 
 
-def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> NkiTensor:
+def apply(operator: MathOperator, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> NkiTensor:
     """Compute an operator of tiles and numbers by the instruction that has it, and return the result in SBUF."""
     if options:
         fail(operator.name, f"unknown argument {next(iter(options))!r}")
@@ -423,7 +425,7 @@ def _broadcast(tile: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
     return result
 
 
-def _apply_unary(operator: Operator, made: NkiTensor, tile: NkiTensor) -> None:
+def _apply_unary(operator: MathOperator, made: NkiTensor, tile: NkiTensor) -> None:
     if operator.name == "copy":
         instructions.tensor_copy(made, tile)
     elif operator.name in ACTIVATIONS and operator.name not in {

@@ -13,7 +13,7 @@ import numpy as np
 
 from neurontools.nki import language
 from neurontools.nki.constants import nc_version
-from neurontools.nki.context import Core, Launch, Location, is_running, running, set_running
+from neurontools.nki.context import Core, Launch, UserLine, is_running, running, set_running
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
@@ -136,7 +136,7 @@ def run(
         args: its arguments.
         kwargs: those with names.
         checks: whether suspicious behaviour is looked for; wrong behaviour is an error in any case.
-        limits: of the device; None for the one that the environment names.
+        limits: of the device; None for that of the environment.
         quiet: whether warnings are left to the caller.
 
     Raises:
@@ -243,7 +243,7 @@ class Arguments:
         self._storages: dict[int, NkiTensor] = {}
         plain = inspect.unwrap(function)
         code = (plain.func if isinstance(plain, functools.partial) else plain).__code__
-        self._place = Location(code.co_filename, code.co_firstlineno)
+        self._place = UserLine(code.co_filename, code.co_firstlineno)
 
     def named(self, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
         """Return positional arguments with the names of their parameters."""

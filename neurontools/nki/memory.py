@@ -11,7 +11,7 @@ import numpy as np
 from neurontools.nki.dtypes import item_bytes, numpy_dtype
 
 if TYPE_CHECKING:
-    from neurontools.nki.context import Location
+    from neurontools.nki.context import UserLine
 
 
 class MemoryRegion(Enum):
@@ -57,7 +57,7 @@ class Allocation:
         region: MemoryRegion,
         shape: tuple[int, ...],
         dtype: str,
-        location: Location,
+        location: UserLine,
         name: str = "",
         address: tuple[int, int] | None = None,
         core: int = -1,
@@ -88,7 +88,7 @@ class Storage:
 
     Args:
         allocation: where they are.
-        data: the elements as a flat array; None makes one that is filled with NaN, integers with 4, as the vendor's
+        data: the elements as a flat array; None makes an array of NaN, integers with 4, as the vendor's
             simulator fills it.
     """
 

@@ -20,7 +20,7 @@ _GELU_TANH = np.float32(math.sqrt(2 / math.pi))
 _GELU_SIGMOID = np.float32(1.702)
 
 
-class Operator:
+class MathOperator:
     """An operator of instructions; calling it computes on tiles.
 
     Args:
@@ -28,7 +28,7 @@ class Operator:
         compute: the function of one or two float32 arrays (arrays of bits for operators on bits).
         arity: number of operands.
         is_bitwise: whether it works on bits of integers.
-        identity: what a reduction starts with, None where it is no reduction.
+        identity: what a reduction starts with, None for other operators than reductions.
         valid: range of operands for which the Scalar engine is exact.
     """
 
@@ -197,16 +197,16 @@ _UNARY: tuple[tuple[str, Callable[..., Any], tuple[float, float] | None], ...] =
     ("logical_not", lambda x: (x == 0).astype(np.float32), None),
 )
 
-OPERATORS: dict[str, Operator] = {
-    **{name: Operator(name, compute, 2, identity=identity) for name, compute, identity in _BINARY},
+OPERATORS: dict[str, MathOperator] = {
+    **{name: MathOperator(name, compute, 2, identity=identity) for name, compute, identity in _BINARY},
     **{
-        name: Operator(name, compute, arity, is_bitwise=True, identity=identity)
+        name: MathOperator(name, compute, arity, is_bitwise=True, identity=identity)
         for name, compute, arity, identity in _BITWISE
     },
-    **{name: Operator(name, compute, 1, valid=valid) for name, compute, valid in _UNARY},
-    "prelu": Operator("prelu", lambda x, slope=0.0: np.where(x >= 0, x, x * np.float32(slope)), 1),
-    "bypass": Operator("bypass", lambda x, *_: x, 2),
-    "average": Operator("average", np.add, 2, identity=0.0),
+    **{name: MathOperator(name, compute, 1, valid=valid) for name, compute, valid in _UNARY},
+    "prelu": MathOperator("prelu", lambda x, slope=0.0: np.where(x >= 0, x, x * np.float32(slope)), 1),
+    "bypass": MathOperator("bypass", lambda x, *_: x, 2),
+    "average": MathOperator("average", np.add, 2, identity=0.0),
 }
 ACTIVATIONS = frozenset(
     [
@@ -256,14 +256,14 @@ _NUMPY_NAMES = {
 }
 
 
-def operator_named(name: str) -> Operator:
+def operator_named(name: str) -> MathOperator:
     """Return an operator by its name in nki.language."""
     return OPERATORS[name]
 
 
-def as_operator(value: Any) -> Operator | None:
+def as_operator(value: Any) -> MathOperator | None:
     """Return the operator that a kernel means: one of nki.language, or a function of numpy; None for no operator."""
-    if isinstance(value, Operator) or value is None:
+    if isinstance(value, MathOperator) or value is None:
         return value
     name = getattr(value, "__name__", "")
     return OPERATORS.get(_NUMPY_NAMES.get(name, name))

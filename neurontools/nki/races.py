@@ -14,7 +14,7 @@ from neurontools.nki.memory import MemoryRegion
 from neurontools.nki.regions import BoxCache, byte_numbers
 
 if TYPE_CHECKING:
-    from neurontools.nki.context import Access, Core, Launch, Record
+    from neurontools.nki.context import Core, ElementAccess, Launch, Record
     from neurontools.nki.memory import Allocation
     from neurontools.nki.regions import Box
 
@@ -23,7 +23,7 @@ _KIND = "race"
 
 
 class _Touch(NamedTuple):
-    access: Access
+    access: ElementAccess
     box: Box
     record: Record
     is_write: bool

@@ -11,7 +11,7 @@ import numpy as np
 from neurontools.nki.dtypes import item_bytes
 
 if TYPE_CHECKING:
-    from neurontools.nki.context import Access
+    from neurontools.nki.context import ElementAccess
 
 _FEW = 8
 
@@ -44,7 +44,7 @@ class Box(NamedTuple):
         )
 
 
-def box_of(access: Access) -> Box:
+def box_of(access: ElementAccess) -> Box:
     """Return the smallest box found for an access; it may be larger than the access."""
     allocation = access.allocation
     shape = allocation.shape
@@ -96,7 +96,7 @@ def _box_of_elements(elements: Any, shape: tuple[int, ...]) -> Box:
     return Box(low, high, elements.size == prod(end - start for start, end in zip(low, high, strict=True)))
 
 
-def _flat_box(access: Access, item: int, held: int) -> Box:
+def _flat_box(access: ElementAccess, item: int, held: int) -> Box:
     """Return the box from the first to the last element in the order of memory."""
     shape = access.allocation.shape
     span = sum((size - 1) * stride for size, stride in zip(access.shape, access.strides, strict=True))
@@ -200,7 +200,7 @@ class BoxCache:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Box] = {}
 
-    def box(self, access: Access) -> Box:
+    def box(self, access: ElementAccess) -> Box:
         """Return the box of an access."""
         if access.elements is not None:
             return box_of(access)
@@ -212,7 +212,7 @@ class BoxCache:
         return found
 
 
-def byte_numbers(access: Access) -> Any:
+def byte_numbers(access: ElementAccess) -> Any:
     """Return the numbers of the bytes that an access touches, sorted, in a unit that divides its elements."""
     item = item_bytes(access.dtype)
     if access.elements is not None:

@@ -59,7 +59,7 @@ class KernelInstruction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryReport:
     """The use of SBUF or PSUM, in bytes of a partition.
 
     Args:
@@ -112,7 +112,7 @@ class CoreReport:
     instructions: tuple[KernelInstruction, ...]
     critical_path: tuple[int, ...]
     lines: tuple[LineTime, ...]
-    memory: tuple[MemoryUse, ...]
+    memory: tuple[MemoryReport, ...]
     bound: str
 
 
@@ -229,7 +229,7 @@ def _lines(
 
 def _memory(
     core: Core, region: MemoryRegion, alive: Sequence[Lifetime], starts: Sequence[float]
-) -> MemoryUse:
+) -> MemoryReport:
     used = usage(region, alive)
     largest = tuple(
         (item.allocation.label, item.partition_bytes, str(item.allocation.location))
@@ -240,7 +240,7 @@ def _memory(
     ]
     location = str(core.records[used.peak].location) if used.lifetimes else ""
     name = region.value.upper()
-    return MemoryUse(
+    return MemoryReport(
         name, used.peak_bytes, capacity(region, core.limits), location, tuple(sorted(over_time)), largest
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from neurontools.nki.context import Access, fail, is_running, running
+from neurontools.nki.context import ElementAccess, fail, is_running, running
 from neurontools.nki.dtypes import cast, dtype_name, item_bytes, to_float32
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 
@@ -186,7 +186,7 @@ class NkiTensor(NKIObject):
         self.offset = 0
         self.dynamic: Dynamic | None = None
         self._array: np.ndarray | None = None
-        self._access: Access | None = None
+        self._access: ElementAccess | None = None
         self.is_checked = False
 
     # ---- what it is
@@ -333,7 +333,9 @@ class NkiTensor(NKIObject):
         try:
             number = item.__index__()
         except AttributeError:
-            self._refuse("index", f"{type(item).__name__} is no index", "use integers, slices, ... and nl.ds")
+            self._refuse(
+                "index", f"{type(item).__name__} cannot be an index", "use integers, slices, ... and nl.ds"
+            )
         size = self.shape[dim]
         if not -size <= number < size:
             self._refuse("index", f"index {number} of dimension {dim} is out of bounds, its size is {size}")
@@ -386,7 +388,7 @@ class NkiTensor(NKIObject):
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """Return the view with reordered dimensions; on the chip the first stays."""
         if sorted(dims) != list(range(self.ndim)):
-            self._refuse("permute", f"{tuple(dims)} is no permutation of {self.ndim} dimensions")
+            self._refuse("permute", f"{tuple(dims)} does not permute {self.ndim} dimensions")
         if dims[0] != 0 and (self.on_chip or (self.dynamic and self.dynamic.is_vector)):
             self._refuse("permute", "the partition dimension stays the first")
         return self._view([self.shape[dim] for dim in dims], [self.strides[dim] for dim in dims])
@@ -548,7 +550,7 @@ class NkiTensor(NKIObject):
             self._refuse("view", "the last dimension has gaps")
         last, rest = self.shape[-1] * old, self.strides[:-1]
         if last % new or any(stride * old % new for stride in rest) or self.offset * old % new:
-            self._refuse("view", f"{self.shape[-1]} elements of {self.dtype} are no elements of {kind}")
+            self._refuse("view", f"{self.shape[-1]} elements of {self.dtype} do not fill elements of {kind}")
         return self._view(
             (*self.shape[:-1], last // new),
             (*(stride * old // new for stride in rest), 1),
@@ -606,18 +608,20 @@ class NkiTensor(NKIObject):
         if not self.storage.is_complete:
             self._mark()
 
-    def access(self) -> Access:
+    def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
         storage = self.storage
         if self.dynamic is not None:
             indices, inside = self._flat_indices()
             elements = np.unique(indices[inside])
             is_gather = self.dynamic.is_vector or self.dynamic.columns > 0
-            return Access(
+            return ElementAccess(
                 storage.allocation, self.offset, self.shape, self.strides, self.dtype, elements, is_gather
             )
         if self._access is None:
-            self._access = Access(storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+            self._access = ElementAccess(
+                storage.allocation, self.offset, self.shape, self.strides, self.dtype
+            )
         return self._access
 
     def _mark(self) -> None:

@@ -32,7 +32,7 @@ class Lifetime:
     Args:
         allocation: the tensor.
         first: number of the instruction that writes it first.
-        last: number of the last one that accesses it.
+        last: number of the last access.
     """
 
     allocation: Allocation
@@ -46,7 +46,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ChipMemory:
     """The use of one memory of a core.
 
     Args:
@@ -85,7 +85,7 @@ def lifetimes(records: Sequence[Record]) -> list[Lifetime]:
     return list(found.values())
 
 
-def usage(region: MemoryRegion, alive: Iterable[Lifetime]) -> Usage:
+def usage(region: MemoryRegion, alive: Iterable[Lifetime]) -> ChipMemory:
     """Return the use of a memory by tensors of known lifetimes."""
     tensors = tuple(item for item in alive if item.allocation.region is region)
     changes: dict[int, int] = {}
@@ -95,7 +95,7 @@ def usage(region: MemoryRegion, alive: Iterable[Lifetime]) -> Usage:
     numbers = sorted(changes)
     levels = tuple(zip(numbers, accumulate(changes[number] for number in numbers), strict=True))
     peak, most = max(levels, key=lambda level: (level[1], -level[0]), default=(0, 0))
-    return Usage(region, levels, most, peak, tensors)
+    return ChipMemory(region, levels, most, peak, tensors)
 
 
 def check_usage(core: Core, alive: Sequence[Lifetime]) -> None:
@@ -116,7 +116,7 @@ def capacity(region: MemoryRegion, limits: Limits) -> int:
     return limits.sbuf_usable_bytes if region is MemoryRegion.sbuf else limits.psum_partition_bytes
 
 
-def _check_capacity(core: Core, used: Usage) -> None:
+def _check_capacity(core: Core, used: ChipMemory) -> None:
     most = capacity(used.region, core.limits)
     if used.peak_bytes <= most:
         return

@@ -440,7 +440,7 @@ def test_each_nearest_name_and_note_belongs_to_a_module_that_exists():
 
     names = run_path(str(ROOT / "docs" / "torch_names_page.py"))["module_names"]()
     for module, missing in UNSUPPORTED.items():
-        if module.partition(".")[0] != "torchvision":
+        if module.partition(".")[0] not in {"torchvision", "nki", "neuronxcc"}:  # no packages of torch
             assert not names[module] & set(missing), module
     for module, limited in LIMITS.items():
         assert set(limited) <= names[module], module

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.nki.limits import document
-from neurontools.nki.operators import Operator
+from neurontools.nki.operators import MathOperator
 
 FUNCTIONS = [
     (module, name, parameters)
@@ -29,7 +29,7 @@ def _names(parameters: str) -> list[str]:
 )
 def test_functions_exist_with_their_parameters(module: str, name: str, parameters: str) -> None:
     found = getattr(import_module(f"neurontools.compat.nki.{module}"), name)
-    if isinstance(found, Operator):
+    if isinstance(found, MathOperator):
         assert "dtype" in _names(parameters)
         assert found.arity == len(_names(parameters)) - 1
     else:

@@ -3,15 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neurontools.nki.context import Access, Location
+from neurontools.nki.context import ElementAccess, UserLine
 from neurontools.nki.memory import Allocation, MemoryRegion
 from neurontools.nki.regions import Boxes, box_of, byte_numbers
 
-_TENSOR = Allocation(MemoryRegion.shared_hbm, (4, 6, 8), "float32", Location("kernel.py", 1))
+_TENSOR = Allocation(MemoryRegion.shared_hbm, (4, 6, 8), "float32", UserLine("kernel.py", 1))
 
 
-def _access(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "float32") -> Access:
-    return Access(_TENSOR, offset, shape, strides, dtype)
+def _access(
+    offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "float32"
+) -> ElementAccess:
+    return ElementAccess(_TENSOR, offset, shape, strides, dtype)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def _access(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype
     ],
 )
 def test_the_box_of_an_access(
-    access: Access, low: tuple[int, ...], high: tuple[int, ...], is_exact: bool
+    access: ElementAccess, low: tuple[int, ...], high: tuple[int, ...], is_exact: bool
 ) -> None:
     assert box_of(access) == (low, high, is_exact)
 

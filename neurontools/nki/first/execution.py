@@ -19,12 +19,13 @@ from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
-from neurontools.nki.operators import OPERATORS, Operator
+from neurontools.nki.operators import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neurontools.nki.first.index import Selection
+    from neurontools.nki.operators import MathOperator
     from neurontools.nki.tensor import NkiTensor
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
@@ -140,7 +141,7 @@ def compute(
     return made
 
 
-def apply(operator: Operator, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> Any:
+def apply(operator: MathOperator, operands: Sequence[Any], dtype: Any, options: dict[str, Any]) -> Any:
     """Compute an operator of tiles and numbers by the instruction that has it: what calls of `nl.add` do."""
     values = [
         *operands,
@@ -180,7 +181,7 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, int | float | np.generic)
 
 
-def _result_type(operator: Operator, values: Sequence[Any]) -> str:
+def _result_type(operator: MathOperator, values: Sequence[Any]) -> str:
     if operator.name in _TRUTHS:
         return "bool"
     types = [
@@ -218,7 +219,7 @@ def broadcast_shape(function: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         fail(function, f"shapes {' and '.join(map(str, shapes))} do not broadcast")
 
 
-def _unary(operator: Operator, tile: Tile, kind: str, mask: Any) -> Tile:
+def _unary(operator: MathOperator, tile: Tile, kind: str, mask: Any) -> Tile:
     def emit(dst: NkiTensor, source: NkiTensor) -> None:
         name = operator.name
         if name == "copy":
@@ -273,7 +274,7 @@ def need_on_chip(function: str, *tiles: Any) -> None:
             )
 
 
-def emit_binary(operator: Operator, dst: NkiTensor, first: Any, second: Any) -> None:
+def emit_binary(operator: MathOperator, dst: NkiTensor, first: Any, second: Any) -> None:
     """Compute an operator of views and numbers by the instructions that it takes."""
     need_views(operator.name, first, second)
     if operator.is_bitwise:
@@ -429,7 +430,7 @@ def fill(target: Tile, value: Any, selected: Selection = None) -> None:
     instructions.memset(dst, number)
 
 
-def update(target: Tile, operator: Operator, value: Any) -> Tile:
+def update(target: Tile, operator: MathOperator, value: Any) -> Tile:
     """Compute `target op= value` in place; sums of products are accumulated in PSUM by the Tensor engine."""
     need_on_chip(operator.name, target)
     if is_number(value) or _is_scalar(value):
@@ -456,7 +457,7 @@ def update(target: Tile, operator: Operator, value: Any) -> Tile:
     return target
 
 
-def sum_into(total: Tile, operator: Operator, value: Tile, selected: Selection) -> None:
+def sum_into(total: Tile, operator: MathOperator, value: Tile, selected: Selection) -> None:
     """Compute `total = total op value` for the selected elements."""
     dst = destination(total, selected, operator.name)
     emit_binary(operator, dst, dst, part_for(value, selected, value.shape, operator.name))

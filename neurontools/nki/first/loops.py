@@ -9,7 +9,7 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from neurontools.nki.context import Location, is_user_frame, running, user_location
+from neurontools.nki.context import UserLine, is_user_frame, running, user_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Loop:
 
     __slots__ = ("is_traced", "number", "place", "seen", "totals")
 
-    def __init__(self, place: Location, *, is_traced: bool = True) -> None:
+    def __init__(self, place: UserLine, *, is_traced: bool = True) -> None:
         self.place = place
         self.is_traced = is_traced
         self.number = 0

@@ -25,7 +25,7 @@ from neurontools.nki.first.execution import (
 )
 from neurontools.nki.first.index import selection
 from neurontools.nki.first.loops import running_total
-from neurontools.nki.operators import OPERATORS, Operator, as_operator
+from neurontools.nki.operators import OPERATORS, MathOperator, as_operator
 
 if TYPE_CHECKING:
     from neurontools.nki.first.tile import Tile
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def reduced(
     function: str,
-    operator: Operator,
+    operator: MathOperator,
     x: Any,
     axis: Any,
     dtype: Any,
@@ -83,7 +83,7 @@ def reduced(
     return made
 
 
-def _neutral(view: NkiTensor, selected: np.ndarray, operator: Operator) -> NkiTensor:
+def _neutral(view: NkiTensor, selected: np.ndarray, operator: MathOperator) -> NkiTensor:
     """Return a copy of a view with the neutral element where nothing is selected."""
     made = new_tile(view.shape, view.dtype).operand
     values = view.read("data")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from neurontools.nki.context import Access, fail, user_location
+from neurontools.nki.context import ElementAccess, fail, user_location
 from neurontools.nki.dtypes import cast
 from neurontools.nki.first.index import Index
 from neurontools.nki.tensor import NkiTensor, row_major
@@ -69,9 +69,11 @@ class Gathered(TileView):
                 storage.written = np.zeros(storage.data.size, dtype=np.bool_)
             storage.written[elements] = True
 
-    def access(self) -> Access:
+    def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
-        return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows)
+        return ElementAccess(
+            self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows
+        )
 
 
 class Rows(TileView):
@@ -113,10 +115,12 @@ class Rows(TileView):
                 storage.written = np.zeros(storage.data.size, dtype=np.bool_)
             self._windows(storage.written)[self.starts] = True
 
-    def access(self) -> Access:
+    def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
         starts = np.unique(self.starts)
-        return Access(self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, starts)
+        return ElementAccess(
+            self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, starts
+        )
 
 
 class Bound(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,8 +27,11 @@ from neurontools.nki.instructions.operands import (
     refuse,
     scalar,
 )
-from neurontools.nki.operators import ACTIVATIONS, OPERATORS, Operator
+from neurontools.nki.operators import ACTIVATIONS, OPERATORS
 from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from neurontools.nki.operators import MathOperator
 
 _WIDE_INTEGERS = frozenset({"int32", "uint32"})
 _SCALAR_PAIRS_GEN3 = (("multiply", "add"), ("multiply", ""), ("add", ""))
@@ -85,7 +88,7 @@ def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None
     if dst.dtype.endswith("_x4") and value != 0:
         refuse("memset", f"fills {dst.dtype} with 0 alone, not with {value}", "", dst)
     if isinstance(value, float) and not value.is_integer() and dst.dtype not in FLOATS:
-        refuse("memset", f"{value} is no value of {dst.dtype}", "", dst)
+        refuse("memset", f"{value} cannot be held by {dst.dtype}", "", dst)
     kind = dst.storage.typed(dst.dtype).dtype
     dst.write(np.full(dst.shape, value, dtype=kind if kind.kind in "iub" else np.float32))
     return running().issue("memset", chosen, (), reads(dst), name)
@@ -136,7 +139,7 @@ def tensor_tensor(
     return running().issue(opcode, chosen, reads(data1, data2), reads(dst), name, op=operator.name)
 
 
-def binary(operator: Operator, first: Any, second: Any, *, is_exact: bool = False) -> np.ndarray:
+def binary(operator: MathOperator, first: Any, second: Any, *, is_exact: bool = False) -> np.ndarray:
     """Compute an operator: on bits, exactly on 32-bit integers, or else in float32."""
     if operator.is_bitwise:
         if operator.arity == 1:
@@ -206,7 +209,7 @@ def tensor_scalar(
     return running().issue(opcode, chosen, reads(data, operand0, operand1), reads(dst), name, op=first.name)
 
 
-def _check_scalar_engine(opcode: str, chosen: str, first: Operator, second: Operator | None) -> None:
+def _check_scalar_engine(opcode: str, chosen: str, first: MathOperator, second: MathOperator | None) -> None:
     if chosen == "gpsimd" and "rsqrt" not in {first.name, second.name if second else ""}:
         refuse(
             opcode, f"the gpsimd engine computes rsqrt alone, not {first.name}", "choose the vector engine"
@@ -265,12 +268,12 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> Record:
 # ---- accumulator registers
 
 
-def _identity(operator: Operator) -> float:
+def _identity(operator: MathOperator) -> float:
     return 0.0 if operator.identity is None else float(operator.identity)
 
 
 def accumulate(
-    opcode: str, unit: str, command: commands, operator: Operator, values: np.ndarray, start: Any = None
+    opcode: str, unit: str, command: commands, operator: MathOperator, values: np.ndarray, start: Any = None
 ) -> np.ndarray | None:
     """Reduce values of each partition into the accumulator registers of an engine.
 
@@ -321,7 +324,7 @@ def _continue(opcode: str, unit: str, column: np.ndarray, registers: dict[Any, A
     return np.array(before[: column.shape[0]])
 
 
-def reduce_axis(operator: Operator, values: np.ndarray, axis: Any) -> np.ndarray:
+def reduce_axis(operator: MathOperator, values: np.ndarray, axis: Any) -> np.ndarray:
     """Reduce float32 values over axes by an operator."""
     match operator.name:
         case "add" | "average":
@@ -389,7 +392,7 @@ def _finish_activation(
     dst: NkiTensor,
     values: np.ndarray,
     operands: tuple[Any, ...],
-    operator: Operator,
+    operator: MathOperator,
     reduce_op: Any,
     reduce_res: Any,
     command: Any,
@@ -419,18 +422,18 @@ def _finish_activation(
     )
 
 
-def _activation(opcode: str, op: Any) -> Operator:
+def _activation(opcode: str, op: Any) -> MathOperator:
     operator = need_operator(opcode, op)
     if operator.name not in ACTIVATIONS:
         refuse(
             opcode,
-            f"{operator.name} is no activation function",
+            f"{operator.name} does not run as an activation function",
             "use nisa.tensor_scalar or nisa.tensor_tensor for operators",
         )
     return operator
 
 
-def _check_range(opcode: str, operator: Operator, values: np.ndarray) -> None:
+def _check_range(opcode: str, operator: MathOperator, values: np.ndarray) -> None:
     if operator.valid is None or not running().launch.checks:
         return
     low, high = operator.valid

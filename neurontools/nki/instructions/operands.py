@@ -14,7 +14,7 @@ from neurontools.nki.constants import engine as engines
 from neurontools.nki.context import fail, running
 from neurontools.nki.dtypes import INTEGERS
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
-from neurontools.nki.operators import Operator, as_operator
+from neurontools.nki.operators import MathOperator, as_operator
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def needs_generation(opcode: str, generation: int, feature: str = "") -> None:
 
 
 def check_tile(opcode: str, operand: str, tile: Any, regions: tuple[MemoryRegion, ...] = ON_CHIP) -> None:
-    """Refuse an operand that is no tensor, in the wrong memory, or has too many or badly placed partitions."""
+    """Refuse an operand other than a tensor, in the wrong memory, or has too many or badly placed partitions."""
     if not isinstance(tile, NkiTensor):
         refuse(opcode, f"{operand} is a {type(tile).__name__}, not a tensor")
     region = tile.storage.allocation.region
@@ -107,7 +107,7 @@ def check_elementwise(opcode: str, dst: NkiTensor, **operands: Any) -> None:
 
 
 def check_placed(opcode: str, operand: str, tile: Any) -> None:
-    """Refuse an operand that is no tile on the chip, or whose partitions are not accessible; once for each view."""
+    """Refuse an operand outside of the chip, or whose partitions are not accessible; once for each view."""
     if type(tile) is NkiTensor and tile.is_checked:
         return
     check_tile(opcode, operand, tile)
@@ -127,7 +127,7 @@ def check_not_both_psum(opcode: str, first: tuple[str, Any], second: tuple[str, 
         )
 
 
-def need_operator(opcode: str, value: Any, argument: str = "op") -> Operator:
+def need_operator(opcode: str, value: Any, argument: str = "op") -> MathOperator:
     """Return the operator of an argument."""
     operator = as_operator(value)
     if operator is None:
@@ -139,7 +139,7 @@ def need_operator(opcode: str, value: Any, argument: str = "op") -> Operator:
     return operator
 
 
-def check_bits(opcode: str, operator: Operator, *tensors: Any) -> None:
+def check_bits(opcode: str, operator: MathOperator, *tensors: Any) -> None:
     """Refuse operators on bits for tensors of other types than integers."""
     if operator.is_bitwise:
         for item in tensors:

@@ -43,7 +43,7 @@ def tensor_reduce(
     if operator.identity is None:
         refuse(
             opcode,
-            f"{operator.name} is no reduction",
+            f"{operator.name} does not reduce",
             "use add, subtract, multiply, maximum, minimum or a logical operator",
         )
     check_bits(opcode, operator, dst, data)
