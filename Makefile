@@ -9,7 +9,8 @@
 # make bench       benchmarks, written to benchmarks/RESULTS.md
 # make size        statements, modules and functions of each package
 # make fuzz        damaged inputs for every parser: INPUTS=1000 of each; what fails is kept in .fuzz/
-# make mutation    test the tests: 300 faults in the source, written to benchmarks/MUTATION.md (an hour)
+# make stress      chaos tests of the machine and the compile cache, and interrupted trainings, in their long form
+# make mutation    test the tests: 300 faults in the source, written to tests/mutation/RESULTS.md (an hour)
 #
 # lint-imports and mypy run in $(VENV), where the installed package is found and the checkout is not.
 # TORCH_INDEX=URL takes torch from another index (README.md names the one with CPU builds)
@@ -29,7 +30,7 @@ TESTS ?= tests
 WORKERS ?= 3
 INPUTS ?= 1000
 
-.PHONY: screenshots demo test test-fast test-libraries cover lint types size bench fuzz mutation docs dist dev clean
+.PHONY: screenshots demo test test-fast test-libraries cover lint types size bench fuzz stress mutation docs dist dev clean
 
 demo: $(VENV)/installed
 	$(BIN)/neurontools demo
@@ -63,8 +64,13 @@ size:
 fuzz: $(VENV)/installed-dev
 	$(BIN)/python tests/fuzz/run.py --inputs $(INPUTS)
 
+stress: $(VENV)/installed-dev
+	$(BIN)/python tests/stress/run_machine.py --write
+	$(BIN)/python tests/stress/run_cache.py --write
+	$(BIN)/python tests/stress/run_interrupts.py
+
 mutation: $(VENV)/dependencies-mutation $(VENV)/installed-dev
-	$(BIN)/python benchmarks/mutation/run.py --write
+	$(BIN)/python tests/mutation/run.py --write
 
 docs: $(VENV)/dependencies-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

@@ -73,7 +73,12 @@ def anchors(page: str) -> set[str]:
 
 
 def test_every_link_leads_somewhere():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    results = [
+        page
+        for folder in ("benchmarks", "tests/mutation", "tests/stress")
+        for page in (ROOT / folder).glob("*.md")
+    ]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *results]
     broken = []
     for page in pages:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):

@@ -8,7 +8,7 @@ from tests.fuzz import targets
 from tests.fuzz.run import fuzz
 
 pytestmark = pytest.mark.slow
-INPUTS = 12
+INPUTS = 4
 SEED = 1
 
 

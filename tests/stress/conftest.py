@@ -40,7 +40,7 @@ class Job:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
         )
         self.pid = self.process.pid
         assert self._answer() == "ready\n"

@@ -76,9 +76,10 @@ def test_a_page_that_is_counted_and_was_not_deleted_in_time_is_not_counted_again
     kill_daemon()
     shutil.copytree(kept, pages, dirs_exist_ok=True)
     path = Path(paths.state_dir(), "default", "journal.json")
-    journal = json.loads(path.read_text())
+    journal = json.loads(path.read_text(encoding="utf-8"))
     (record,) = kept.glob("*.json")
-    path.write_text(json.dumps({**journal, "counted": [json.loads(record.read_text())["key"]]}))
+    key = json.loads(record.read_text(encoding="utf-8"))["key"]
+    path.write_text(json.dumps({**journal, "counted": [key]}), encoding="utf-8")
     assert lifetime()["executions"] == 5
     assert files() == []
 
@@ -99,7 +100,7 @@ def test_executions_are_kept_while_the_journal_cannot_be_written(
         assert len(files()) == 2
     path.rmdir()
     wait_until(lambda: files() == [])
-    assert json.loads(path.read_text())["history"]["lifetime"]["executions"] == 5
+    assert json.loads(path.read_text(encoding="utf-8"))["history"]["lifetime"]["executions"] == 5
     kill_daemon()
     assert lifetime()["executions"] == 5
 

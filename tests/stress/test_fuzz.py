@@ -118,7 +118,7 @@ def test_every_request_gets_an_answer_and_the_machine_stays_right(
         client.clear_faults()
         client.unregister()
         client.call("register_synthetic", processes=[], known=[])
-    assert "Traceback" not in Path(daemon.log).read_text()
+    assert "Traceback" not in Path(daemon.log).read_text(encoding="utf-8")
 
 
 def test_oversized_lines_cost_their_sender_an_error_and_nothing_else(daemon: DaemonInfo) -> None:

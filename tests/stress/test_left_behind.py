@@ -50,7 +50,7 @@ def test_a_program_that_becomes_another_one_without_a_daemon_holds_nothing(
 ) -> None:
     kill_daemon()
     job.send(EXEC)
-    wait_until(lambda: Path(f"/proc/{job.pid}/comm").read_text() == "sleep\n")
+    wait_until(lambda: Path(f"/proc/{job.pid}/comm").read_text(encoding="utf-8") == "sleep\n")
     assert lifetime()["executions"] == 5
     assert owners() == []
 
@@ -76,7 +76,7 @@ def test_a_program_that_closes_its_connection_keeps_its_cores(job: Any, wait_unt
     assert owners() == [job.pid]
 
 
-class Cut:
+class CutConnection:
     """Lets one call of a method reach the daemon and loses the answer, and the way back to a daemon too."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
@@ -101,7 +101,7 @@ class Cut:
 def test_a_reservation_without_an_answer_is_corrected_by_the_next(
     daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = Cut(monkeypatch, "reserve")
+    cut = CutConnection(monkeypatch, "reserve")
     with Client.connect(start_again=cut.start_again) as client:
         os.close(client.register(cores=(0,)).page_fd)
         with pytest.raises(NoMachineError):
@@ -120,7 +120,7 @@ def test_a_reservation_without_an_answer_is_corrected_by_the_next(
 def test_a_registration_without_an_answer_is_taken_back(
     daemon: DaemonInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = Cut(monkeypatch, "register")
+    cut = CutConnection(monkeypatch, "register")
     with Client.connect(start_again=cut.start_again) as client:
         with pytest.raises(NoMachineError):
             client.register(cores=(0,))
@@ -155,6 +155,6 @@ def test_temporary_files_of_killed_processes_are_deleted(
     left = [state / ".tmp-4999999-0-ab", folder / ".tmp-4999999-1-cd"]
     running = state / f".tmp-{os.getpid()}-0-ef"
     for path in (*left, running):
-        path.write_text("{")
+        path.write_text("{", encoding="utf-8")
     lifetime()
     assert [path.exists() for path in (*left, running)] == [False, False, True]

@@ -10,10 +10,13 @@ from tests.style.prose import ROOT, modules
 SAME_MEANING = {"Advice": "what a rule says to change: of a kernel's source, or of a training program"}
 """Names of classes that mean the same in several modules, and why they are not one."""
 
+FOLDERS_OF_TOOLS = ("benchmarks", "tests/mutation", "tests/stress")
+
 
 def test_class_names_are_unique():
     places = defaultdict(list)
-    for path in [*modules(), *(ROOT / "benchmarks").rglob("*.py")]:
+    tools = [path for folder in FOLDERS_OF_TOOLS for path in (ROOT / folder).rglob("*.py")]
+    for path in [*modules(), *tools]:
         if "compat" in path.parts:  # named like the classes of the real packages
             continue
         for node in ast.parse(path.read_text()).body:

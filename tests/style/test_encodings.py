@@ -20,9 +20,9 @@ _SHELLS = {"getoutput", "getstatusoutput", "popen"}
 
 
 def sources() -> Iterator[Path]:
-    """Yield all modules but the tests'."""
+    """Yield all modules but the tests'; those of mutation and stress run on their own too."""
     yield from modules()
-    for folder in ("benchmarks", "docs", "fixtures"):
+    for folder in ("benchmarks", "docs", "fixtures", "tests/mutation", "tests/stress"):
         yield from sorted((ROOT / folder).rglob("*.py"))
     yield ROOT / "noxfile.py"
 

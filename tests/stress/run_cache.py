@@ -1,7 +1,7 @@
-"""A chaos test of the compile cache: `python benchmarks/cache_stress.py [--seconds 60] [--processes 16]`.
+"""A chaos test of the compile cache: `python tests/stress/run_cache.py [--seconds 60] [--processes 16]`.
 
-Writes CACHE_STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it runs in a small file
-system that is filled now and then, with a program of another user; the report says what was left out.
+Writes CACHE.md with `--write`; the exit code is 1 when anything was wrong. As root it runs in a small file system that
+is filled now and then, with a program of another user; the report says what was left out.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # The checkout comes last, so that the installed package is what is stressed.
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks.cache_chaos_test.chaos import CacheChaosOptions, CacheChaosOutcome, CacheChaosTest
-from benchmarks.chaos_test import isolated
+from tests.stress import isolated
+from tests.stress.cache_chaos.chaos import CacheChaosOptions, CacheChaosOutcome, CacheChaosTest
 
 if TYPE_CHECKING:
     import argparse
 
 DISK_BYTES = 6 << 20
-RESULT = Path(__file__).with_name("CACHE_STRESS.md")
+RESULT = Path(__file__).with_name("CACHE.md")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def report(options: CacheChaosOptions, outcome: CacheChaosOutcome) -> str:
         "checks at rest": outcome.checks_at_rest,
     }
     command = (
-        f"`python benchmarks/cache_stress.py --seconds {options.seconds:g} "
+        f"`python tests/stress/run_cache.py --seconds {options.seconds:g} "
         f"--processes {options.processes} --seed {options.seed}`"
     )
     return isolated.report("Stress of the compile cache", command, rows, left_out, outcome.wrong)

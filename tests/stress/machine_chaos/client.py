@@ -8,7 +8,6 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.chaos_test.shared_state import Belief, Word
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine import render_client
 from neurontools.machine.client import Client
@@ -16,11 +15,12 @@ from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.processes import ProcessKey, is_alive, this_process
 from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
+from tests.stress.machine_chaos.shared_state import Belief, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.chaos_test.shared_state import ClientSlot, SharedState
+    from tests.stress.machine_chaos.shared_state import ClientSlot, SharedState
 
 SIZES = (1, 4096, 1 << 20, 1 << 30, 1 << 36)
 # The daemon may refuse, be gone or be killed again and again. It may not forget a process or fail in itself.

@@ -1,4 +1,4 @@
-"""Ctrl-C at random moments of a training: `python benchmarks/interrupts.py [--count 100] [--seed 1]`.
+"""Ctrl-C at random moments of a training: `python tests/stress/run_interrupts.py [--count 100] [--seed 1]`.
 
 Each time a process trains on the xla device, with new graphs all the time, and gets SIGINT after a random time. It must
 end with KeyboardInterrupt, leave its core free and no half-written entry in the compile cache. The exit code is 1 when
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 # The checkout comes last, so that the installed package is what is tested.
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 from neurontools.cache.verify import verify_entries, verify_orphans
 from neurontools.cache.walk import walk

@@ -7,11 +7,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.chaos_test.shared_state import Belief, SharedState, Word
 from neurontools import paths
 from neurontools.machine.codec import convert
 from neurontools.machine.processes import ProcessKey, is_alive
 from neurontools.machine.snapshot import Snapshot
+from tests.stress.machine_chaos.shared_state import Belief, SharedState, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable

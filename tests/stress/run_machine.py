@@ -1,6 +1,6 @@
-"""The long form of the stress test: `python benchmarks/stress.py [--seconds 60] [--clients 1000]`.
+"""The long form of the stress test: `python tests/stress/run_machine.py [--seconds 60] [--clients 1000]`.
 
-Writes STRESS.md with `--write`; the exit code is 1 when anything was wrong. As root it runs on a machine that three
+Writes MACHINE.md with `--write`; the exit code is 1 when anything was wrong. As root it runs on a machine that three
 users share and in a small file system that is filled; without, as one user; the report says what was left out.
 """
 
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 # The checkout comes last, so that the installed package is what is stressed.
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks.chaos_test import isolated
-from benchmarks.chaos_test.chaos import ChaosOptions, ChaosOutcome, ChaosTest
 from neurontools import machine
 from neurontools.machine.sharing import share
+from tests.stress import isolated
+from tests.stress.machine_chaos.chaos import ChaosOptions, ChaosOutcome, ChaosTest
 
 if TYPE_CHECKING:
     import argparse
 
 GROUP = 47110815
 USERS = (0, 65534, 65533)
-CLOCK_SOURCE = Path(__file__).parent / "chaos_test" / "clock.c"
-RESULT = Path(__file__).with_name("STRESS.md")
+CLOCK_SOURCE = Path(__file__).parent / "machine_chaos" / "clock.c"
+RESULT = Path(__file__).with_name("MACHINE.md")
 BYTES_A_CLIENT = 1 << 16
 SCRATCH = 1 << 20
 
@@ -110,7 +110,7 @@ def report(options: ChaosOptions, outcome: ChaosOutcome) -> str:
         "resident memory, most at a checkpoint": f"{outcome.resident_at_most_mib:.1f} MiB",
     }
     command = (
-        f"`python benchmarks/stress.py --seconds {options.seconds:g} --clients {options.clients} "
+        f"`python tests/stress/run_machine.py --seconds {options.seconds:g} --clients {options.clients} "
         f"--seed {options.seed}`: {options.instance}."
     )
     return isolated.report("Stress", command, rows, left_out, outcome.wrong)

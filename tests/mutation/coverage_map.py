@@ -12,7 +12,7 @@ from coverage import CoverageData
 from coverage.exceptions import DataError
 
 if TYPE_CHECKING:
-    from benchmarks.mutation.worker import Worker
+    from tests.mutation.worker import Worker
 
 # The context of a started process is the test that starts it, which pytest puts into the environment.
 _CONFIG = """

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.cache_chaos_test import workers
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.entry_files import State
@@ -21,6 +20,7 @@ from neurontools.cache.verify import repair, verify_entries, verify_orphans
 from neurontools.cache.walk import walk
 from neurontools.errors import NeuronToolsError
 from tests.compiler.graphs import mlp
+from tests.stress.cache_chaos import workers
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,13 +14,13 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.chaos_test import checks
-from benchmarks.chaos_test.bad_clients import misbehave
-from benchmarks.chaos_test.client import ChaosClient, WrongError
-from benchmarks.chaos_test.shared_state import ClientSlot, SharedState, Word
 from neurontools import paths
 from neurontools.machine import launch
 from neurontools.machine.client import Client
+from tests.stress.machine_chaos import checks
+from tests.stress.machine_chaos.bad_clients import misbehave
+from tests.stress.machine_chaos.client import ChaosClient, WrongError
+from tests.stress.machine_chaos.shared_state import ClientSlot, SharedState, Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable

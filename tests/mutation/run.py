@@ -1,4 +1,4 @@
-"""Test the tests: `python benchmarks/mutation/run.py [--count N] [--seed S] [--write]` (`make mutation`).
+"""Test the tests: `python tests/mutation/run.py [--count N] [--seed S] [--write]` (`make mutation`).
 
 Each mutant is tested by the test files that execute its line, until one fails: those of its own folder first, then the
 quickest. Only some folders' tests are tried, and only as many files as run in two minutes, so the score is a lower bound.
@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from benchmarks.mutation import coverage_map
-from benchmarks.mutation.mutants import Mutant, sample
-from benchmarks.mutation.worker import Worker
+from tests.mutation import coverage_map
+from tests.mutation.mutants import Mutant, sample
+from tests.mutation.worker import Worker
 
 if TYPE_CHECKING:
-    from benchmarks.mutation.coverage_map import TestFile
+    from tests.mutation.coverage_map import TestFile
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("machine", "cache", "xla", "compiler", "customop")
 TEST_FOLDERS = (*FOLDERS, "api", "commands", "faults", "links", "precompile", "runtime")
 SAMPLE = Path(__file__).with_name("sample.json")
-RESULTS = Path(__file__).parents[1] / "MUTATION.md"
+RESULTS = Path(__file__).with_name("RESULTS.md")
 TARGET = 0.85
 FOUND = ("killed", "timeout")
 _MIN_TIMEOUT_S = 30.0
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--directory", default=REPOSITORY / ".mutation", help="working files (.mutation)")
     parser.add_argument("--map", action="store_true", help="measure again which tests execute which lines")
     parser.add_argument("--redraw", action="store_true", help="draw another sample")
-    parser.add_argument("--write", action="store_true", help="keep the result in benchmarks/MUTATION.md")
+    parser.add_argument("--write", action="store_true", help="keep the result in tests/mutation/RESULTS.md")
     return parser.parse_args()
 
 
@@ -182,7 +182,7 @@ def _report(outcomes: dict[Mutant, str], arguments: argparse.Namespace) -> str:
     lines = [
         "# Mutation testing",
         "",
-        f"`python benchmarks/mutation/run.py --count {arguments.count} --seed {arguments.seed}`: a random sample of",
+        f"`python tests/mutation/run.py --count {arguments.count} --seed {arguments.seed}`: a random sample of",
         f"lines, one fault in each, tested by the test files of {', '.join(TEST_FOLDERS)}",
         f"that execute the line: those of its own folder first, then the quickest, at most {_BUDGET_S:.0f} s of tests for",
         "a mutant. The score is a lower bound. Decorators and constants that are only numbers, such as periods, are left out.",
