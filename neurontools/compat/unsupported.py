@@ -150,7 +150,7 @@ IMPORT_ONLY: dict[str, str] = {
 LIMITS: dict[str, dict[str, str]] = {
     "torch_neuronx": {
         "BucketModelConfig": "without `shared_state_buffer`",
-        "nki_op": "registers a custom operator of torch; calls of NKI kernels in it are refused",
+        "nki_op": "registers a custom operator of torch, whose function may call kernels of NKI",
         "PartitionerConfig": _ACCEPTED,
     },
     "libneuronxla": {"register_hlo_snapshot_callback": _ACCEPTED},

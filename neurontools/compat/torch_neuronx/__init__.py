@@ -63,11 +63,21 @@ def nki_op(
 ) -> Any:
     """Register a function that calls NKI kernels as an operator: a `torch.library.custom_op`, or a decorator for one.
 
-    It can be given fake tensors and gradients. Kernels themselves are not simulated: a call of one raises an error.
+    It can be given fake tensors and gradients.
 
     Source: AWS Neuron documentation, "About Neuron Kernel Interface (NKI)".
     """
     return torch.library.custom_op(name, function, mutates_args=mutates_args)
+
+
+def wrap_nki(kernel: Callable[..., Any]) -> Any:
+    """Return a kernel of NKI for calls with tensors: `wrap_nki(kernel)[cores](...)`.
+
+    Source: AWS Neuron documentation, "About Neuron Kernel Interface (NKI)".
+    """
+    from neurontools.nki.launch import jit
+
+    return jit(kernel)
 
 
 def __getattr__(name: str) -> Any:
