@@ -20,6 +20,7 @@ from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import OPERATORS
+from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -446,15 +447,24 @@ def update(target: Tile, operator: MathOperator, value: Any) -> Tile:
     src = part_for(source, selected, source.shape, operator.name)
     record, records = source.producer, running().records
     if dst.buffer is PSUM and operator.name == "add" and src.size == dst.size:
+        begins = not _is_written(dst)
         if record is not None and records[-1] is record and record.opcode in _OF_TENSOR_ENGINE:
             accumulate_product(record.opcode, dst, src.array(), None)
             redirect_record(record, source, dst)
+            record.options["accumulate" if record.opcode == "nc_matmul" else "accumulates"] = not begins
             return target
-        if not dst.storage.is_complete and dst.storage.written is None:  # the first sum of a tile overwrites
+        if begins:  # the first sum of a tile overwrites
             instructions.tensor_copy(dst, src)
             return target
     emit_binary(operator, dst, dst, src)
     return target
+
+
+def _is_written(view: NkiTensor) -> bool:
+    storage = view.storage
+    if storage.is_complete or storage.written is None:
+        return storage.is_complete
+    return bool(strided(storage.written, view.shape, view.strides, view.offset, view).any())
 
 
 def sum_into(total: Tile, operator: MathOperator, value: Tile, selected: Selection) -> None:

@@ -34,17 +34,17 @@ class Gathered(TileView):
         base: the view whose storage, shape and type it has.
         elements: the number of each element in the storage.
         selected: which elements are accessed, None for all.
-        rows: numbers by which a record names the elements.
+        is_gather: whether an index tile has chosen them, and not a mask.
     """
 
     def __init__(
-        self, base: NkiTensor, elements: np.ndarray, selected: np.ndarray | None, rows: Any = None
+        self, base: NkiTensor, elements: np.ndarray, selected: np.ndarray | None, *, is_gather: bool = False
     ) -> None:
         super().__init__(base.shape, base.dtype, base.storage)
         self.strides, self.offset = base.strides, base.offset
         self.elements = elements
         self.selected = selected
-        self.rows = rows
+        self.is_gather = is_gather
 
     def array(self) -> np.ndarray:
         """Return a copy of the elements; those that are not accessed are any."""
@@ -71,9 +71,11 @@ class Gathered(TileView):
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
-        return ElementAccess(
-            self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, self.rows
-        )
+        if self._access is None:
+            elements = np.unique(self.elements if self.selected is None else self.elements[self.selected])
+            place = (self.storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+            self._access = ElementAccess(*place, elements, self.is_gather)
+        return self._access
 
 
 class Rows(TileView):
@@ -117,10 +119,15 @@ class Rows(TileView):
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
-        starts = np.unique(self.starts)
-        return ElementAccess(
-            self.storage.allocation, self.offset, self.shape, self.strides, self.dtype, starts
-        )
+        if self._access is None:
+            starts = np.unique(self.starts)
+            offsets = np.sort(Index(self.shape[1:], self.strides[1:], 0).values().reshape(-1))
+            elements = (starts[:, None] + offsets).reshape(-1)
+            if starts.size > 1 and offsets.size and np.diff(starts).min() <= offsets[-1]:
+                elements = np.unique(elements)
+            place = (self.storage.allocation, self.offset, self.shape, self.strides, self.dtype)
+            self._access = ElementAccess(*place, elements, is_gather=True)
+        return self._access
 
 
 class Bound(NamedTuple):
@@ -257,13 +264,11 @@ def gathered(
             return by_rows
     inside: np.ndarray = np.ones(view.shape, dtype=np.bool_)
     elements: np.ndarray = view.offset + Index(view.shape, view.strides, 0).values()
-    rows: np.ndarray = np.zeros((), dtype=np.int64)
     for lookup in lookups:
         numbers = lookup.values + lookup.added.values()
         inside = inside & (numbers >= 0) & (numbers < lookup.size)
         # The affine part is in the strides of the view already.
         elements = elements + lookup.values * lookup.stride
-        rows = rows + lookup.values * lookup.stride
     for bound in bounds:
         values = bound.numbers.values()
         inside = inside & (values >= 0) & (values < bound.size)
@@ -278,11 +283,11 @@ def gathered(
         _refuse_element(view, int(elements[outside][0]), function)
     accessed = inside & wanted
     chosen = None if accessed.all() else accessed
-    made = Gathered(view, elements, chosen, np.unique(view.offset + rows))
     if isinstance(selected, tuple):
         part = cut(view, selected, view.shape)
-        return Gathered(part, elements[selected], None if chosen is None else chosen[selected], made.rows)
-    return made
+        within = None if chosen is None else chosen[selected]
+        return Gathered(part, elements[selected], within, is_gather=True)
+    return Gathered(view, elements, chosen, is_gather=True)
 
 
 def _rows(view: NkiTensor, lookups: Sequence[IndexLookup], selected: Selection) -> Rows | None:

@@ -63,6 +63,10 @@ def test_products_are_added_up_in_psum(declared, whole):
     assert np.allclose(done.results, SOURCE.T @ SOURCE)
     products = [record for record in done.launch.cores[0].records if record.opcode == "nc_matmul"]
     assert {access.allocation.label for record in products for access in record.writes} == {"total"}
+    assert [record.options["accumulate"] for record in products] == [
+        declared is nl.zeros or number >= (1 if whole else 2) for number in range(len(products))
+    ]
+    assert done.launch.warnings == []
     assert "memset" not in opcodes(done)
     assert "tensor_tensor" not in opcodes(done)
 
