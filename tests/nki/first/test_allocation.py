@@ -80,3 +80,28 @@ def test_hints_to_the_compiler_leave_a_kernel_as_it_is():
             return nl.load(a)
 
     assert kernel(np.ones((4, 4), dtype=np.float32)).sum() == 16
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_tensors_that_do_not_fit_are_spilled_unless_the_kernel_places_them(placed):
+    def kernel(a):
+        def buffer(tile):
+            return ncc.sbuf.mod_alloc(base_addr=tile * 64) if placed else nl.sbuf
+
+        tiles = [nl.ndarray((4, 16), dtype=nl.float32, buffer=buffer(tile)) for tile in range(4)]
+        large = [nl.ndarray((4, 16384), dtype=nl.float32) for _ in range(4)]
+        for tile in tiles + large:
+            tile[:, 0:16] = nl.load(a)
+        out = nl.ndarray((8, 4, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        for number, tile in enumerate(tiles + large):
+            nl.store(out[number], tile[:, 0:16])
+        return out
+
+    source = np.ones((4, 16), dtype=np.float32)
+    if placed:
+        with pytest.raises(AssertionError, match=r"SBUF overflow: \d+ bytes a partition"):
+            run(nki.jit(kernel), (source,), {})
+        return
+    done = run(nki.jit(kernel), (source,), {})
+    assert done.results.sum() == 8 * 64
+    assert [item.kind for item in done.launch.warnings] == ["spill"]
