@@ -63,6 +63,10 @@ class Kernel:
         del schedule
         return self
 
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Run:
+        """Run the kernel on arrays and return what happened."""
+        return run(self, args, kwargs, checks=checks)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; within another kernel it is a plain function."""
         if is_running():

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from neurontools.nki import launch as launches
 from neurontools.nki.limits import chosen_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.nki.launch import Kernel, Run
 
 NAMESPACE = "nki"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
-kernel_runs: dict[str, Run] = {}
+kernel_runs: dict[str, Any] = {}
 """The trial run of each operator, by the operator's name in graphs."""
 
 
@@ -82,7 +80,7 @@ class KernelOperator:
         tensors: tensors that stand for those that it will get.
     """
 
-    def __init__(self, kernel: Kernel, arguments: Any, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, kernel: Any, arguments: Any, tensors: Sequence[torch.Tensor]) -> None:
         self._kernel = kernel
         self._arguments = arguments
         zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
@@ -101,7 +99,7 @@ class KernelOperator:
         self._call = getattr(getattr(torch.ops, NAMESPACE), name)
         kernel_runs[name] = trial
 
-    def _digest(self, trial: Run) -> str:
+    def _digest(self, trial: Any) -> str:
         """Return what tells the kernel from others of its name: its source and the instructions of the trial."""
         digest = hashlib.sha256()
         try:
@@ -115,9 +113,9 @@ class KernelOperator:
                 digest.update(repr((record.opcode, record.engine, record.options, accesses)).encode())
         return digest.hexdigest()[:12]
 
-    def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Run:
+    def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Any:
         args, kwargs = _put_tensors(self._arguments, tensors)
-        return launches.run(self._kernel, tuple(args), kwargs, checks=not is_trial)
+        return self._kernel.run(tuple(args), kwargs, checks=not is_trial)
 
     def _compute(self, *tensors: torch.Tensor) -> Any:
         made: list[torch.Tensor] = []
@@ -138,7 +136,7 @@ def _as_returned(tensors: list[torch.Tensor]) -> Any:
     return None if not tensors else tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a kernel with tensors of a device and return its results on the device."""
     tensors: list[torch.Tensor] = []
     arguments = _take_tensors((list(args), kwargs), tensors)
@@ -160,4 +158,3 @@ def _leave_alone(function: Callable[..., Any]) -> None:
 
 
 _leave_alone(call)
-_leave_alone(launches.Kernel.__call__)
