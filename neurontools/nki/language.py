@@ -310,9 +310,7 @@ def no_reorder() -> Iterator[None]:
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Print a tensor."""
-    from neurontools.nki.launch import print_tensor
-
-    print_tensor(print_prefix, tensor)
+    print(print_prefix, tensor.array() if isinstance(tensor, NkiTensor) else tensor)  # noqa: T201
 
 
 class _TileSize:

@@ -225,11 +225,6 @@ def report_warnings(launch: Launch) -> None:
         print(f"{warning.location}: warning: {warning.message}", file=sys.stderr)  # noqa: T201
 
 
-def print_tensor(prefix: str, tensor: Any) -> None:
-    """Print a tensor's elements, as `device_print` does."""
-    print(prefix, tensor.array() if isinstance(tensor, NkiTensor) else tensor)  # noqa: T201
-
-
 class Arguments:
     """The arrays that a kernel is called with, and the tensors that stand for them.
 
