@@ -197,7 +197,7 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **_options: Any) -> None:
     """Print a tile."""
-    from neurontools.nki.launch import print_tensor
+    from neurontools.nki.language import device_print as print_tensor
 
     selected = selection(mask, x.shape) if isinstance(x, Tile) else None
     if selected is not False:

@@ -6,6 +6,7 @@ Migration Guide".
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -213,7 +214,7 @@ class Tile:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         target = _Subscript(self, key).tile()
-        from neurontools.nki.first.execution import assign
+        assign = import_module("neurontools.nki.first.execution").assign
 
         assign(target, value)
 
@@ -236,7 +237,7 @@ def _in_place(name: str) -> Callable[[Tile, Any], Any]:
     operator = OPERATORS[name]
 
     def compute(self: Tile, other: Any) -> Any:
-        from neurontools.nki.first.execution import update
+        update = import_module("neurontools.nki.first.execution").update
 
         return update(self, operator, other)
 
