@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from neurontools.nki.dtypes import item_bytes, numpy_dtype
-
-if TYPE_CHECKING:
-    from neurontools.nki.context import UserLine
 
 
 class MemoryRegion(Enum):
@@ -57,7 +54,7 @@ class Allocation:
         region: MemoryRegion,
         shape: tuple[int, ...],
         dtype: str,
-        location: UserLine,
+        location: Any,
         name: str = "",
         address: tuple[int, int] | None = None,
         core: int = -1,
