@@ -308,7 +308,7 @@ def no_reorder() -> Iterator[None]:
     yield
 
 
-def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+def device_print(print_prefix: str, tensor: Any) -> None:
     """Print a tensor."""
     print(print_prefix, tensor.array() if isinstance(tensor, NkiTensor) else tensor)  # noqa: T201
 
