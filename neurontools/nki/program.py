@@ -81,7 +81,12 @@ def start_us() -> float:
 
 def modelled_us(launch: Launch) -> float:
     """Return the modelled time of a launch: of the slower core, the start included. Barriers take no time."""
-    return start_us() + max(schedule_of(core).end_ns for core in launch.cores) / 1e3
+    return start_us() + duration_ns(launch) / 1e3
+
+
+def duration_ns(launch: Launch) -> float:
+    """Return the modelled time of a launch without the start: what it takes within a larger graph."""
+    return max(schedule_of(core).end_ns for core in launch.cores)
 
 
 def schedule_of(core: Core) -> Schedule:

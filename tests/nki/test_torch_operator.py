@@ -47,3 +47,27 @@ def test_a_model_with_a_kernel_trains_as_torch_does(home: Path, tmp_path: Path, 
             PROGRAM.read_text().replace("nl.multiply, alpha, nl.add", "nl.multiply, alpha + 0.0, nl.add")
         )
         assert len(re.findall("Call compiler with cmd", _run(device, changed, tmp_path / "cache"))) > 0
+
+
+def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time() -> None:
+    import torch
+
+    from neurontools.compiler.compile import KERNEL_NS, compile_graph
+    from neurontools.compiler.graph import Node
+    from neurontools.compiler.neff import parse
+    from neurontools.machine.instances.catalogue import instance_type
+    from neurontools.nki import torch_operator
+    from neurontools.nki.program import duration_ns
+    from tests.compiler.graphs import graph_of, tensor
+    from tests.nki.launches import launch_of, scale
+
+    before = set(KERNEL_NS)
+    data = torch.zeros(128, 512)
+    assert torch.equal(torch_operator.call(scale, (data,), {}), data)
+    (operator,) = set(KERNEL_NS) - before
+    assert operator.startswith("nki.scale_")
+    expected = round(duration_ns(launch_of(scale, data.numpy())))
+    assert KERNEL_NS[operator] == expected
+    graph = graph_of(Node(operator, (tensor(0, 128, 512),), (), (tensor(1, 128, 512),)))
+    compiled = parse(compile_graph(graph, instance_type("trn2.48xlarge").device, ["--target=trn2"], "kernel"))
+    assert [op.duration_ns for op in compiled.cost.ops if op.opcode == "CUSTOM_OP"] == [expected]
