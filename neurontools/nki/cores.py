@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neurontools.nki.context import UserLine, set_running, user_location
+from neurontools.nki.context import set_running
 from neurontools.nki.errors import KernelError
+from neurontools.nki.locations import UserLine, user_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.nki import instructions
-from neurontools.nki.context import fail, is_running, running, user_location
+from neurontools.nki.context import fail, is_running, running
 from neurontools.nki.dtypes import FLOATS, INTEGERS, dtype_name, to_float32
 from neurontools.nki.limits import chosen_target, limits_of
+from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import ACTIVATIONS, OPERATORS
 from neurontools.nki.tensor import DynamicSlice, NkiTensor, VirtualRegister

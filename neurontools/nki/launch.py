@@ -13,11 +13,12 @@ import numpy as np
 
 from neurontools.nki import language
 from neurontools.nki.constants import nc_version
-from neurontools.nki.context import Core, Launch, UserLine, is_running, running, set_running
+from neurontools.nki.context import Core, Launch, is_running, running, set_running
 from neurontools.nki.cores import Exchange
 from neurontools.nki.dtypes import dtype_name, numpy_dtype, packed_dtype
 from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.limits import Limits, chosen_target, limits_of
+from neurontools.nki.locations import UserLine
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.tensor import NkiTensor
 

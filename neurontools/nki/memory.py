@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import Enum
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neurontools.nki.dtypes import item_bytes, numpy_dtype
+
+if TYPE_CHECKING:
+    from neurontools.nki.locations import UserLine
 
 
 class MemoryRegion(Enum):
@@ -54,7 +57,7 @@ class Allocation:
         region: MemoryRegion,
         shape: tuple[int, ...],
         dtype: str,
-        location: Any,
+        location: UserLine,
         name: str = "",
         address: tuple[int, int] | None = None,
         core: int = -1,

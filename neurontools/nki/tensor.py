@@ -650,7 +650,8 @@ class NkiTensor(NKIObject):
         else:
             missing = self.size
         if is_running() and running().launch.checks:
-            from neurontools.nki.context import declarations, user_location
+            from neurontools.nki.context import declarations
+            from neurontools.nki.locations import user_location
 
             notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
             running().launch.warn(

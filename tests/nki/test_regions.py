@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neurontools.nki.context import ElementAccess, UserLine
+from neurontools.nki.context import ElementAccess
+from neurontools.nki.locations import UserLine
 from neurontools.nki.memory import Allocation, MemoryRegion
 from neurontools.nki.regions import Boxes, box_of, byte_numbers
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from neurontools.nki.context import declarations, user_location
+from neurontools.nki.context import declarations
 from neurontools.nki.errors import KernelError
+from neurontools.nki.locations import user_location
 
 if TYPE_CHECKING:
     from neurontools.nki.memory import Allocation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neurontools.nki import instructions
-from neurontools.nki.context import Record, fail, running, user_location
+from neurontools.nki.context import Record, fail, running
 from neurontools.nki.dtypes import numpy_dtype
 from neurontools.nki.errors import KernelError
 from neurontools.nki.first.blocks import BlockTensor
@@ -18,6 +18,7 @@ from neurontools.nki.first.index import Index, is_number, selection
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
+from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 from neurontools.nki.operators import OPERATORS
 from neurontools.nki.tensor import strided

@@ -44,6 +44,7 @@ from neurontools.nki.first.loops import (
 from neurontools.nki.first.tensors import ParDim
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import refuse_dynamic, summed
+from neurontools.nki.language import device_print as print_elements
 from neurontools.nki.language import ds, num_programs, program_id, program_ndim, tile_size
 from neurontools.nki.operators import OPERATORS, as_operator
 
@@ -197,11 +198,9 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **_options: Any) -> None:
     """Print a tile."""
-    from neurontools.nki.language import device_print as print_tensor
-
     selected = selection(mask, x.shape) if isinstance(x, Tile) else None
     if selected is not False:
-        print_tensor(prefix, x.resolved("device_print", selected) if isinstance(x, Tile) else x)
+        print_elements(prefix, x.resolved("device_print", selected) if isinstance(x, Tile) else x)
 
 
 def expand_dims(data: Any, axis: Any) -> Tile:

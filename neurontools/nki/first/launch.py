@@ -10,7 +10,6 @@ import inspect
 import itertools
 import os
 from contextlib import nullcontext
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +46,8 @@ class _Language:
     """What operators and tiles need of this generation."""
 
     apply = staticmethod(execution.apply)
+    assign = staticmethod(execution.assign)
+    update = staticmethod(execution.update)
     broadcast_to = staticmethod(first_language.broadcast_to)
     index_tile = staticmethod(first_language.index_tile)
 
@@ -111,8 +112,9 @@ class MeasuredKernel(EagerKernel):
 
     def finished(self, done: Run) -> Any:
         """Print the latency of a call and return its results."""
-        program = import_module("neurontools.nki.program")
-        self.benchmark_result = BenchmarkResult(KernelLatency(program.modelled_us(done.launch)))
+        from neurontools.nki.program import modelled_us
+
+        self.benchmark_result = BenchmarkResult(KernelLatency(modelled_us(done.launch)))
         print(self.benchmark_result.nc_latency)  # noqa: T201
         return done.results
 

@@ -9,7 +9,8 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from neurontools.nki.context import UserLine, is_user_frame, running, user_location
+from neurontools.nki.context import running
+from neurontools.nki.locations import UserLine, is_user_frame, user_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

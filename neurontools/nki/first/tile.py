@@ -6,7 +6,6 @@ Migration Guide".
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -214,9 +213,7 @@ class Tile:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         target = _Subscript(self, key).tile()
-        assign = import_module("neurontools.nki.first.execution").assign
-
-        assign(target, value)
+        running().language.assign(target, value)
 
 
 def _binary(name: str, *, reverse: bool = False) -> Callable[[Tile, Any], Any]:
@@ -237,9 +234,7 @@ def _in_place(name: str) -> Callable[[Tile, Any], Any]:
     operator = OPERATORS[name]
 
     def compute(self: Tile, other: Any) -> Any:
-        update = import_module("neurontools.nki.first.execution").update
-
-        return update(self, operator, other)
+        return running().language.update(self, operator, other)
 
     return compute
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from neurontools.nki.context import ElementAccess, fail, user_location
+from neurontools.nki.context import ElementAccess, fail
 from neurontools.nki.dtypes import cast
 from neurontools.nki.first.index import Index
+from neurontools.nki.locations import user_location
 from neurontools.nki.tensor import NkiTensor, row_major
 
 if TYPE_CHECKING:
