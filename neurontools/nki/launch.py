@@ -75,8 +75,9 @@ class Kernel:
         if "torch" in sys.modules:
             from neurontools.nki import torch_operator
 
-            if torch_operator.is_device_call(args, kwargs):
-                return torch_operator.call(self, args, kwargs)
+            operator_call = torch_operator.bind(self, args, kwargs)
+            if operator_call is not None:
+                return operator_call()
         return run(self, args, kwargs).results
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from neurontools.compiler.compile import KERNEL_NS
 from neurontools.nki.limits import chosen_target
@@ -21,54 +23,46 @@ if TYPE_CHECKING:
 
 
 NAMESPACE = "nki"
+_HOST = frozenset({"cpu", "meta"})
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _operators: dict[Any, KernelOperator] = {}
+_defined: set[str] = set()
 
 
-class TensorAt(NamedTuple):
-    """Stands for a tensor in the arguments or the results of a kernel.
+class RunnableKernel(Protocol):
+    """What this module needs of `neurontools.nki.launch.Kernel`, which imports it."""
 
-    Args:
-        number: its number among the tensors.
-    """
+    func: Callable[..., Any]
+    cores: int
+    has_grid: bool
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, checks: bool = True) -> Any:
+        """Run the kernel on arrays and return what happened."""
+
+
+class _Place(NamedTuple):
+    """Stands for a tensor among the other leaves of the arguments or the results."""
 
     number: int
 
 
-def is_device_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Return whether an argument is a tensor on a device other than the CPU."""
-    tensors: list[torch.Tensor] = []
-    _take_tensors((list(args), kwargs), tensors)
-    return any(tensor.device.type not in {"cpu", "meta"} for tensor in tensors)
+def split(structure: Any) -> tuple[list[Any], TreeSpec, list[torch.Tensor]]:
+    """Return the leaves of a structure with places for its tensors, its form, and the tensors."""
+    leaves, form = tree_flatten(structure)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    numbers = iter(range(len(tensors)))
+    return (
+        [_Place(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves],
+        form,
+        tensors,
+    )
 
 
-def _take_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return a structure with a placeholder for each tensor, and add the tensors to a list."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return TensorAt(len(tensors) - 1)
-    if isinstance(value, list):
-        return [_take_tensors(item, tensors) for item in value]
-    if isinstance(value, tuple) and not isinstance(value, TensorAt):
-        items = [_take_tensors(item, tensors) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, dict):
-        return {key: _take_tensors(item, tensors) for key, item in value.items()}
-    return value
-
-
-def _put_tensors(value: Any, tensors: Sequence[Any]) -> Any:
-    """Return a structure with the tensors at their places."""
-    if isinstance(value, TensorAt):
-        return tensors[value.number]
-    if isinstance(value, list):
-        return [_put_tensors(item, tensors) for item in value]
-    if isinstance(value, tuple):
-        items = [_put_tensors(item, tensors) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, dict):
-        return {key: _put_tensors(item, tensors) for key, item in value.items()}
-    return value
+def _join(leaves: Sequence[Any], form: TreeSpec, tensors: Sequence[Any]) -> Any:
+    """Return the structure of leaves whose places tensors take."""
+    return tree_unflatten(
+        [tensors[leaf.number] if isinstance(leaf, _Place) else leaf for leaf in leaves], form
+    )
 
 
 class KernelOperator:
@@ -76,38 +70,48 @@ class KernelOperator:
 
     Args:
         kernel: the kernel.
-        arguments: its arguments, tensors replaced by placeholders.
+        leaves: the leaves of its positional and named arguments, with places for tensors.
+        form: how the leaves are nested.
         tensors: tensors that stand for those that it will get.
     """
 
-    def __init__(self, kernel: Any, arguments: Any, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, kernel: RunnableKernel, leaves: Sequence[Any], form: TreeSpec, tensors: Sequence[torch.Tensor]
+    ) -> None:
         self._kernel = kernel
-        self._arguments = arguments
+        self._leaves = leaves
+        self._form = form
         zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
         trial = self._run(zeros, is_trial=True)
-        made: list[torch.Tensor] = []
-        self._results = _take_tensors(trial.results, made)
+        self._results, self._results_form, made = split(trial.results)
         self._shapes = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
         written = trial.written_arguments()
         names = [f"(a{index}!)" if index in written else "" for index in range(len(zeros))]
         parameters = ", ".join(f"Tensor{alias} x{index}" for index, alias in enumerate(names))
         returned = ", ".join(["Tensor"] * len(made))
         name = f"{kernel.func.__name__}_{self._digest(trial)}"
-        _library.define(f"{name}({parameters}) -> ({returned})")
-        _library.impl(name, self._compute, "CPU")
-        _library.impl(name, self._shape, "Meta")
+        if name not in _defined:  # a function that is defined again is the same operator
+            _library.define(f"{name}({parameters}) -> ({returned})")
+            _library.impl(name, self._compute, "CPU")
+            _library.impl(name, self._shape, "Meta")
+            _defined.add(name)
         self._call = getattr(getattr(torch.ops, NAMESPACE), name)
         # Compilations in this process take the kernel's schedule for its time.
         KERNEL_NS[f"{NAMESPACE}.{name}.default"] = round(duration_ns(trial.launch))
 
     def _digest(self, trial: Any) -> str:
-        """Return what tells the kernel from others of its name: its source and the instructions of the trial."""
+        """Return what tells the kernel from others of its name: source, captured values, instructions of the trial."""
         digest = hashlib.sha256()
+        function = self._kernel.func
         try:
-            digest.update(inspect.getsource(self._kernel.func).encode())
+            digest.update(inspect.getsource(function).encode())
         except OSError:  # defined at a prompt
-            digest.update(self._kernel.func.__code__.co_code)
-        digest.update(repr((self._arguments, trial.launch.limits.target, trial.launch.grid)).encode())
+            digest.update(function.__code__.co_code)
+        captured = [cell.cell_contents for cell in function.__closure__ or ()]
+        digest.update(repr((captured, function.__defaults__, function.__kwdefaults__)).encode())
+        digest.update(
+            repr((self._leaves, self._form, trial.launch.limits.target, trial.launch.grid)).encode()
+        )
         for core in trial.launch.cores:
             for record in core.records:
                 accesses = [access[1:5] for access in (*record.reads, *record.writes)]
@@ -115,13 +119,11 @@ class KernelOperator:
         return digest.hexdigest()[:12]
 
     def _run(self, tensors: Sequence[torch.Tensor], *, is_trial: bool = False) -> Any:
-        args, kwargs = _put_tensors(self._arguments, tensors)
+        args, kwargs = _join(self._leaves, self._form, tensors)
         return self._kernel.run(tuple(args), kwargs, checks=not is_trial)
 
     def _compute(self, *tensors: torch.Tensor) -> Any:
-        made: list[torch.Tensor] = []
-        _take_tensors(self._run(tensors).results, made)
-        return _as_returned(made)
+        return _as_returned(split(self._run(tensors).results)[2])
 
     def _shape(self, *_tensors: torch.Tensor) -> Any:
         return _as_returned([torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in self._shapes])
@@ -129,7 +131,8 @@ class KernelOperator:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Call the operator and return the kernel's results."""
         returned = self._call(*tensors)
-        return _put_tensors(self._results, returned if isinstance(returned, tuple | list) else [returned])
+        tensors = returned if isinstance(returned, tuple | list) else [returned]
+        return _join(self._results, self._results_form, tensors)
 
 
 def _as_returned(tensors: list[torch.Tensor]) -> Any:
@@ -137,16 +140,24 @@ def _as_returned(tensors: list[torch.Tensor]) -> Any:
     return None if not tensors else tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a kernel with tensors of a device and return its results on the device."""
-    tensors: list[torch.Tensor] = []
-    arguments = _take_tensors((list(args), kwargs), tensors)
+def bind(kernel: RunnableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    """Return the call of a kernel as an operator of the graph, None where no argument is a tensor of a device."""
+    leaves, form, tensors = split((args, kwargs))
+    if all(tensor.device.type in _HOST for tensor in tensors):
+        return None
+    return partial(operator_for(kernel, leaves, form, tensors), tensors)
+
+
+def operator_for(
+    kernel: RunnableKernel, leaves: Sequence[Any], form: TreeSpec, tensors: Sequence[torch.Tensor]
+) -> KernelOperator:
+    """Return the operator of a kernel for the shapes and constants of a call; it is made once."""
     signature = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-    key = (kernel.func, kernel.cores, kernel.has_grid, chosen_target(), repr(arguments), signature)
+    key = (kernel.func, kernel.cores, kernel.has_grid, chosen_target(), repr((leaves, form)), signature)
     operator = _operators.get(key)
     if operator is None:
-        operator = _operators[key] = KernelOperator(kernel, arguments, tensors)
-    return operator(tensors)
+        operator = _operators[key] = KernelOperator(kernel, leaves, form, tensors)
+    return operator
 
 
 def _leave_alone(function: Callable[..., Any]) -> None:
@@ -158,4 +169,4 @@ def _leave_alone(function: Callable[..., Any]) -> None:
     function._torchdynamo_disable_msg = "NKI kernels are traced by running them"  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-_leave_alone(call)
+_leave_alone(bind)

@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from neurontools.compat.nki import jit
+from neurontools.compat.nki import language as nl
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
@@ -62,8 +66,9 @@ def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time() -> None:
     from tests.nki.launches import launch_of, scale
 
     before = set(KERNEL_NS)
-    data = torch.zeros(128, 512)
-    assert torch.equal(torch_operator.call(scale, (data,), {}), data)
+    data = torch.ones(128, 512)
+    assert torch_operator.bind(scale, (data,), {}) is None  # plain kernels run tensors of the CPU
+    assert torch.equal(_as_operator(scale, data), 2 * data)
     (operator,) = set(KERNEL_NS) - before
     assert operator.startswith("nki.scale_")
     expected = round(duration_ns(launch_of(scale, data.numpy())))
@@ -71,3 +76,49 @@ def test_a_graph_takes_the_schedule_of_a_kernel_for_its_time() -> None:
     graph = graph_of(Node(operator, (tensor(0, 128, 512),), (), (tensor(1, 128, 512),)))
     compiled = parse(compile_graph(graph, instance_type("trn2.48xlarge").device, ["--target=trn2"], "kernel"))
     assert [op.duration_ns for op in compiled.cost.ops if op.opcode == "CUSTOM_OP"] == [expected]
+
+
+def _as_operator(kernel: Any, *args: Any) -> Any:
+    """Return the results of a kernel that is called as an operator, on the CPU."""
+    from neurontools.nki import torch_operator
+
+    leaves, form, tensors = torch_operator.split((args, {}))
+    return torch_operator.operator_for(kernel, leaves, form, tensors)(tensors)
+
+
+def test_kernels_of_equal_source_differ_by_the_values_that_they_capture() -> None:
+    import torch
+
+    def times(factor: float) -> Any:
+        @jit
+        def kernel(a: Any) -> Any:
+            out = nl.ndarray(a.shape, a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.multiply(nl.load(a), factor))
+            return out
+
+        return kernel
+
+    ones = torch.ones(4, 4)
+    assert [_as_operator(times(factor), ones)[0, 0].item() for factor in (2.0, 3.0, 2.0)] == [2.0, 3.0, 2.0]
+
+
+def test_nested_arguments_and_results_keep_their_form() -> None:
+    import torch
+
+    @jit
+    def kernel(pair: Any, options: Any) -> Any:
+        made = []
+        for source in (*pair, options["third"]):
+            out = nl.ndarray(source.shape, source.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.multiply(nl.load(source), options["factor"]))
+            made.append(out)
+        return {"first": made[0], "rest": (made[1], [made[2]]), "count": 3}
+
+    tensors = [torch.full((2, 2), value) for value in (1.0, 2.0, 3.0)]
+    result = _as_operator(kernel, tensors[:2], {"third": tensors[2], "factor": 10.0})
+    assert result["count"] == 3
+    assert [part[0, 0].item() for part in (result["first"], result["rest"][0], result["rest"][1][0])] == [
+        10,
+        20,
+        30,
+    ]
