@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import total_ordering
 
 
 class engine(Enum):  # noqa: N801
@@ -54,26 +55,16 @@ class matmul_perf_mode(Enum):  # noqa: N801
     double_row = "double_row"
 
 
-class _Ordered(Enum):
-    def __lt__(self, other: _Ordered) -> bool:
-        return bool(self.value < other.value)
-
-    def __le__(self, other: _Ordered) -> bool:
-        return bool(self.value <= other.value)
-
-    def __gt__(self, other: _Ordered) -> bool:
-        return bool(self.value > other.value)
-
-    def __ge__(self, other: _Ordered) -> bool:
-        return bool(self.value >= other.value)
-
-
-class nc_version(_Ordered):  # noqa: N801
+@total_ordering
+class nc_version(Enum):  # noqa: N801
     """Generations of NeuronCores."""
 
     gen2 = 2
     gen3 = 3
     gen4 = 4
+
+    def __lt__(self, other: nc_version) -> bool:
+        return bool(self.value < other.value)
 
 
 class dma_engine(Enum):  # noqa: N801

@@ -10,8 +10,6 @@ from neurontools.nki.errors import KernelError, KernelUsageError
 from neurontools.nki.locations import UserLine, user_location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from neurontools.nki.limits import Limits
     from neurontools.nki.memory import Allocation
 
@@ -79,7 +77,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Warning_:  # noqa: N801
+class KernelWarning:
     """Something that a kernel does whose effect on the device is undefined, or a mistake."""
 
     kind: str
@@ -109,19 +107,21 @@ class Launch:
     rank: int = 0
     world_size: int = 1
     cores: list[Core] = field(default_factory=list)
-    warnings: list[Warning_] = field(default_factory=list)
+    warnings: list[KernelWarning] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     constants: dict[Any, Any] = field(default_factory=dict)
 
-    def independent_loop(self, numbers: range) -> Iterator[int]:
-        """Return the numbers of a loop whose iterations are declared independent."""
-        return iter(numbers)
+    def written(self) -> set[Allocation]:
+        """Return the allocations that instructions have written."""
+        return {
+            access.allocation for core in self.cores for record in core.records for access in record.writes
+        }
 
     def warn(self, kind: str, message: str, location: UserLine | None = None) -> None:
         """Note a warning, once for each line and kind."""
         place = location or user_location()
         if not any(warning.kind == kind and warning.location == place for warning in self.warnings):
-            self.warnings.append(Warning_(kind, message, place))
+            self.warnings.append(KernelWarning(kind, message, place))
 
 
 class Core:

@@ -237,7 +237,7 @@ def _range(start: Any, stop: Any = None, step: int = 1) -> range:
 
 def affine_range(start: Any, stop: Any = None, step: int = 1, **_options: Any) -> Iterator[int]:
     """Return the numbers of a loop that is unrolled, whose iterations the kernel declares independent."""
-    return running().launch.independent_loop(_range(start, stop, step))
+    return iter(_range(start, stop, step))
 
 
 sequential_range = static_range = _range

@@ -117,12 +117,7 @@ class Run:
     def written_arguments(self) -> list[int]:
         """Return the numbers of the array arguments that the kernel wrote."""
         arguments = [allocation for allocation in self.launch.allocations if allocation.is_argument]
-        written = {
-            access.allocation
-            for core in self.launch.cores
-            for record in core.records
-            for access in record.writes
-        }
+        written = self.launch.written()
         return [number for number, allocation in enumerate(arguments) if allocation in written]
 
 
@@ -304,20 +299,13 @@ class Arguments:
             flat = flat.astype(held)
         tensor = NkiTensor(allocation.shape, dtype, Storage(allocation, flat))
         self._storages[id(original)] = tensor
-        if (isinstance(original, np.ndarray) and not np.shares_memory(flat, original)) or (
-            not isinstance(original, np.ndarray) and not np.shares_memory(flat, array)
-        ):
+        if not np.shares_memory(flat, original if isinstance(original, np.ndarray) else array):
             self._copies.append((tensor, original))
         return tensor
 
     def copy_back(self) -> None:
         """Write what the kernel changed in copies of arguments to the arguments."""
-        written = {
-            access.allocation
-            for core in self._launch.cores
-            for record in core.records
-            for access in record.writes
-        }
+        written = self._launch.written()
         for tensor, original in self._copies:
             if tensor.storage.allocation in written:
                 values = tensor.array()

@@ -40,7 +40,6 @@ class Limits:
     bn_stats_columns: int
     match_elements: int
     pattern_dims: int
-    tensor_dims: int
     dma_sources: int
     gather_indices: int
 

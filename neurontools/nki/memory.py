@@ -105,6 +105,16 @@ class Storage:
         self.data = data
         self._typed: dict[str, np.ndarray] = {allocation.dtype: data}
 
+    def complete(self) -> None:
+        """Note that all elements are written."""
+        self.is_complete, self.written = True, None
+
+    def flags(self) -> np.ndarray:
+        """Return by element whether it is written; only of storage that is not complete."""
+        if self.written is None:
+            self.written = np.zeros(self.data.size, dtype=np.bool_)
+        return self.written
+
     def typed(self, dtype: str) -> np.ndarray:
         """Return the elements as those of another type."""
         flat = self._typed.get(dtype)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from neurontools.nki.context import ElementAccess, fail, is_running, running
+from neurontools.nki.context import ElementAccess, declarations, fail, is_running, running
 from neurontools.nki.dtypes import cast, dtype_name, item_bytes, to_float32
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.nki.memory import Storage
-
-_MOST_DIMS = 5
 
 
 class NKIObject:
@@ -529,13 +527,13 @@ class NkiTensor(NKIObject):
         if scalar_offset is not None or vector_offset is not None:
             if scalar_offset is not None and vector_offset is not None:
                 self._refuse("ap", "scalar_offset and vector_offset exclude each other")
-            full = self.storage.allocation.shape if self.offset == 0 else self.shape
             stride = (
                 prod(self.shape[indirect_dim + 1 :]) if self.is_contiguous() else self.strides[indirect_dim]
             )
             index = scalar_offset if scalar_offset is not None else vector_offset
-            limit = self.shape[indirect_dim] if full else 1
-            dynamic = self._dynamic(index, stride, limit, is_vector=vector_offset is not None)
+            dynamic = self._dynamic(
+                index, stride, self.shape[indirect_dim], is_vector=vector_offset is not None
+            )
             if dynamic.is_vector:
                 strides[0] = 0
         return self._view(shape, strides, base + (offset or 0), dynamic, kind)
@@ -626,15 +624,11 @@ class NkiTensor(NKIObject):
 
     def _mark(self) -> None:
         storage = self.storage
-        if self.dtype != storage.allocation.dtype and self.itemsize != item_bytes(storage.allocation.dtype):
-            storage.is_complete, storage.written = True, None
+        is_whole = self.size == storage.data.size and self.strides and 0 not in self.strides
+        if is_whole or self.itemsize != item_bytes(storage.allocation.dtype):
+            storage.complete()
             return
-        if self.size == storage.data.size and self.strides and 0 not in self.strides:
-            storage.is_complete, storage.written = True, None
-            return
-        if storage.written is None:
-            storage.written = np.zeros(storage.data.size, dtype=np.bool_)
-        strided(storage.written, self.shape, self.strides, self.offset, self)[...] = True
+        strided(storage.flags(), self.shape, self.strides, self.offset, self)[...] = True
 
     def _check_written(self, operand: str) -> None:
         storage = self.storage
@@ -644,20 +638,16 @@ class NkiTensor(NKIObject):
             written = strided(storage.written, self.shape, self.strides, self.offset, self)
             if written.all():
                 if self.size == storage.data.size:
-                    storage.is_complete, storage.written = True, None
+                    storage.complete()
                 return
             missing = self.size - int(written.sum())
         else:
             missing = self.size
         if is_running() and running().launch.checks:
-            from neurontools.nki.context import declarations
-            from neurontools.nki.locations import user_location
-
             notes = " ".join(declarations(storage.allocation)).removeprefix("note: ")
             running().launch.warn(
                 "unwritten",
                 f"{operand or 'operand'}: {missing} of {self.size} elements were never written ({notes})",
-                user_location(),
             )
 
     def _flat_indices(self) -> tuple[np.ndarray, np.ndarray]:
@@ -711,9 +701,7 @@ class NkiTensor(NKIObject):
         values = values.reshape(indices.shape)
         flat[indices[inside]] = values[inside]
         if not self.storage.is_complete:
-            if self.storage.written is None:
-                self.storage.written = np.zeros(self.storage.data.size, dtype=np.bool_)
-            self.storage.written[indices[inside]] = True
+            self.storage.flags()[indices[inside]] = True
 
     def _out_of_bounds(self, operand: str, inside: np.ndarray) -> None:
         dynamic = self.dynamic

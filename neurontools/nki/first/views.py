@@ -66,9 +66,7 @@ class Gathered(TileView):
         flat[elements] = values
         storage = self.storage
         if not storage.is_complete:
-            if storage.written is None:
-                storage.written = np.zeros(storage.data.size, dtype=np.bool_)
-            storage.written[elements] = True
+            storage.flags()[elements] = True
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""
@@ -114,9 +112,7 @@ class Rows(TileView):
         )
         storage = self.storage
         if not storage.is_complete:
-            if storage.written is None:
-                storage.written = np.zeros(storage.data.size, dtype=np.bool_)
-            self._windows(storage.written)[self.starts] = True
+            self._windows(storage.flags())[self.starts] = True
 
     def access(self) -> ElementAccess:
         """Return which elements an instruction reads or writes here."""

@@ -14,11 +14,9 @@ from neurontools.nki.instructions.operands import (
     GENERATION_3,
     GENERATION_4,
     PSUM,
-    SBUF,
     check_bits,
     check_elementwise,
     check_not_both_psum,
-    check_same_size,
     check_tile,
     engine_name,
     need_operator,
@@ -64,21 +62,9 @@ def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | N
             "use nisa.activation with op=nl.copy",
         )
     values = src.read("src")
-    dst.write(
-        values
-        if values.dtype == dst.storage.data.dtype and chosen != "scalar"
-        else _through_float32(values, dst)
-    )
+    keeps_bits = values.dtype == dst.storage.typed(dst.dtype).dtype
+    dst.write(values if keeps_bits else to_float32(values))
     return running().issue("tensor_copy", chosen, reads(src), reads(dst), name)
-
-
-def _through_float32(values: np.ndarray, dst: NkiTensor) -> np.ndarray:
-    return values if src_equals(values, dst) else to_float32(values)
-
-
-def src_equals(values: np.ndarray, dst: NkiTensor) -> bool:
-    """Return whether values have the type of a tensor already."""
-    return bool(values.dtype == dst.storage.typed(dst.dtype).dtype)
 
 
 def memset(dst: Any, value: Any, engine: Any = engines.unknown, name: str | None = None) -> Record:
@@ -652,12 +638,3 @@ def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> Record:
     keep = uniform("vector", data.shape) >= scalar(opcode, "prob", prob, data)
     dst.write(data.read("data") * keep)
     return running().issue(opcode, "vector", reads(data, prob), reads(dst), name)
-
-
-def check_sbuf(opcode: str, **tiles: Any) -> None:
-    """Refuse tiles that are not in SBUF."""
-    for operand, tile in tiles.items():
-        check_tile(opcode, operand, tile, (SBUF,))
-
-
-__all__ = ["check_same_size"]

@@ -22,6 +22,7 @@ from neurontools.nki.instructions.operands import (
     reads,
     refuse,
 )
+from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
     from neurontools.nki.tensor import NkiTensor
@@ -250,8 +251,6 @@ def accumulate_product(opcode: str, dst: NkiTensor, product: np.ndarray, accumul
     elif storage.written is None:
         written = False
     else:
-        from neurontools.nki.tensor import strided
-
         flags = strided(storage.written, dst.shape, dst.strides, dst.offset, dst)
         written = True if flags.all() else flags if flags.any() else False
     if accumulate is True and written is not True and launch.checks:
