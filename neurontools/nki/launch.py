@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from neurontools.nki import language
+from neurontools.nki import computations
 from neurontools.nki.constants import nc_version
 from neurontools.nki.context import Core, Launch, is_running, running, set_running
 from neurontools.nki.cores import Exchange
@@ -162,7 +162,7 @@ def run_ranks(
         launch = Launch(kernel.func.__name__, limits, grid, checks=checks, rank=rank, world_size=len(calls))
         launch.cores = [Core(launch, (number,) if grid else (), number) for number in range(kernel.cores)]
         for core in launch.cores:
-            core.language = language
+            core.language = computations
         arguments = Arguments(launch, kernel.func)
         wrapped = [arguments.wrap(arg, name) for name, arg in arguments.named(args)]
         named = {name: arguments.wrap(value, name) for name, value in kwargs.items()}

@@ -9,6 +9,7 @@ import numpy as np
 
 from neurontools.nki import instructions
 from neurontools.nki.context import fail, running
+from neurontools.nki.declarations import check_declaration
 from neurontools.nki.dtypes import numpy_dtype
 from neurontools.nki.first.allocation import Placed, as_buffer
 from neurontools.nki.first.blocks import BlockTensor
@@ -19,7 +20,6 @@ from neurontools.nki.first.loops import as_traced
 from neurontools.nki.first.tile import Tile
 from neurontools.nki.first.views import plain_view
 from neurontools.nki.instructions.random import uniform
-from neurontools.nki.language import check_declaration
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
 

@@ -1,0 +1,187 @@
+"""Declarations of tensors in kernels, and the checks of their shapes and addresses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neurontools.nki import instructions
+from neurontools.nki.context import fail, running
+from neurontools.nki.dtypes import dtype_name
+from neurontools.nki.locations import user_location
+from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
+from neurontools.nki.tensor import NkiTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+sbuf, psum, hbm = MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.hbm
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+_SHARED = (shared_hbm, hbm)
+
+
+def ndarray(
+    shape: Sequence[int],
+    dtype: Any,
+    buffer: Any = sbuf,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+) -> NkiTensor:
+    """Declare a tensor; on the chip the first dimension is the partitions."""
+    sizes = tuple(int(size) for size in ((shape,) if isinstance(shape, int) else shape))
+    region = buffer if isinstance(buffer, MemoryRegion) else MemoryRegion(str(buffer))
+    core = running()
+    allocation = Allocation(
+        region,
+        sizes,
+        dtype_name(dtype),
+        user_location(),
+        name,
+        address,
+        -1 if region in _SHARED else core.number,
+    )
+    check_declaration(allocation)
+    if region in _SHARED and len(core.launch.cores) > 1:
+        storage = _shared_storage(allocation)
+    else:
+        core.launch.allocations.append(allocation)
+        storage = Storage(allocation)
+    return NkiTensor(sizes, allocation.dtype, storage)
+
+
+def _shared_storage(allocation: Allocation) -> Storage:
+    """Return the storage of a tensor in shared HBM: cores share it by order of declaration."""
+    core = running()
+    key = ("shared", core.shared_count)
+    core.shared_count += 1
+    constants = core.launch.constants
+    if key not in constants:
+        core.launch.allocations.append(allocation)
+        constants[key] = Storage(allocation)
+    storage: Storage = constants[key]
+    if (storage.allocation.shape, storage.allocation.dtype) != (allocation.shape, allocation.dtype):
+        fail(
+            "ndarray",
+            f"the cores declare different tensors in shared HBM: {storage.allocation.shape} and {allocation.shape}",
+            "declare shared tensors in the same order on all cores, or use nl.private_hbm",
+            storage.allocation,
+        )
+    return storage
+
+
+def check_declaration(allocation: Allocation) -> None:
+    """Refuse a declaration that does not fit into its memory."""
+    limits = running().limits
+    shape, region = allocation.shape, allocation.region
+    if not shape or min(shape) < 1:
+        fail("ndarray", f"shape {shape} has a size that is not positive")
+    if region not in ON_CHIP:
+        return
+    if len(shape) < 2:
+        fail(
+            "ndarray",
+            f"shape {shape} has {len(shape)} dimensions, tensors on the chip have partitions and free dimensions",
+            "add a dimension of size 1",
+        )
+    if shape[0] > limits.partitions:
+        fail(
+            "ndarray",
+            f"partition dimension {shape[0]} exceeds maximum {limits.partitions}",
+            "the first dimension is the partitions: tile it by 128",
+        )
+    memory, most = (
+        ("PSUM", limits.psum_partition_bytes) if region is psum else ("SBUF", limits.sbuf_partition_bytes)
+    )
+    if allocation.partition_bytes > most:
+        fail(
+            "ndarray",
+            f"{allocation.partition_bytes} bytes a partition, {memory} has {most} on {limits.target}",
+            "tile the free dimension",
+        )
+    if allocation.address is not None:
+        _check_address(allocation, most)
+
+
+def _check_address(allocation: Allocation, most: int) -> None:
+    assert allocation.address is not None
+    partition, offset = allocation.address
+    bank = running().limits.psum_bank_bytes
+    if allocation.region is psum and offset % bank:
+        fail(
+            "ndarray",
+            f"address {allocation.address} in PSUM must be a multiple of {bank} bytes",
+            "start at a bank",
+        )
+    if partition + allocation.shape[0] > running().limits.partitions:
+        fail(
+            "ndarray",
+            f"address {allocation.address}: partitions {partition} to {partition + allocation.shape[0] - 1} do not exist",
+        )
+    if offset + allocation.partition_bytes > most:
+        fail(
+            "ndarray",
+            f"address {allocation.address}: ends at byte {offset + allocation.partition_bytes} of {most} a partition",
+        )
+
+
+def _filled(shape: Sequence[int], value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+    made = ndarray(shape, dtype, buffer, name)
+    if made.on_chip:
+        instructions.memset(made, value)
+    else:
+        made.write(np.full(made.shape, value, dtype=np.float32))
+    return made
+
+
+def zeros(shape: Sequence[int], dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """Declare a tensor of zeros."""
+    return _filled(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[int], dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """Declare a tensor of ones."""
+    return _filled(shape, 1, dtype, buffer, name)
+
+
+def full(shape: Sequence[int], fill_value: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """Declare a tensor of one value."""
+    return _filled(shape, fill_value, dtype, buffer, name)
+
+
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    """Declare a tensor of zeros of the shape and type of another."""
+    return zeros(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    """Declare a tensor of the shape and type of another."""
+    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+
+
+def rand(shape: Sequence[int], dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """Declare a tensor of uniform numbers of 0 to 1."""
+    from neurontools.nki.instructions.random import uniform
+
+    made = ndarray(shape, dtype, buffer, name)
+    made.write(uniform("vector", made.shape))
+    running().issue("rand", "vector", (), (made.access(),))
+    return made
+
+
+def shared_constant(constant: Any) -> NkiTensor:
+    """Declare a tensor in shared HBM with the data of an array or a .npy file."""
+    data = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    if data.dtype in {np.dtype(np.float64), np.dtype(np.int64)}:
+        data = data.astype(np.float32 if data.dtype.kind == "f" else np.int32)
+    made = ndarray(data.shape, data.dtype, shared_hbm)
+    made.write(data)
+    return made
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
+    """Return an identity matrix in SBUF."""
+    made = ndarray((n, n), dtype) if dst is None else dst
+    made.write(np.eye(n, dtype=np.float32))
+    running().issue("shared_identity_matrix", "dma", (), (made.access(),))
+    return made
