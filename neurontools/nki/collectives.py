@@ -6,7 +6,7 @@ Source: AWS Neuron documentation 2.32, "nki.collectives".
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from neurontools.nki.context import Core, running
 from neurontools.nki.dtypes import to_float32
 from neurontools.nki.instructions.operands import need_operator, reads, refuse
 from neurontools.nki.memory import ON_CHIP
-from neurontools.nki.tensor import NKIObject, NkiTensor, VirtualRegister
+from neurontools.nki.objects import NKIObject, VirtualRegister
+
+if TYPE_CHECKING:
+    from neurontools.nki.tensor import NkiTensor
 
 _REDUCTIONS = frozenset({"add", "minimum", "maximum"})
 

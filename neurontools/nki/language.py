@@ -12,8 +12,9 @@ from neurontools.nki.declarations import hbm, private_hbm, psum, sbuf, shared_hb
 from neurontools.nki.dtypes import FLOATS, INTEGERS
 from neurontools.nki.limits import chosen_target, limits_of
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
+from neurontools.nki.objects import DynamicSlice, VirtualRegister
 from neurontools.nki.operators import OPERATORS
-from neurontools.nki.tensor import DynamicSlice, NkiTensor, VirtualRegister
+from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,7 +3,8 @@
 from neurontools.compat.nki import dtype
 from neurontools.compat.unsupported import missing_names
 from neurontools.nki.launch import Kernel, jit, simulate
-from neurontools.nki.tensor import NKIObject, NkiTensor
+from neurontools.nki.objects import NKIObject
+from neurontools.nki.tensor import NkiTensor
 
 __version__ = "0.6.0"
 __all__ = ["Kernel", "NKIObject", "NkiTensor", "dtype", "jit", "simulate"]

@@ -17,14 +17,15 @@ from neurontools.nki.first.errors import refuse_value
 from neurontools.nki.first.index import Index, Mask, is_number
 from neurontools.nki.first.views import Bound, IndexLookup, cut, gathered, plain_view, reshaped, within_bounds
 from neurontools.nki.memory import ON_CHIP, Allocation, Storage
+from neurontools.nki.objects import DynamicSlice
 from neurontools.nki.operators import OPERATORS
-from neurontools.nki.tensor import DynamicSlice, NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from neurontools.nki.context import Record
     from neurontools.nki.first.index import Selection
+    from neurontools.nki.tensor import NkiTensor
 
 _LEAST_DIMS = 2
 

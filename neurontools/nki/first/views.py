@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.nki.context import ElementAccess, fail
 from neurontools.nki.dtypes import cast
 from neurontools.nki.first.index import Index
 from neurontools.nki.locations import user_location
-from neurontools.nki.tensor import NkiTensor, row_major
+from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +163,7 @@ class IndexLookup(NamedTuple):
 def plain_view(storage: Storage, shape: Sequence[int], dtype: str) -> TileView:
     """Return the view of a whole allocation, shaped."""
     view = TileView(shape, dtype, storage)
-    view.strides = row_major(view.shape)
+    view.strides = contiguous_strides(view.shape)
     return view
 
 

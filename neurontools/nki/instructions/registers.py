@@ -8,7 +8,8 @@ import numpy as np
 
 from neurontools.nki.context import Record, running
 from neurontools.nki.instructions.operands import reads, refuse
-from neurontools.nki.tensor import NkiTensor, VirtualRegister
+from neurontools.nki.objects import VirtualRegister
+from neurontools.nki.tensor import NkiTensor
 
 
 def register_alloc(x: Any = None) -> VirtualRegister:

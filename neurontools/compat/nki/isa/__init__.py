@@ -15,7 +15,7 @@ from neurontools.nki.errors import KernelError as NkiValidationError
 from neurontools.nki.instructions import INSTRUCTIONS
 from neurontools.nki.launch import get_nc_version
 from neurontools.nki.limits import nc_sub_version as get_nc_sub_version
-from neurontools.nki.tensor import VirtualRegister
+from neurontools.nki.objects import VirtualRegister
 
 globals().update(INSTRUCTIONS)
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
