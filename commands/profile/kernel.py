@@ -67,6 +67,6 @@ def _run(arguments: argparse.Namespace) -> int:
     arrays = [parse_array(text) for text in arguments.shape]
     scalars = dict(parse_scalar(text) for text in arguments.arg)
     target = arguments.target or chosen_target()
-    found = report(launch_kernel(arguments.source, arrays, scalars, target, arguments.lnc))
+    result = report(launch_kernel(arguments.source, arrays, scalars, target, arguments.lnc))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return console.show(arguments.json, lambda: to_json(found), lambda: to_text(found, width))
+    return console.show(arguments.json, lambda: to_json(result), lambda: to_text(result, width))

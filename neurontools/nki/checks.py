@@ -1,4 +1,4 @@
-"""What is checked after a kernel has run: results, memory, data that nothing reads, and races between cores."""
+"""Checks of a finished launch: results, memory, lost writes, and races between cores."""
 
 from __future__ import annotations
 

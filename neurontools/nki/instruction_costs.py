@@ -79,7 +79,7 @@ class InstructionCosts:
         self.costs = machine.costs
         self.generation = generation
         self._cycle_ns = machine.cycle_ns
-        self._known: dict[tuple[object, ...], InstructionCost] = {}
+        self._costs: dict[tuple[object, ...], InstructionCost] = {}
         self._transfers: dict[tuple[object, ...], TransferCost] = {}
 
     # ---- engines
@@ -87,10 +87,10 @@ class InstructionCosts:
     def cost(self, record: Record) -> InstructionCost:
         """Return the cost of an instruction of an engine; see `transfer` for those of the DMA engines."""
         key = _key(record)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = _RULES.get(record.opcode, _vector)(self, record)
-        return found
+        cost = self._costs.get(key)
+        if cost is None:
+            cost = self._costs[key] = _RULES.get(record.opcode, _vector)(self, record)
+        return cost
 
     def _made(self, engine: Engine, record: Record, cycles: float, fixed: float = 0.0) -> InstructionCost:
         """Return the cost of an instruction of a number of cycles, at least the shortest, and fixed ones besides."""
@@ -117,10 +117,10 @@ class InstructionCosts:
     def transfer(self, record: Record) -> TransferCost:
         """Return what a transfer costs."""
         key = _key(record)
-        found = self._transfers.get(key)
-        if found is None:
-            found = self._transfers[key] = self._transfer(record)
-        return found
+        transfer = self._transfers.get(key)
+        if transfer is None:
+            transfer = self._transfers[key] = self._transfer(record)
+        return transfer
 
     def _transfer(self, record: Record) -> TransferCost:
         machine = self.machine

@@ -121,16 +121,16 @@ def load_kernel(source: str) -> Kernel:
     kernels = {key: value for key, value in names.items() if isinstance(value, Kernel)}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
-    found = names.get(name)
-    if isinstance(found, Kernel):
-        return found
-    if inspect.isfunction(found):
-        return Kernel(found)
-    known = ", ".join(kernels) or "none"
+    named = names.get(name)
+    if isinstance(named, Kernel):
+        return named
+    if inspect.isfunction(named):
+        return Kernel(named)
+    listed = ", ".join(kernels) or "none"
     if not name:
-        raise UsageError(f"{path}: {len(kernels)} kernels: {known}", "name one: FILE.py::name")
-    hint = did_you_mean(name, kernels, otherwise=f"kernels of the file: {known}")
-    raise UsageError(f"{path}: no kernel {name!r}", hint or f"kernels of the file: {known}")
+        raise UsageError(f"{path}: {len(kernels)} kernels: {listed}", "name one: FILE.py::name")
+    hint = did_you_mean(name, kernels, otherwise=f"kernels of the file: {listed}")
+    raise UsageError(f"{path}: no kernel {name!r}", hint or f"kernels of the file: {listed}")
 
 
 def _provide_nki() -> None:

@@ -236,7 +236,7 @@ class Arguments:
         self._copies: list[tuple[NkiTensor, Any]] = []
         self._kind = "numpy"
         self._packed: set[str] = set()
-        self._storages: dict[int, NkiTensor] = {}
+        self._tensors: dict[int, NkiTensor] = {}
         plain = inspect.unwrap(function)
         code = (plain.func if isinstance(plain, functools.partial) else plain).__code__
         self._place = UserLine(code.co_filename, code.co_firstlineno)
@@ -277,9 +277,9 @@ class Arguments:
                 object.__setattr__(value, field, self.wrap(item, f"{name}.{field}"))
 
     def _tensor(self, array: np.ndarray, original: Any, name: str) -> NkiTensor:
-        known = self._storages.get(id(original))
-        if known is not None:
-            return known
+        tensor = self._tensors.get(id(original))
+        if tensor is not None:
+            return tensor
         if (
             array.dtype.names is None
             and array.dtype.itemsize == _UNSUPPORTED_BYTES
@@ -298,7 +298,7 @@ class Arguments:
         elif flat.dtype != held:
             flat = flat.astype(held)
         tensor = NkiTensor(allocation.shape, dtype, Storage(allocation, flat))
-        self._storages[id(original)] = tensor
+        self._tensors[id(original)] = tensor
         if not np.shares_memory(flat, original if isinstance(original, np.ndarray) else array):
             self._copies.append((tensor, original))
         return tensor

@@ -248,12 +248,12 @@ class _Builder:
         waits: _Latest = {}
         self._note_reads(record, queue, number, waits)
         self._note_writes(record, queue, number, waits)
-        found = set(waits.values())
-        found.discard(number)
-        for earlier in record.after:
-            if id(earlier) in self.of_record:
-                found.add(self.of_record[id(earlier)])
-        return found
+        numbers = set(waits.values())
+        numbers.discard(number)
+        numbers.update(
+            self.of_record[id(earlier)] for earlier in record.after if id(earlier) in self.of_record
+        )
+        return numbers
 
     def _note_reads(self, record: Record, queue: int, number: int, waits: _Latest) -> None:
         nodes: list[tuple[_Tensor, int]] = []
@@ -289,9 +289,8 @@ class _Builder:
                 writes[node][queue] = number
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
-        known = self.tensors.get(allocation, False)
-        if known is not False:
-            return known  # type: ignore[return-value]
+        if allocation in self.tensors:
+            return self.tensors[allocation]
         inherited: _Latest = {}
         memory = self.memories.get(allocation.region)
         lifetime = self.alive.get(allocation)

@@ -53,7 +53,7 @@ def check_races(launch: Launch) -> None:
 
 def _touches(core: Core, boxes: BoxCache) -> _Epoch:
     """Return the accesses of a core to shared HBM by allocation and epoch, equal ones once."""
-    found: _Epoch = {}
+    touches: _Epoch = {}
     seen: set[tuple[object, ...]] = set()
     epoch = 0
     for number, record in enumerate(core.records):
@@ -75,12 +75,12 @@ def _touches(core: Core, boxes: BoxCache) -> _Epoch:
                     if pattern in seen:
                         continue
                     seen.add(pattern)
-                found.setdefault((allocation, epoch), []).append(
+                touches.setdefault((allocation, epoch), []).append(
                     _Touch(access, box, record, is_write, number)
                 )
         if record.options.get("barrier"):
             epoch += 1
-    return found
+    return touches
 
 
 def _compare(launch: Launch, allocation: Allocation, own: list[_Touch], other: list[_Touch]) -> None:
@@ -104,11 +104,11 @@ def _compare(launch: Launch, allocation: Allocation, own: list[_Touch], other: l
 
 def _first_writes(touches: list[_Touch]) -> dict[tuple[object, ...], int]:
     """Return what a core writes, and the number of the first instruction that writes it."""
-    found: dict[tuple[object, ...], int] = {}
+    first_writes: dict[tuple[object, ...], int] = {}
     for touch in touches:
         if touch.content is not None:
-            found.setdefault(touch.content, touch.number)
-    return found
+            first_writes.setdefault(touch.content, touch.number)
+    return first_writes
 
 
 def _is_repeated(write: _Touch, against: _Touch, content: dict[tuple[object, ...], int]) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.nki.dtypes import item_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def box_of(access: ElementAccess) -> Box:
     if item != held:
         return _flat_box(access, item, held)
     low, rest = [], access.offset
-    steps = _row_major(shape)
+    steps = contiguous_strides(shape)
     for step in steps:
         number, rest = divmod(rest, step)
         low.append(number)
@@ -105,7 +106,7 @@ def _flat_box(access: ElementAccess, item: int, held: int) -> Box:
     low: list[int] = []
     high: list[int] = []
     is_split = False
-    for step, size in zip(_row_major(shape), shape, strict=True):
+    for step, size in zip(contiguous_strides(shape), shape, strict=True):
         start, first = divmod(first, step)
         end, last = divmod(last, step)
         if is_split:
@@ -115,20 +116,6 @@ def _flat_box(access: ElementAccess, item: int, held: int) -> Box:
         low.append(start)
         high.append(end + 1)
     return Box(tuple(low), tuple(high), is_exact=False)
-
-
-_STEPS: dict[tuple[int, ...], tuple[int, ...]] = {}
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    found = _STEPS.get(shape)
-    if found is None:
-        steps, step = [], 1
-        for size in reversed(shape):
-            steps.append(step)
-            step *= size
-        found = _STEPS[shape] = tuple(reversed(steps))
-    return found
 
 
 class Boxes:
@@ -151,8 +138,8 @@ class Boxes:
 
     def number(self, box: Box) -> int:
         """Return the number of a box, a new one for a box that is new."""
-        found = self.numbers.get(box)
-        return found if found is not None else self._add(box)
+        number = self.numbers.get(box)
+        return number if number is not None else self._add(box)
 
     def _add(self, box: Box) -> int:
         number = self.numbers[box] = len(self._list)
@@ -198,7 +185,7 @@ class BoxCache:
     """The boxes of accesses, each pattern computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Box] = {}
+        self._boxes: dict[tuple[object, ...], Box] = {}
 
     def box(self, access: ElementAccess) -> Box:
         """Return the box of an access."""
@@ -206,10 +193,10 @@ class BoxCache:
             return box_of(access)
         allocation = access.allocation
         key = (allocation.shape, allocation.dtype, access[1:5])
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = box_of(access)
-        return found
+        box = self._boxes.get(key)
+        if box is None:
+            box = self._boxes[key] = box_of(access)
+        return box
 
 
 def byte_numbers(access: ElementAccess) -> Any:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def infer_sizes(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the sizes of a shape of so many elements, one of which may be -1."""
+    """Return the sizes of a shape, -1 replaced by the size that gives the number of elements."""
     sizes = [int(item) for item in shape]
     if -1 in sizes:
         rest = prod(item for item in sizes if item != -1)

@@ -65,24 +65,24 @@ class ChipMemory:
 
     def alive(self, number: int) -> list[Lifetime]:
         """Return the tensors alive at an instruction, largest first."""
-        found = [item for item in self.lifetimes if item.first <= number <= item.last]
-        return sorted(found, key=lambda item: (-item.partition_bytes, item.first))
+        alive = [item for item in self.lifetimes if item.first <= number <= item.last]
+        return sorted(alive, key=lambda item: (-item.partition_bytes, item.first))
 
 
 def lifetimes(records: Sequence[Record]) -> list[Lifetime]:
     """Return the lifetimes of the tensors on the chip that instructions access, by first access."""
     sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
-    found: dict[Allocation, Lifetime] = {}
+    by_tensor: dict[Allocation, Lifetime] = {}
     for number, record in enumerate(records):
         for accesses in (record.reads, record.writes):
             for access in accesses:
                 allocation = access.allocation
-                known = found.get(allocation)
-                if known is not None:
-                    known.last = number
+                lifetime = by_tensor.get(allocation)
+                if lifetime is not None:
+                    lifetime.last = number
                 elif allocation.region is sbuf or allocation.region is psum:
-                    found[allocation] = Lifetime(allocation, number, number)
-    return list(found.values())
+                    by_tensor[allocation] = Lifetime(allocation, number, number)
+    return list(by_tensor.values())
 
 
 def usage(region: MemoryRegion, alive: Iterable[Lifetime]) -> ChipMemory:

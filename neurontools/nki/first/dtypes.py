@@ -51,7 +51,7 @@ def public_dtype(name: str) -> np.dtype[Any]:
 
 
 def scalar_type(value: Any) -> str:
-    """Return the type of a number: that of a typed scalar, or the widest for a number of Python."""
+    """Return the type of a number: a scalar of numpy has one, a number of Python takes the widest."""
     if isinstance(value, bool):
         return "uint8"
     if isinstance(value, int):
@@ -69,8 +69,8 @@ def promoted(first: str, second: str) -> str:
         return floats[0]
     pair = frozenset((first, second))
     if floats:
-        known = [name for name in _FLOAT_ORDER if name in pair]
-        return _WIDENED.get(pair) or (known[-1] if known else "float32")
+        ordered = [name for name in _FLOAT_ORDER if name in pair]
+        return _WIDENED.get(pair) or (ordered[-1] if ordered else "float32")
     wide = np.promote_types(_integer(first), _integer(second))
     return "float32" if wide.itemsize > 4 or wide.kind == "f" else str(wide.name)
 

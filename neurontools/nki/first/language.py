@@ -131,7 +131,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **_option
 
 
 def transposed(function: str, source: Tile, mask: Any, emit: Any, region: MemoryRegion = SBUF) -> Tile:
-    """Return the transpose of a matrix by an instruction; the mask is that of the source."""
+    """Return the transpose of a matrix by an instruction; the mask selects elements of the source."""
     if source.lookups:
         refuse_dynamic(function, source.operand)
     rows, columns = source.shape[0], source.operand.free_size

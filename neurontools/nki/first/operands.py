@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def result_type(dtype: Any, *tiles: Tile) -> str:
-    """Return the type that a kernel asks for, or that of the tiles together."""
+    """Return the requested type, or else the common type of the tiles."""
     if dtype is not None:
         return name_of(dtype)
     kind = tiles[0].operand.dtype
@@ -50,7 +50,7 @@ def by_row(
     dtype: str,
     emit: Callable[[NkiTensor, NkiTensor], Any],
 ) -> Tile:
-    """Run an instruction whose result has a row for each partition of its data; the mask is that of the data."""
+    """Run an instruction whose result has a row for each partition of its data; the mask selects data."""
     selected = selection(mask, data.shape)
     if selected is False:
         return absent(shape, dtype)

@@ -221,8 +221,8 @@ def nc_match_replace8(
     source, values = chip_tile(function, data), chip_tile(function, vals)
 
     def emit(dst: NkiTensor, view: NkiTensor) -> None:
-        found = None if dst_idx is None else _rows_of(chip_tile(function, dst_idx), view, function)
-        instructions.nc_match_replace8(dst, view, _rows_of(values, view, function), float(imm), found)
+        places = None if dst_idx is None else _rows_of(chip_tile(function, dst_idx), view, function)
+        instructions.nc_match_replace8(dst, view, _rows_of(values, view, function), float(imm), places)
 
     return compute(function, source.shape, result_type(dtype, source), mask, emit, source)
 

@@ -1,11 +1,8 @@
 """The instructions of nki.isa (second generation): each checks its operands, computes, writes and is recorded."""
 
+from neurontools.nki.instructions.activation import activate2, activation, activation_reduce, exponential
 from neurontools.nki.instructions.elementwise import (
-    activate2,
-    activation,
-    activation_reduce,
     dropout,
-    exponential,
     memset,
     reciprocal,
     scalar_tensor_tensor,

@@ -10,9 +10,10 @@ from neurontools.nki.constants import engine as engines
 from neurontools.nki.constants import reduce_cmd as commands
 from neurontools.nki.context import Record, running
 from neurontools.nki.dtypes import FLOATS, to_float32
+from neurontools.nki.instructions.accumulators import accumulate, continue_reduction, identity_of
+from neurontools.nki.instructions.arithmetic import apply_scalar, binary
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
-    GENERATION_4,
     PSUM,
     check_bits,
     check_elementwise,
@@ -20,12 +21,11 @@ from neurontools.nki.instructions.operands import (
     check_tile,
     engine_name,
     need_operator,
-    needs_generation,
     reads,
     refuse,
     scalar,
 )
-from neurontools.nki.operators import ACTIVATIONS, OPERATORS
+from neurontools.nki.operators import OPERATORS
 from neurontools.nki.tensor import NkiTensor
 
 if TYPE_CHECKING:
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 
 _WIDE_INTEGERS = frozenset({"int32", "uint32"})
 _SCALAR_PAIRS_GEN3 = (("multiply", "add"), ("multiply", ""), ("add", ""))
-_ACTIVATE2_PAIRS = (
-    ("multiply", "add"),
-    ("multiply", "subtract"),
-    ("multiply", "bypass"),
-    ("add", "bypass"),
-    ("subtract", "bypass"),
-    ("bypass", "bypass"),
-)
 
 
 def tensor_copy(dst: Any, src: Any, engine: Any = engines.unknown, name: str | None = None) -> Record:
@@ -123,42 +115,6 @@ def tensor_tensor(
         second = second.reshape(first.shape)
     dst.write(binary(operator, first, second, is_exact=is_exact and chosen == "gpsimd"))
     return running().issue(opcode, chosen, reads(data1, data2), reads(dst), name, op=operator.name)
-
-
-def binary(operator: MathOperator, first: Any, second: Any, *, is_exact: bool = False) -> np.ndarray:
-    """Compute an operator: on bits, exactly on 32-bit integers, or else in float32."""
-    if operator.is_bitwise:
-        if operator.arity == 1:
-            return np.asarray(operator.compute(first))
-        if isinstance(second, np.ndarray) and second.dtype != first.dtype:
-            second = second.astype(first.dtype)
-        return np.asarray(operator.compute(first, second))
-    if is_exact:
-        return np.asarray(operator.compute(first.astype(np.int64), second.astype(np.int64)))
-    first = to_float32(first) if isinstance(first, np.ndarray) else first
-    if operator.arity == 1:
-        return np.asarray(operator.compute(first))
-    second = to_float32(second) if isinstance(second, np.ndarray) else second
-    return np.asarray(operator.compute(first, second))
-
-
-def apply_scalar(
-    opcode: str, values: np.ndarray, op: Any, operand: Any, data: NkiTensor, *, reverse: bool, argument: str
-) -> np.ndarray:
-    """Compute an operator of a tile and a scalar operand."""
-    operator = need_operator(opcode, op, argument.replace("operand", "op"))
-    if operator.arity == 1 and not operator.is_bitwise:
-        return binary(operator, values, None)
-    if operator.is_bitwise:
-        column = scalar(opcode, argument, operand, data, values.dtype)
-        if not isinstance(column, np.ndarray):
-            column = np.full((1,) * values.ndim, column, dtype=values.dtype)
-        if reverse:
-            return binary(operator, np.broadcast_to(column, values.shape).copy(), values)
-        return binary(operator, values, column)
-    column = scalar(opcode, argument, operand, data)
-    values = to_float32(values)
-    return binary(operator, column, values) if reverse else binary(operator, values, column)
 
 
 def tensor_scalar(
@@ -251,272 +207,6 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> Record:
     return running().issue("reciprocal", "vector", reads(data), reads(dst), name)
 
 
-# ---- accumulator registers
-
-
-def _identity(operator: MathOperator) -> float:
-    return 0.0 if operator.identity is None else float(operator.identity)
-
-
-def accumulate(
-    opcode: str, unit: str, command: commands, operator: MathOperator, values: np.ndarray, start: Any = None
-) -> np.ndarray | None:
-    """Reduce values of each partition into the accumulator registers of an engine.
-
-    Args:
-        opcode: the instruction, for warnings.
-        unit: the engine.
-        command: what happens with the registers.
-        operator: how values are joined.
-        values: float32 of shape (partitions, ...).
-        start: a column that `load_reduce` starts with.
-
-    Returns:
-        The registers as a column; None where they hold nothing.
-    """
-    registers = running().accumulators
-    if command is commands.idle:
-        registers[unit, "owner"] = opcode
-        return registers.get(unit)
-    column = np.full((values.shape[0], 1), _identity(operator), dtype=np.float32)
-    if command is commands.load_reduce:
-        column = np.broadcast_to(np.asarray(start, dtype=np.float32), column.shape).copy()
-    elif command is commands.reduce:
-        column = _continue(opcode, unit, column, registers)
-    if command is not commands.reset:
-        flat = values.reshape(values.shape[0], -1)
-        reduced = reduce_axis(operator, flat, 1)[:, None]
-        column = binary(operator, column, reduced) if operator.name != "subtract" else column - reduced
-    registers[unit] = column
-    registers[unit, "owner"] = opcode
-    return column
-
-
-def _continue(opcode: str, unit: str, column: np.ndarray, registers: dict[Any, Any]) -> np.ndarray:
-    before = registers.get(unit)
-    owner = registers.get((unit, "owner"), opcode)
-    launch = running().launch
-    if before is None:
-        if launch.checks:
-            launch.warn("accumulator", f"{opcode}: continues a reduction that no instruction has started")
-        return column
-    if owner != opcode and launch.checks:
-        launch.warn(
-            "accumulator", f"{opcode}: {owner} used the accumulator registers of the {unit} engine in between"
-        )
-    if before.shape[0] < column.shape[0]:
-        column[: before.shape[0]] = before
-        return column
-    return np.array(before[: column.shape[0]])
-
-
-def reduce_axis(operator: MathOperator, values: np.ndarray, axis: Any) -> np.ndarray:
-    """Reduce float32 values over axes by an operator."""
-    match operator.name:
-        case "add" | "average":
-            return np.asarray(np.add.reduce(values, axis=axis))
-        case "maximum":
-            return np.asarray(np.maximum.reduce(values, axis=axis))
-        case "minimum":
-            return np.asarray(np.minimum.reduce(values, axis=axis))
-        case "multiply":
-            return np.asarray(np.multiply.reduce(values, axis=axis))
-        case "abs_max":
-            return np.asarray(np.maximum.reduce(np.abs(values), axis=axis))
-        case "abs_min":
-            return np.asarray(np.minimum.reduce(np.abs(values), axis=axis))
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    moved = np.moveaxis(values, axes, range(-len(axes), 0)).reshape(
-        *[s for n, s in enumerate(values.shape) if n not in axes], -1
-    )
-    result = moved[..., 0]
-    for column in range(1, moved.shape[-1]):
-        result = operator.compute(result, moved[..., column])
-    return np.asarray(result)
-
-
-def activation(
-    dst: Any,
-    op: Any,
-    data: Any,
-    bias: Any = None,
-    scale: Any = 1.0,
-    reduce_op: Any = None,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-    name: str | None = None,
-) -> Record:
-    """Compute `op(data * scale + bias)` on the Scalar engine, and add up the results in its registers."""
-    opcode = "activation"
-    operator = _activation(opcode, op)
-    check_elementwise(opcode, dst, data=data)
-    if (
-        bias is not None
-        and not isinstance(bias, NkiTensor)
-        and bias != 0
-        and running().limits.generation < GENERATION_3
-    ):
-        refuse(
-            opcode,
-            "bias is a number, on trn1 it must be a tensor of shape (partitions, 1)",
-            "write it to a tile with nisa.memset",
-        )
-    values = data.read32("data")
-    if isinstance(scale, NkiTensor) or scale != 1:
-        values = values * scalar(opcode, "scale", scale, data)
-    if bias is not None:
-        values = values + scalar(opcode, "bias", bias, data)
-    _check_range(opcode, operator, values)
-    values = np.asarray(operator.compute(values), dtype=np.float32)
-    return _finish_activation(
-        opcode, dst, values, (data, bias, scale), operator, reduce_op, reduce_res, reduce_cmd, name
-    )
-
-
-def _finish_activation(
-    opcode: str,
-    dst: NkiTensor,
-    values: np.ndarray,
-    operands: tuple[Any, ...],
-    operator: MathOperator,
-    reduce_op: Any,
-    reduce_res: Any,
-    command: Any,
-    name: str | None,
-) -> Record:
-    dst.write(values)
-    joins = need_operator(opcode, reduce_op, "reduce_op") if reduce_op is not None else OPERATORS["add"]
-    column = accumulate(opcode, "scalar", command, joins, values)
-    if reduce_res is not None:
-        check_tile(opcode, "reduce_res", reduce_res)
-        if column is None:
-            refuse(
-                opcode,
-                "reduce_res is read, and no instruction has written the accumulator registers",
-                "pass reduce_cmd=nisa.reduce_cmd.reset_reduce",
-            )
-        reduce_res.write(column[: reduce_res.shape[0]])
-    return running().issue(
-        opcode,
-        "scalar",
-        reads(*operands),
-        reads(dst, reduce_res),
-        name,
-        op=operator.name,
-        reduces=reduce_res is not None,
-        registers=command is not commands.idle,
-    )
-
-
-def _activation(opcode: str, op: Any) -> MathOperator:
-    operator = need_operator(opcode, op)
-    if operator.name not in ACTIVATIONS:
-        refuse(
-            opcode,
-            f"{operator.name} does not run as an activation function",
-            "use nisa.tensor_scalar or nisa.tensor_tensor for operators",
-        )
-    return operator
-
-
-def _check_range(opcode: str, operator: MathOperator, values: np.ndarray) -> None:
-    if operator.valid is None or not running().launch.checks:
-        return
-    low, high = operator.valid
-    if operator.name == "reciprocal":
-        return
-    smallest, largest = values.min(initial=0.0), values.max(initial=0.0)
-    if operator.name == "sqrt":
-        low = 0.0
-    if operator.name in {"log", "rsqrt"}:
-        smallest = values.min()
-    if smallest < low or largest > high:
-        bad = float(smallest if smallest < low else largest)
-        running().launch.warn(
-            "range",
-            f"{opcode}: {operator.name} of {bad:g} is outside of the range of the Scalar engine, {low:g} to {high:g}",
-        )
-
-
-def activation_reduce(
-    dst: Any,
-    op: Any,
-    data: Any,
-    reduce_op: Any,
-    reduce_res: Any,
-    bias: Any = None,
-    scale: Any = 1.0,
-    name: str | None = None,
-) -> Record:
-    """Compute `op(data * scale + bias)` and the sum of each partition."""
-    return activation(dst, op, data, bias, scale, reduce_op, reduce_res, commands.reset_reduce, name)
-
-
-def activate2(
-    dst: Any,
-    op: Any,
-    data: Any,
-    imm0: Any,
-    imm1: Any,
-    op0: Any,
-    op1: Any,
-    relu_param: Any = 0.0,
-    reverse0: bool = False,
-    reverse1: bool = False,
-    reduce_op: Any = None,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-    name: str | None = None,
-) -> Record:
-    """Compute `op((data op0 imm0) op1 imm1)` on the Scalar engine of trn3."""
-    opcode = "activate2"
-    needs_generation(opcode, GENERATION_4)
-    operator = _activation(opcode, op)
-    check_elementwise(opcode, dst, data=data)
-    pair = (need_operator(opcode, op0, "op0").name, need_operator(opcode, op1, "op1").name)
-    if pair not in _ACTIVATE2_PAIRS:
-        refuse(
-            opcode,
-            f"has no combination of op0 {pair[0]} and op1 {pair[1]}",
-            "use multiply, add, subtract and bypass",
-        )
-    values = data.read32("data")
-    if pair[0] != "bypass":
-        values = apply_scalar(opcode, values, op0, imm0, data, reverse=reverse0, argument="imm0")
-    if pair[1] != "bypass":
-        values = apply_scalar(opcode, values, op1, imm1, data, reverse=reverse1, argument="imm1")
-    if operator.name == "prelu":
-        slope = scalar(opcode, "relu_param", relu_param, data)
-        values = np.where(values >= 0, values, values * slope)
-    else:
-        values = np.asarray(operator.compute(values), dtype=np.float32)
-    return _finish_activation(
-        opcode, dst, values, (data, imm0, imm1), operator, reduce_op, reduce_res, reduce_cmd, name
-    )
-
-
-def exponential(
-    dst: Any,
-    src: Any,
-    max_value: Any = 0.0,
-    reduce_res: Any = None,
-    reduce_cmd: Any = commands.idle,
-    reduce_init: Any = 0.0,
-    name: str | None = None,
-) -> Record:
-    """Compute `exp(src - max_value)` on the Vector engine of trn3, and its sum."""
-    opcode = "exponential"
-    needs_generation(opcode, GENERATION_4)
-    check_elementwise(opcode, dst, src=src)
-    values = np.exp(src.read32("src") - scalar(opcode, "max_value", max_value, src))
-    dst.write(values)
-    start = scalar(opcode, "reduce_init", reduce_init, src).reshape(-1, 1)
-    column = accumulate(opcode, "vector", reduce_cmd, OPERATORS["add"], values, start)
-    if reduce_res is not None and column is not None:
-        reduce_res.write(column)
-    return running().issue(opcode, "vector", reads(src, max_value), reads(dst, reduce_res), name)
-
-
 def tensor_scalar_reduce(
     dst: Any,
     data: Any,
@@ -578,13 +268,13 @@ def tensor_scalar_cumulative(
         refuse(opcode, f"op1 is {joins.name}, must be add, subtract, multiply, maximum or minimum")
     values = apply_scalar(opcode, src.read("src"), op0, imm0, src, reverse=False, argument="imm0")
     flat = to_float32(values).reshape(values.shape[0], -1)
-    column = np.full(flat.shape[0], _identity(joins), dtype=np.float32)
+    column = np.full(flat.shape[0], identity_of(joins), dtype=np.float32)
     if reduce_cmd is commands.load_reduce:
         column = np.broadcast_to(scalar(opcode, "imm1", imm1, src).reshape(-1), column.shape).astype(
             np.float32
         )
     elif reduce_cmd is commands.reduce:
-        column = _continue(opcode, "vector", column[:, None], running().accumulators)[:, 0]
+        column = continue_reduction(opcode, "vector", column[:, None], running().accumulators)[:, 0]
     out = np.empty_like(flat)
     for index in range(flat.shape[1]):
         column = joins.compute(flat[:, index], column)

@@ -8,7 +8,7 @@ import numpy as np
 
 from neurontools.nki.context import Record, running
 from neurontools.nki.dtypes import to_float32
-from neurontools.nki.instructions.elementwise import reduce_axis
+from neurontools.nki.instructions.arithmetic import reduce_axis
 from neurontools.nki.instructions.operands import (
     SBUF,
     check_bits,

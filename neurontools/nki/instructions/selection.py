@@ -9,7 +9,7 @@ import numpy as np
 from neurontools.nki.constants import reduce_cmd as commands
 from neurontools.nki.context import Record, running
 from neurontools.nki.dtypes import FLOATS, to_float32
-from neurontools.nki.instructions.elementwise import accumulate
+from neurontools.nki.instructions.accumulators import accumulate
 from neurontools.nki.instructions.operands import (
     GENERATION_3,
     SBUF,
