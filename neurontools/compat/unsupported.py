@@ -135,8 +135,6 @@ IMPORT_ONLY: dict[str, str] = {
     "nkilib": _CUSTOM_OPERATORS,
     "torch.classes.neuron": _TRACE,
     "torch_neuronx.experimental.profiler.v2_x": _PROFILE,
-    "torch_neuronx.nki": _CUSTOM_OPERATORS,
-    "torch_neuronx.nki_jit": _CUSTOM_OPERATORS,
     "torch_neuronx.proto": "neuron-packager info",
     "torch_neuronx.pyhlo": _STABLEHLO,
     "torch_neuronx.xla_impl.base": _CUSTOM_OPERATORS,

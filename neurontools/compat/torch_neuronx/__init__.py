@@ -83,6 +83,10 @@ def wrap_nki(kernel: Callable[..., Any]) -> Any:
 def __getattr__(name: str) -> Any:
     if name in {"experimental", "profiling", "testing", "utils", "xla_impl"}:
         return import_module(f"torch_neuronx.{name}")
+    if name == "nki":
+        return import_module("nki")
+    if name == "nki_jit":  # until release 2.24
+        return import_module("neuronxcc.nki").jit
     if is_active() and hasattr(torch.neuron, name):
         return getattr(torch.neuron, name)
     return stand_in(__name__, name) or missing_name(__name__, name)

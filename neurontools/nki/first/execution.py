@@ -20,7 +20,7 @@ from neurontools.nki.first.views import Gathered, TileView, plain_view, reshaped
 from neurontools.nki.instructions.matrix import accumulate_product
 from neurontools.nki.locations import user_location
 from neurontools.nki.memory import ON_CHIP, Allocation, MemoryRegion, Storage
-from neurontools.nki.operators import OPERATORS
+from neurontools.nki.operators import ACTIVATIONS, OPERATORS
 from neurontools.nki.tensor import strided
 
 if TYPE_CHECKING:
@@ -237,31 +237,7 @@ def _unary(operator: MathOperator, tile: Tile, kind: str, mask: Any) -> Tile:
     return compute(operator.name, tile.shape, kind, mask, emit, tile)
 
 
-_ON_SCALAR_ENGINE = frozenset(
-    [
-        "sigmoid",
-        "gelu",
-        "gelu_dx",
-        "gelu_apprx_tanh",
-        "gelu_apprx_sigmoid",
-        "silu",
-        "silu_dx",
-        "tanh",
-        "softplus",
-        "mish",
-        "erf",
-        "erf_dx",
-        "exp",
-        "log",
-        "sin",
-        "arctan",
-        "sqrt",
-        "rsqrt",
-        "sign",
-        "relu",
-        "square",
-    ]
-)
+_ON_SCALAR_ENGINE = ACTIVATIONS - {"abs", "copy", "gelu_apprx_sigmoid_dx", "prelu", "reciprocal"}
 
 
 def need_on_chip(function: str, *tiles: Any) -> None:
