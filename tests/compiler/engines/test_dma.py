@@ -55,8 +55,8 @@ def test_an_instruction_of_hardware_descriptors_takes_600_ns_on_one_of_two_engin
 
 def turned_product(dtype: str) -> Graph:
     """Return a product whose left factor lies with rows, not columns, across the partitions; with gradients."""
-    a = tensor(0, 512, 512, dtype=dtype)
-    b, c, d = (tensor(number, 512, 4096, dtype=dtype) for number in (1, 2, 3))
+    a, b = tensor(0, 1024, 512, dtype=dtype), tensor(1, 512, 4096, dtype=dtype)
+    c, d = (tensor(number, 1024, 4096, dtype=dtype) for number in (2, 3))
     return graph_of(
         Node("aten.mm.default", (a, b), (), (c,)),
         Node("aten.threshold_backward.default", (c, b, 0), (), (d,)),
@@ -78,10 +78,10 @@ def test_sixteen_bits_are_transposed_on_their_way_on_trn2(
     done = plan(turned_product(dtype), core)
     turning = sum(group.instruction.turning for group in done.groups)
     assert ("DMA_TRANSPOSE" in opcodes(turned_product(dtype), core)) is is_turned
-    assert turning == (0 if is_turned else 16)  # tiles of 128 x 128
+    assert turning == (0 if is_turned else 32)  # tiles of 128 x 128
     if is_turned:
         load = next(group for group in done.groups if group.instruction.opcode == "DMA_TRANSPOSE")
-        assert load.busy_ns == pytest.approx(dma.transfer_ns(core, 512 * 1024, 1024) / 0.9)
+        assert load.busy_ns == pytest.approx(dma.transfer_ns(core, 1024 * 1024, 1024) / 0.9)
 
 
 def test_an_operand_of_less_than_a_tile_is_transposed_by_the_tensor_engine() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.engine_model.builder import GraphBuilder, transpose
@@ -135,6 +135,7 @@ def test_more_work_takes_no_less_time(
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 @given(SIZES, st.sampled_from(DEVICES))
+@example((129, 1536, 145), DEVICES[2])
 @settings(max_examples=25, deadline=None)
 def test_a_narrower_type_takes_no_more_time(
     make: Callable[[GraphBuilder, tuple[int, int, int]], View],

@@ -108,14 +108,17 @@ def lower_matmul(low: Lowering, call: LoweredCall) -> None:
 
 
 def _is_bound_by_tensor(low: Lowering, product: MatMul, left: View, right: View) -> bool:
-    """Return whether a product computes longer than its factors are loaded, so that slower loads cost nothing."""
+    """Return whether a product computes so long that loads which transpose cost nothing.
+
+    It begins when such a factor has arrived whole, so loading counts before the product and during it.
+    """
     _, cycles = fastest_cycles(low.machine, product, left.dtype)
     computing_ns = cycles * low.machine.cycle_ns[Engine.TENSOR]
     share = low.costs.dma_transpose_share
     loading_ns = sum(
         dma.transfer_ns(low.machine, low.stored_bytes(view), row_bytes(view)) for view in (left, right)
     )
-    return computing_ns * share > loading_ns
+    return computing_ns * share > 2 * loading_ns
 
 
 def emit_product(
