@@ -2,9 +2,11 @@
 
     python -m benchmarks.nki_anchors PATH [--kernel NAME] [--fit]
 
-PATH is a clone of the kernels, which this script does not fetch:
+PATH is a clone of the kernels, which this script does not fetch, and decides the rows: the library's of trn2, or the
+tutorials' of the first generation on trn1:
 
     git clone --depth 1 --branch 2.29_release https://github.com/aws-neuron/nki-library PATH
+    git clone --depth 1 https://github.com/aws-neuron/nki-samples PATH
 
 Rows of the calibration half are printed one by one, of the report half aggregates alone.
 """
@@ -29,8 +31,9 @@ import yaml
 import neurontools
 from neurontools import paths
 from neurontools.nki.errors import KernelError
+from neurontools.nki.first.launch import run as run_first
 from neurontools.nki.launch import Kernel, run
-from neurontools.nki.limits import limits_of
+from neurontools.nki.limits import TARGET_VARIABLE, limits_of
 from neurontools.nki.program import modelled_us, start_us
 
 if TYPE_CHECKING:
@@ -73,6 +76,13 @@ def read_file() -> dict[str, Any]:
     with open(f"{paths.fixtures_dir()}/engines/nki_anchors.yaml", encoding="utf-8") as file:
         document: dict[str, Any] = yaml.safe_load(file)
     return document
+
+
+def prepare_tutorials(samples: str) -> None:
+    """Make the kernels of the tutorials importable."""
+    tutorials = join(samples, "src", "nki_samples", "tutorials")
+    folders = [join(tutorials, name) for name in ("fused_mamba", "matrix_multiplication")]
+    sys.path[:0] = [*folders, join(dirname(neurontools.__file__), "compat")]
 
 
 def prepare(library: str) -> None:
@@ -180,6 +190,27 @@ def qkv_tkg(work: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     }
 
 
+def mamba(kernel: str, work: dict[str, Any]) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """Return the kernel and arguments of a row of the Mamba layer: one batch, 16 states."""
+    channels, length, states = work["channels"], work["length"], 16
+    shapes = ((1, channels, length),) * 2 + ((channels, states),) + ((1, states, length),) * 2
+    module = importlib.import_module("mamba_nki_kernels")
+    return getattr(module, kernel), tuple(_normal(shape, np.float32) for shape in shapes)
+
+
+def matmul(_kernel: str, work: dict[str, Any]) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """Return the kernel and arguments of a row of the product of matrices."""
+    module = importlib.import_module("matrix_multiplication_nki_kernels")
+    factors = tuple(_normal(shape, ml_dtypes.bfloat16) for shape in ((8192, 4096), (8192, 8192)))
+    return getattr(module, f"nki_matmul_{work['variant']}_"), factors
+
+
+TUTORIALS: dict[str, Callable[[str, dict[str, Any]], tuple[Any, tuple[np.ndarray, ...]]]] = {
+    "mamba_v1": mamba,
+    "mamba_v2": mamba,
+    "mamba_v3": mamba,
+    "matmul": matmul,
+}
 KERNELS: dict[str, Callable[[dict[str, Any]], tuple[Any, dict[str, Any]]]] = {
     "attention_cte": attention_cte,
     "rmsnorm_quant": rmsnorm_quant,
@@ -190,9 +221,13 @@ KERNELS: dict[str, Callable[[dict[str, Any]], tuple[Any, dict[str, Any]]]] = {
 def judge(row: dict[str, Any], target: str) -> AnchorVerdict:
     """Run the kernel of a row and return its verdict."""
     started = time.perf_counter()
-    function, arguments = KERNELS[row["kernel"]](row["workload"])
-    kernel = function if isinstance(function, Kernel) else Kernel(function)
-    launch = run(kernel[row["lnc"]], (), arguments, limits=limits_of(target)).launch
+    if row["kernel"] in TUTORIALS:
+        function, positional = TUTORIALS[row["kernel"]](row["kernel"], row["workload"])
+        launch = run_first(function, positional, {}).launch
+    else:
+        function, arguments = KERNELS[row["kernel"]](row["workload"])
+        kernel = function if isinstance(function, Kernel) else Kernel(function)
+        launch = run(kernel[row["lnc"]], (), arguments, limits=limits_of(target)).launch
     modelled = modelled_us(launch)
     count = sum(len(core.records) for core in launch.cores)
     seconds = time.perf_counter() - started
@@ -223,17 +258,23 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("library", metavar="PATH", help="clone of the kernels")
-    parser.add_argument("--kernel", choices=sorted(KERNELS), help="only rows of this kernel")
+    parser.add_argument("--kernel", choices=sorted((*KERNELS, *TUTORIALS)), help="only rows of this kernel")
     parser.add_argument("--half", choices=(CALIBRATION, REPORT), help="only this half")
     parser.add_argument(
         "--fit", action="store_true", help="print the start that fits the calibration half best"
     )
     options = parser.parse_args()
-    prepare(options.library)
     document = read_file()
+    if isdir(join(options.library, "src", "nki_samples")):
+        prepare_tutorials(options.library)
+        os.environ[TARGET_VARIABLE] = "trn1"
+        rows = document["tutorials"]
+    else:
+        prepare(options.library)
+        rows = document["anchors"]
     verdicts: list[AnchorVerdict] = []
     failed = 0
-    for row in document["anchors"]:
+    for row in rows:
         if (options.kernel or row["kernel"]) != row["kernel"] or (options.half or row["half"]) != row["half"]:
             continue
         try:
@@ -250,7 +291,7 @@ def main() -> int:
                 flush=True,
             )
     for half in (CALIBRATION, REPORT):
-        for kernel in (*KERNELS, ""):
+        for kernel in (*KERNELS, *TUTORIALS, ""):
             chosen = [item for item in verdicts if item.half == half and kernel in {"", item.kernel}]
             if chosen:
                 print(f"{half:11s} {kernel or 'all':14s} {aggregate(chosen)}")

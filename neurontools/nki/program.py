@@ -18,6 +18,7 @@ from neurontools.compiler.engines.placement import Engine
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.machine.instances.catalogue import devices
 from neurontools.nki.instruction_costs import InstructionCosts
+from neurontools.nki.invariants import Repetitions, repetitions
 from neurontools.nki.limits import document
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 from neurontools.nki.regions import BoxCache, Boxes
@@ -158,14 +159,23 @@ class _Builder:
             MemoryRegion.psum: _Ring(core.limits.psum_banks, core.limits.psum_bank_bytes),
         }
         self.alive = {item.allocation: item for item in alive}
+        self.repeated = Repetitions(frozenset(), {})
+        if core.launch.first_generation:
+            self._leave_out_repetitions()
         self.boxes = BoxCache()
         self.of_record: dict[int, int] = {}  # the last instruction of a record, where others name it
+
+    def _leave_out_repetitions(self) -> None:
+        self.repeated = repetitions(self.core.records)
+        for later, earlier in self.repeated.earlier.items():
+            lifetime = self.alive[earlier]
+            self.alive[earlier] = replace(lifetime, last=max(lifetime.last, self.alive[later].last))
 
     def run(self) -> KernelProgram:
         self._find_hbm()
         named = {id(earlier) for record in self.core.records for earlier in record.after}
         for number, record in enumerate(self.core.records):
-            if record.writes or record.reads:
+            if (record.writes or record.reads) and number not in self.repeated.numbers:
                 self._add(number, record)
             if id(record) in named:
                 self.of_record[id(record)] = len(self.instructions) - 1
@@ -289,6 +299,7 @@ class _Builder:
                 writes[node][queue] = number
 
     def _tensor(self, allocation: Allocation) -> _Tensor | None:
+        allocation = self.repeated.earlier.get(allocation, allocation)
         if allocation in self.tensors:
             return self.tensors[allocation]
         inherited: _Latest = {}

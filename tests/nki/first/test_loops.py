@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neurontools.nki.first.launch import run
+from neurontools.nki.program import duration_ns, program_of
 
 SOURCE = np.arange(64, dtype=np.float32).reshape(16, 4) / 8
 
@@ -203,3 +204,29 @@ def test_addresses_that_python_adds_up_are_those_of_the_first_iteration():
 
     done = finished(kernel, SOURCE)
     assert [item.address for item in done.launch.allocations if item.address] == [(0, 0), (0, 32)] * 3
+
+
+def test_an_instruction_that_iterations_repeat_takes_its_time_once():
+    def kernel(source, is_inside, changes):
+        tile = nl.load(source)
+        total = nl.zeros(tile.shape, dtype=tile.dtype)
+        if not is_inside:
+            square = nisa.tensor_tensor(tile, tile, op=nl.multiply)
+        for _ in nl.sequential_range(3):
+            if is_inside:
+                square = nisa.tensor_tensor(tile, tile, op=nl.multiply)
+            total += square
+            if changes:
+                tile[...] = nisa.tensor_scalar(tile, np.add, 1.0)
+        result = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+        nl.store(result, total)
+        return result
+
+    def products(*options):
+        launch = run(nki.jit(kernel, mode="simulation"), (SOURCE, *options), {}).launch
+        core = launch.cores[0]
+        (step,) = program_of(core).program.steps
+        return sum(one.opcode == "TENSOR_TENSOR" for one in step.instructions), duration_ns(launch)
+
+    assert products(True, False) == products(False, False) == (4, products(False, False)[1])
+    assert products(True, True)[0] == 6  # three products and three sums
