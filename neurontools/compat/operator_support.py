@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neurontools.compiler.complex_types import runs_on_complex64
+from neurontools.compiler.limits import runs_on_complex64
 from neurontools.compiler.options import COMPILER_VERSION
 
 if TYPE_CHECKING:

@@ -1,26 +1,82 @@
 """The limits of the compiler: data types that a device lacks, graphs with too much memory or too many instructions.
 
-Sources: AWS Neuron documentation, "Neuron Compiler Error Code Documentation", for codes and texts; issue 819 of
-aws-neuron/aws-neuron-sdk for the threshold of 5,000,000 instructions. The number of instructions is modelled: one per
-tile of a matrix product (128 x 128 weights, 512 columns), one per 128 x 512 elements of other operators.
+Sources: AWS Neuron documentation, "Neuron Compiler Error Code Documentation", for codes and texts, and "Neuron Compiler
+2.27.5334.0 (Neuron 2.32.0 Release)" for complex64; issue 819 of aws-neuron/aws-neuron-sdk for the threshold of 5,000,000
+instructions. The number of instructions is modelled: one per tile of a matrix product (128 x 128 weights, 512 columns),
+one per 128 x 512 elements of other operators.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.units import format_binary_size
-from neurontools.compiler.complex_types import runs_on_complex64
-from neurontools.compiler.graph import reads
-from neurontools.compiler.graph_memory import graph_sizes
+from neurontools.compiler.graph import Graph, Node, reads
 from neurontools.compiler.options import CompileError, target_of
 from neurontools.compiler.work import PARTITIONS, elements, products, written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from neurontools.compiler.graph import Graph, Node
     from neurontools.machine.instances.catalogue import DeviceType
+
+
+# torch's operators that consist of the documented operations: arithmetic, exponential and trigonometric functions,
+# comparison, real and imaginary parts, matrix products, selection, data movement. Reductions, gathers and FFTs are not.
+_ON_COMPLEX64 = {
+    "_conj_physical", "_to_copy", "abs", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "angle",
+    "baddbmm", "bmm", "cat", "clone", "complex", "conj_physical", "constant_pad_nd", "copy", "cos", "div",
+    "dot", "empty_like", "eq", "exp", "expm1", "fill", "flip", "full", "full_like", "linear", "log", "log10",
+    "log1p", "log2", "masked_fill", "mm", "mul", "mv", "ne", "neg", "new_full", "new_ones", "new_zeros", "ones",
+    "ones_like", "polar", "pow", "reciprocal", "repeat", "roll", "rsqrt", "rsub", "scalar_tensor",
+    "select_backward", "select_scatter", "sgn", "sigmoid", "sin", "slice_backward", "slice_scatter", "sqrt",
+    "square", "stack", "sub", "tan", "tanh", "tril", "triu", "vdot", "where", "zero", "zeros", "zeros_like",
+}  # fmt: skip
+
+
+def runs_on_complex64(operator: str) -> bool:
+    """Return whether an operator, named as in aten.add.Tensor or without overload, runs on complex64."""
+    namespace, _, rest = operator.partition(".")
+    name = rest.partition(".")[0].removeprefix("_foreach_")
+    return namespace == "aten" and name.removesuffix("_") in _ON_COMPLEX64
+
+
+class GraphSizes(NamedTuple):
+    """Bytes of inputs, outputs, outputs that are changed inputs, and the peak of temporaries."""
+
+    inputs: int
+    outputs: int
+    aliased: int
+    temporaries: int
+
+
+def graph_sizes(graph: Graph) -> GraphSizes:
+    """Return the device memory of a graph's parts."""
+
+    def total(slots: set[int]) -> int:
+        return sum(graph.slots[slot].nbytes for slot in slots)
+
+    inputs, outputs = set(graph.inputs), set(graph.outputs)
+    return GraphSizes(total(inputs), total(outputs), total(inputs & outputs), scratch_bytes(graph))
+
+
+def scratch_bytes(graph: Graph) -> int:
+    """Return the peak device memory of a graph's temporaries, in bytes."""
+    kept = {*graph.inputs, *graph.outputs}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, call in enumerate(graph.nodes):
+        for view in (*reads(call), *(view for view in call.results if view is not None)):
+            if view.slot not in kept:
+                first.setdefault(view.slot, position)
+                last[view.slot] = position
+    change = [0] * (len(graph.nodes) + 1)
+    for slot, position in first.items():
+        change[position] += graph.slots[slot].nbytes
+        change[last[slot] + 1] -= graph.slots[slot].nbytes
+    return max(accumulate(change), default=0)
+
 
 MAX_INSTRUCTIONS = 5_000_000
 AS_E4M3 = "--experimental-unsafe-fp8e4m3fn-as-fp8e4m3"

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools.base.json_reader import load_json
 from neurontools.compiler.archive import ArchiveError, pack_files, unpack_files
-from neurontools.compiler.engines.cost import CostError, Engine, GraphCost
-from neurontools.compiler.engines.metrics import schedule_metrics
-from neurontools.compiler.engines.queues import queues_of
+from neurontools.compiler.engines.cost import CostError, Engine, GraphCost, schedule_metrics
+from neurontools.compiler.engines.dma import queues_of
 from neurontools.compiler.graph import Graph, GraphError, graph_from_bytes
 from neurontools.compiler.neff_header import (
     HEADER_BYTES,

@@ -16,9 +16,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from neurontools.base.files import open_input
 from neurontools.base.json_reader import load_json
-from neurontools.compiler.archive import ArchiveError, max_expanded_bytes
+from neurontools.compiler.archive import ArchiveError, Member, TarReader, max_expanded_bytes
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
-from neurontools.compiler.tar_reader import Member, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

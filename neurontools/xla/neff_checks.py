@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from neurontools.base.interrupts import is_of_handler
 from neurontools.base.units import format_size
 from neurontools.compiler.graph import GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.compiler.graph_memory import scratch_bytes
+from neurontools.compiler.limits import scratch_bytes
 from neurontools.compiler.work import flops
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.custom_op_graph import operators_of, qualified_name

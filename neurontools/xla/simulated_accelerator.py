@@ -17,8 +17,7 @@ from neurontools.cache.why.explain import LiveExplainer
 from neurontools.cache.why.report import ReportStyle, format_compile
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
-from neurontools.compiler.graph_memory import scratch_bytes
-from neurontools.compiler.limits import type_error
+from neurontools.compiler.limits import scratch_bytes, type_error
 from neurontools.compiler.neff import network_name
 from neurontools.compiler.options import device_of, names_flag, target_of
 from neurontools.errors import NeuronToolsError

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from neurontools.compiler.archive import ArchiveError
+from neurontools.compiler.archive import ArchiveError, TarReader
 from neurontools.compiler.compile import compile_graph
 from neurontools.compiler.neff_file import DATA_NAME, read_neff_file, unpack_neff
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, write_header
-from neurontools.compiler.tar_reader import TarReader
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
 

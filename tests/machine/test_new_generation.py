@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 from neurontools import paths
 paths.fixtures_dir = lambda: sys.argv[1]
-from neurontools.compiler.engines.costs import engine_costs
+from neurontools.compiler.engines.modelled_core import engine_costs
 from neurontools.compiler.options import device_of, read_flags, target_of
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.native.cores import check_instance

@@ -16,7 +16,7 @@ from neurontools.collectives.model import Workload, timed
 from neurontools.collectives.operations import Operation
 from neurontools.compiler.archive import unpack_files
 from neurontools.compiler.compile import compile_graph
-from neurontools.compiler.engines.metrics import schedule_metrics
+from neurontools.compiler.engines.cost import schedule_metrics
 from neurontools.compiler.graph import Graph, Node
 from neurontools.compiler.neff import NativePart, parse
 from neurontools.compiler.neff_header import HEADER_BYTES

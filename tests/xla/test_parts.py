@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.compiler.graph import Graph, GraphError, Lifted, Node, Slot, Symbol, View, contiguous_strides
-from neurontools.compiler.graph_memory import graph_sizes, scratch_bytes
+from neurontools.compiler.limits import graph_sizes, scratch_bytes
 from neurontools.errors import UsageError
 from neurontools.runtime.memory import MemoryInfo
 from neurontools.xla import custom_op_graph

@@ -24,14 +24,12 @@ from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import is_remote
 from neurontools.cache.walk import EntryRef, parse_entry_path
-from neurontools.compiler.archive import ArchiveError
-from neurontools.compiler.tar_reader import TarReader
+from neurontools.compiler.archive import ArchiveError, Member, TarReader
 from neurontools.errors import MissingDependencyError, NeuronToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from neurontools.compiler.tar_reader import Member
 
 END = "neurontools-archive.json"
 VERSION = 1

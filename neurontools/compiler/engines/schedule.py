@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from neurontools.compiler.engines import dma, sbuf
+from neurontools.compiler.engines import dma, on_chip_memory
+from neurontools.compiler.engines.on_chip_memory import PsumBanks, PsumValue
 from neurontools.compiler.engines.placement import Engine
-from neurontools.compiler.engines.psum import PsumBanks, PsumValue
 
 if TYPE_CHECKING:
     from neurontools.compiler.engines.instructions import CoreProgram, Instruction
@@ -54,7 +54,11 @@ class Schedule:
     """
 
     def __init__(
-        self, groups: list[Scheduled], residency: sbuf.Residency, psum: PsumBanks, program: CoreProgram
+        self,
+        groups: list[Scheduled],
+        residency: on_chip_memory.Residency,
+        psum: PsumBanks,
+        program: CoreProgram,
     ) -> None:
         self.groups = groups
         self.residency = residency
@@ -118,7 +122,7 @@ class _Scheduler:
         self.waits: list[tuple[int, float, float]] = []  # of the instruction at hand
 
     def run(self) -> Schedule:
-        residency = sbuf.place(self.program, self.machine.sbuf_bytes)
+        residency = on_chip_memory.place(self.program, self.machine.sbuf_bytes)
         for number, step in enumerate(self.program.steps):
             self.operator = step.operator
             end, last = 0.0, _NOTHING

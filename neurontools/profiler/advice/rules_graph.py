@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from neurontools import gpsimd
 from neurontools.base.units import format_binary_size, format_ns, format_percent
 from neurontools.compiler.attention_forms import fuse_attention
+from neurontools.compiler.engines.dma import RELOAD_OPCODE, SPILL_OPCODE
 from neurontools.compiler.engines.lowering.families import family
 from neurontools.compiler.engines.placement import CUSTOM_OPCODE, Engine, is_attention, split_name
-from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE
 from neurontools.compiler.graph import View, reads
 from neurontools.compiler.graph_nodes import BACKWARD
 from neurontools.compiler.options import names_flag

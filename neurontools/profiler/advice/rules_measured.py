@@ -11,7 +11,7 @@ import numpy as np
 
 from neurontools.base.text import plural
 from neurontools.base.units import format_ns, format_percent
-from neurontools.compiler.engines.costs import engine_costs
+from neurontools.compiler.engines.modelled_core import engine_costs
 from neurontools.profiler.advice.findings import WORTH, Advice, Clock, Evidence, Gain, Silent
 from neurontools.profiler.analysis.annotated_steps import HOW_TO_MARK, device_events
 from neurontools.profiler.analysis.host import WARM_UP

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neurontools.compiler.engines.dma import RELOAD_OPCODE, SPILL_OPCODE, DescriptorMode, DmaQueue
 from neurontools.compiler.engines.placement import COLLECTIVE_OPCODE
-from neurontools.compiler.engines.queues import RELOAD_OPCODE, SPILL_OPCODE, DescriptorMode
 from neurontools.profiler.capture.format import DEVICE_TRACKS, ENGINES, Track
 from neurontools.profiler.trace.intervals import active_ns, busy_ns
 from neurontools.profiler.trace.trace import executions_of
 
 if TYPE_CHECKING:
-    from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture.format import Peaks
     from neurontools.profiler.trace.intervals import Int64s, Mask
     from neurontools.profiler.trace.trace import Trace, TraceRow

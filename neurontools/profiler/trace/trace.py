@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neurontools.compiler.engines.queues import queue_of
+from neurontools.compiler.engines.dma import DmaQueue, queue_of
 from neurontools.profiler.capture.format import NAMED_TRACKS, NO_CORE, Track, process_label
 from neurontools.profiler.trace.rows import EventBlock, Part
 from neurontools.runtime.host_activity import HostEvent
@@ -16,7 +16,6 @@ from neurontools.runtime.host_activity import HostEvent
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from neurontools.compiler.engines.queues import DmaQueue
     from neurontools.profiler.capture.format import LoadedModel, Meta, NeffProgram
     from neurontools.profiler.trace.intervals import Codes, Int64s, Mask
     from neurontools.profiler.trace.rows import ExecutionFilter, RowEvents

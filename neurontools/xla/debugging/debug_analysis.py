@@ -17,7 +17,7 @@ from neurontools import env
 from neurontools.cache.graph_facts import SCALAR_INPUT, Operand
 from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.compiler.graph import reads
-from neurontools.compiler.graph_memory import graph_sizes
+from neurontools.compiler.limits import graph_sizes
 from neurontools.compiler.work import written
 from neurontools.errors import UsageError
 from neurontools.xla.debugging import metrics

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from neurontools.compiler.engines import dma, sbuf
+from neurontools.compiler.engines import dma, on_chip_memory
 from neurontools.compiler.engines.cost import Engine
+from neurontools.compiler.engines.dma import SPILL_OPCODE
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step, StepOperand
 from neurontools.compiler.engines.modelled_core import ModelledCore
-from neurontools.compiler.engines.queues import SPILL_OPCODE
 from neurontools.compiler.engines.schedule import Schedule, schedule
 from neurontools.compiler.graph import Node
 from neurontools.machine.instances.catalogue import instance_type
@@ -56,14 +56,14 @@ def test_a_collective_waits_for_the_store_of_its_input_and_its_result_is_loaded(
 
 def test_what_is_in_hbm_already_is_not_stored_again() -> None:
     steps = [exchanging(0, 0, 1, 5000), exchanging(1, 1, 2, 5000)]
-    found = sbuf.place(CoreProgram(steps, frozenset({0}), frozenset({2})), 20 * MIB)
+    found = on_chip_memory.place(CoreProgram(steps, frozenset({0}), frozenset({2})), 20 * MIB)
     assert not any(found.stores)
     assert not any(found.loads)
 
 
 def test_a_result_that_is_an_output_is_not_stored_again() -> None:
     steps = [making(0, 0, 1000), exchanging(1, 0, 0, 5000)]
-    found = sbuf.place(CoreProgram(steps, frozenset(), frozenset({0})), 20 * MIB)
+    found = on_chip_memory.place(CoreProgram(steps, frozenset(), frozenset({0})), 20 * MIB)
     assert [len(stores) for stores in found.stores] == [1, 0]
 
 

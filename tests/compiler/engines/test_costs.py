@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from neurontools.compiler.engines.costs import engine_costs, read_costs, versions
 from neurontools.compiler.engines.dma import transfer_ns
-from neurontools.compiler.engines.modelled_core import ModelledCore
+from neurontools.compiler.engines.modelled_core import ModelledCore, engine_costs, read_costs, versions
 from neurontools.compiler.engines.placement import Engine
 from neurontools.machine.instances.catalogue import instance_type
 

@@ -7,11 +7,11 @@ import pytest
 from benchmarks.engine_model.builder import GraphBuilder
 from benchmarks.engine_model.layers import embedding
 from neurontools.compiler.engines import dma
+from neurontools.compiler.engines.dma import DescriptorMode, queue_of
 from neurontools.compiler.engines.estimate import estimate, plan
 from neurontools.compiler.engines.instructions import StepOperand
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import Engine
-from neurontools.compiler.engines.queues import DescriptorMode, queue_of
 from neurontools.compiler.graph import Graph, Node
 from neurontools.compiler.neff import _subgraph
 from neurontools.machine.instances.catalogue import instance_type

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from neurontools.collectives.model import modelled_time
 from neurontools.compiler.engines.cost import MAX_NS, MAX_WORK, CostError, CostRow, Engine, GraphCost
-from neurontools.compiler.engines.costs import engine_costs
 from neurontools.compiler.engines.estimate import estimate
+from neurontools.compiler.engines.modelled_core import engine_costs
 from neurontools.compiler.graph import Graph, Node
 from neurontools.gpsimd import rates
 from neurontools.machine.instances.catalogue import DeviceType, instance_names, instance_type

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.advice import main as advice
 from benchmarks.engine_model.judge import TARGETS, mean_error, of_half, verdicts, worst
 from benchmarks.report import table
-from neurontools.compiler.engines.costs import read_costs
+from neurontools.compiler.engines.modelled_core import read_costs
 
 
 @pytest.mark.parametrize("half", TARGETS)

@@ -9,8 +9,8 @@ from benchmarks.engine_model.convolutional import batch_norm, convolve, relu
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.engines.instructions import CoreProgram, Step, StepOperand
 from neurontools.compiler.engines.lowering.families import family, has_instruction, passes_of
+from neurontools.compiler.engines.on_chip_memory import place
 from neurontools.compiler.engines.placement import Engine
-from neurontools.compiler.engines.sbuf import place
 from neurontools.compiler.graph import Node
 from neurontools.machine.instances.catalogue import DeviceType, instance_type
 from tests.compiler.graphs import graph_of, tensor

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.compiler.engines import sbuf
+from neurontools.compiler.engines import on_chip_memory
 from neurontools.compiler.engines.instructions import CoreProgram, Instruction, Step, StepOperand
 from neurontools.compiler.engines.modelled_core import ModelledCore
 from neurontools.compiler.engines.placement import Engine
@@ -123,7 +123,7 @@ def making(number: int, reads: tuple[int, ...], nbytes: int) -> Step:
 def test_what_is_used_last_is_spilled_and_reloaded() -> None:
     steps = [making(0, (), 8 * MIB), making(1, (), 8 * MIB), making(2, (1,), 8 * MIB), making(3, (0, 2), MIB)]
     program = CoreProgram(steps, frozenset(), frozenset({3}))
-    found = sbuf.place(program, 20 * MIB)
+    found = on_chip_memory.place(program, 20 * MIB)
     assert found.spill_save_bytes == 8 * MIB
     assert found.spill_reload_bytes == MIB  # step 3 reads that much of it
     assert max(found.used_bytes) <= 20 * MIB
@@ -132,7 +132,7 @@ def test_what_is_used_last_is_spilled_and_reloaded() -> None:
 
 def test_nothing_is_spilled_that_fits_or_is_not_read_again() -> None:
     steps = [making(number, (number - 1,) if number else (), 8 * MIB) for number in range(6)]
-    found = sbuf.place(CoreProgram(steps, frozenset(), frozenset({5})), 20 * MIB)
+    found = on_chip_memory.place(CoreProgram(steps, frozenset(), frozenset({5})), 20 * MIB)
     assert found.spill_save_bytes == found.spill_reload_bytes == 0
     assert sum(len(stores) for stores in found.stores) == 1
 
@@ -141,7 +141,7 @@ def test_neighbours_that_stream_pass_large_values_on() -> None:
     steps = [making(number, (number - 1,), 100 * MIB) for number in range(1, 5)]
     for made in steps:
         made.streams = True
-    found = sbuf.place(CoreProgram(steps, frozenset({0}), frozenset({4})), 20 * MIB)
+    found = on_chip_memory.place(CoreProgram(steps, frozenset({0}), frozenset({4})), 20 * MIB)
     moved = [
         operand.buffer
         for transfers in (*found.loads, *found.stores)
@@ -151,7 +151,7 @@ def test_neighbours_that_stream_pass_large_values_on() -> None:
     assert moved == [0, 4]
     for made in steps:
         made.streams = False
-    apart = sbuf.place(CoreProgram(steps, frozenset({0}), frozenset({4})), 20 * MIB)
+    apart = on_chip_memory.place(CoreProgram(steps, frozenset({0}), frozenset({4})), 20 * MIB)
     assert apart.spill_save_bytes == apart.spill_reload_bytes == 300 * MIB
 
 
