@@ -188,7 +188,7 @@ def _places(arguments: argparse.Namespace) -> tuple[str, str]:
 def _selection(arguments: argparse.Namespace, source: str) -> tuple[CopyFilter, bool]:
     """Return the entries to copy, and whether flags or names select them."""
     from neurontools.cache.copy.plan import CopyFilter
-    from neurontools.cache.filters import parse_filters
+    from neurontools.cache.fields import parse_filters
     from neurontools.cache.selection import find_entries, reuse_filter
 
     chosen, now = parse_filters(arguments.filter), time.time()

@@ -103,7 +103,7 @@ def add_list(verbs: Verbs) -> None:
 def _ls(arguments: argparse.Namespace) -> int:
     import time
 
-    from neurontools.cache import fields, filters, listing
+    from neurontools.cache import fields, listing
     from neurontools.cache.listing import list_entries
 
     now = time.time()
@@ -113,7 +113,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         return _ls_registry(arguments)
     columns = listing.parse_columns(arguments.columns) if arguments.columns else listing.DEFAULT_COLUMNS
     order = listing.parse_order(arguments.sort)
-    chosen = filters.parse_filters(arguments.filter)
+    chosen = fields.parse_filters(arguments.filter)
     with ProgressCounter("listing", "objects") as listed, ProgressCounter("reading", "entries") as looked:
         found, rows = list_entries(
             location(arguments, remote=True),

@@ -11,13 +11,16 @@ from neurontools.cache.entry_files import FilesInspector, State
 from neurontools.cache.events import Usage
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.location import ARGUMENT_SOURCE
-from neurontools.cache.tree import LOCAL, exists, open_tree
 from neurontools.cache.walk import (
+    LOCAL,
+    CacheTree,
     EntryRef,
     NotACacheError,
     RegistryRecord,
     Walk,
+    exists,
     missing_cache,
+    open_tree,
     parse_entry_path,
     walk,
     with_progress,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from neurontools.cache.entry_files import EntryFiles
     from neurontools.cache.location import Location
     from neurontools.cache.locks import LockState
-    from neurontools.cache.tree import CacheTree
 
 
 _MAX_FLAGS_BYTES = 1 << 16

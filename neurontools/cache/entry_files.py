@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.cache.locks import LockState
-    from neurontools.cache.tree import CacheTree
-    from neurontools.cache.walk import EntryRef
+    from neurontools.cache.walk import CacheTree, EntryRef
 
 
 # What Python, the shell and the real wrapper print when a compile is killed.

@@ -18,13 +18,12 @@ from neurontools.cache import layouts
 from neurontools.cache.layouts import open_entry
 from neurontools.cache.lock_owner import dead_waiter_files
 from neurontools.cache.locks import hold, release
-from neurontools.cache.tree import LOCAL
+from neurontools.cache.walk import LOCAL, CacheTree
 from neurontools.compiler.neff import Neff, NeffError, parse
 from neurontools.compiler.options import CompileError
 
 if TYPE_CHECKING:
     from neurontools.base.directories import Directory
-    from neurontools.cache.tree import CacheTree
     from neurontools.compiler.graph import Graph
 
 _OLD_LEFTOVER_S = 60.0

@@ -1,19 +1,23 @@
-"""Fields of an entry: one table for filters, sort keys, columns, JSON and help."""
+"""Fields of an entry, one table for filters, sort keys, columns, JSON and help; and the filters on them.
+
+An entry matches filters such as `state=failed`, `size>1GB`, `used>30d`, `compiler~2.16` if all conditions hold.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neurontools.base.filters import AGE, COUNT, SIZE, TEXT, WORD
+from neurontools.base.filters import AGE, COUNT, SIZE, TEXT, WORD, FilterCondition, FilterParser
 from neurontools.base.units import format_age, format_size
 from neurontools.cache.entry_files import State
 from neurontools.cache.layouts import CacheLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from neurontools.cache.entries import Entry
+
 
 _CLOCK_SKEW_S = 60.0
 FUTURE = "future"
@@ -101,3 +105,38 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 def format_elapsed(seconds: float) -> str:
     """Return an elapsed time such as `5h`; `future` if the timestamp is more than a minute ahead of this clock."""
     return FUTURE if seconds < -_CLOCK_SKEW_S else format_age(seconds)
+
+
+_PARSER = FilterParser(
+    {name: field.kind for name, field in FIELDS.items()},
+    {name: field.words for name, field in FIELDS.items()},
+    "state=failed 'size>1GB' 'used>30d' compiler~2.16",
+    ALIASES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Conditions that must all hold; without conditions, every entry matches."""
+
+    conditions: tuple[FilterCondition, ...] = ()
+
+    @property
+    def needs_details(self) -> bool:
+        """Whether a field is read from the content of files."""
+        return any(FIELDS[condition.field].details for condition in self.conditions)
+
+    def matches(self, entry: Entry, now: float) -> bool:
+        """Return whether an entry matches every condition at a time (Unix seconds)."""
+        return all(
+            condition.matches(FIELDS[condition.field].value(entry, now)) for condition in self.conditions
+        )
+
+
+def parse_filters(texts: Iterable[str]) -> EntryFilter:
+    """Return the filter with the conditions of all texts.
+
+    Raises:
+        FilterError: a text is invalid; the message points at the character.
+    """
+    return EntryFilter(tuple(condition for text in texts for condition in _PARSER.parse(text)))

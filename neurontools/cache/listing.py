@@ -10,8 +10,7 @@ from neurontools.base.text import plural, printable, table, wrap_field
 from neurontools.base.units import format_size_both
 from neurontools.cache.entries import Scan, check_root_exists, read_entry, scan_walk
 from neurontools.cache.entry_files import State
-from neurontools.cache.fields import ALIASES, FIELDS, find_field
-from neurontools.cache.filters import EntryFilter
+from neurontools.cache.fields import ALIASES, FIELDS, EntryFilter, find_field
 from neurontools.cache.layouts import display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_remote
 from neurontools.cache.walk import walk

@@ -13,15 +13,13 @@ from neurontools.cache.layouts import display_path
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, list_waiters
 from neurontools.cache.pruning.policy import STALE_LOCK_S
-from neurontools.cache.tree import LOCAL
+from neurontools.cache.walk import LOCAL, CacheTree, EntryRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from neurontools.cache.lock_owner import LockOwner
     from neurontools.cache.locks import LockState
-    from neurontools.cache.tree import CacheTree
-    from neurontools.cache.walk import EntryRef
 
 
 @dataclass(frozen=True, slots=True)

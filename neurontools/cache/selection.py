@@ -8,12 +8,11 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.cache.entries import EntryReader, scan_location
-from neurontools.cache.filters import parse_filters
+from neurontools.cache.fields import parse_filters
 from neurontools.cache.flags import parse_environment_flags
 from neurontools.cache.layouts import NEFF_SUFFIX
 from neurontools.cache.location import is_remote, resolve
-from neurontools.cache.tree import LOCAL, exists, open_tree
-from neurontools.cache.walk import EntryRef, missing_cache, parse_entry_path, walk
+from neurontools.cache.walk import LOCAL, EntryRef, exists, missing_cache, open_tree, parse_entry_path, walk
 from neurontools.compiler.options import COMPILER_VERSION, names_flag
 from neurontools.errors import NeuronToolsError, UsageError
 

@@ -19,7 +19,7 @@ from neurontools.cache.flags import FlagsRule, flags_rule
 from neurontools.cache.graph_facts import GraphForm
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.selection import NoSuchEntryError
-from neurontools.cache.tree import open_tree
+from neurontools.cache.walk import CacheTree, EntryRef, open_tree
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.graph_facts import GraphFacts, TensorType
-    from neurontools.cache.tree import CacheTree
-    from neurontools.cache.walk import EntryRef
     from neurontools.compiler.neff_file import NativeLibrary
 
 

@@ -14,14 +14,12 @@ from neurontools.cache.events import Events, LookupEventKind, Usage, UsageTotals
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.listing import skipped_notes
 from neurontools.cache.lock_owner import Liveness
-from neurontools.cache.tree import exists
-from neurontools.cache.walk import with_progress
+from neurontools.cache.walk import Walk, exists, with_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from neurontools.cache.events import LookupEvent
-    from neurontools.cache.walk import Walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,13 @@ from neurontools.cache.layouts import NEFF_SUFFIX, CacheLayout, display_path
 from neurontools.cache.location import is_remote
 from neurontools.cache.lock_owner import Liveness, dead_waiter_files
 from neurontools.cache.locks import root_lock
-from neurontools.cache.orphans import find_orphans, is_orphan, remove_orphan
-from neurontools.cache.pruning.removal import remove_damaged, remove_leftover
+from neurontools.cache.pruning.removal import (
+    find_orphans,
+    is_orphan,
+    remove_damaged,
+    remove_leftover,
+    remove_orphan,
+)
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, read_header
 
 if TYPE_CHECKING:
@@ -121,8 +126,7 @@ def verify_root(
 
 def _verify_copy(bucket: Bucket, root: str, place: EntryRef) -> tuple[int, list[VerifyProblem]]:
     from neurontools.cache.remote.bucket import RemoteError
-    from neurontools.cache.remote.transfer import replica
-    from neurontools.cache.remote.tree import BucketTree
+    from neurontools.cache.remote.tree import BucketTree, replica
 
     try:
         with replica(BucketTree(root, bucket=bucket), root, place) as (local_root, local_place):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from neurontools.base.filters import AGE, OPERATORS, TEXT, WORD, FilterCondition, FilterError
 from neurontools.base.text import table
 from neurontools.cache.entry_files import State
-from neurontools.cache.fields import ALIASES, FIELDS
-from neurontools.cache.filters import EntryFilter, parse_filters
+from neurontools.cache.fields import ALIASES, FIELDS, EntryFilter, parse_filters
 from neurontools.commands.cache import main
 from neurontools.errors import UsageError
 from tests.cache.conftest import DAY, NOW, Tree

@@ -15,10 +15,9 @@ import pytest
 from neurontools.base.directories import Directory
 from neurontools.cache import layouts, location, pins_and_tags, verify
 from neurontools.cache.copy import endpoints
-from neurontools.cache.copy.endpoints import BucketTarget, DirectorySource
+from neurontools.cache.copy.endpoints import BucketTarget, DirectorySource, staging_directory
 from neurontools.cache.entries import scan
 from neurontools.cache.events import STAMP_PERIOD_S, Usage
-from neurontools.cache.install import staging_directory
 from neurontools.cache.remote.bucket import Bucket
 from neurontools.cache.store import CacheResult, CompileCache
 from neurontools.commands.cache import main
@@ -343,7 +342,7 @@ from neurontools.cache.copy.endpoints import BucketTarget, DirectorySource, NotC
 from neurontools.commands.cache import main
 from neurontools.machine.instances.catalogue import instance_type
 from tests.compiler.graphs import mlp
-import neurontools.cache.copy.archive, neurontools.cache.orphans, neurontools.cache.verify
+import neurontools.cache.copy.archive, neurontools.cache.pruning.removal, neurontools.cache.verify
 device = instance_type("trn1.2xlarge").device
 # The interpreter may be in a directory that only root can enter, so everything is imported before the change of user.
 with tempfile.TemporaryDirectory() as warm:

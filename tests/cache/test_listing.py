@@ -27,7 +27,7 @@ from neurontools.cache import layouts
 from neurontools.cache.entries import NotACacheError, scan
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Usage
-from neurontools.cache.filters import parse_filters
+from neurontools.cache.fields import parse_filters
 from neurontools.cache.layouts import display_path
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve

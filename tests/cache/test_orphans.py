@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.cache import layouts, orphans
+from neurontools.cache import layouts
 from neurontools.cache.entries import scan
-from neurontools.cache.orphans import remove_orphan
+from neurontools.cache.pruning import removal
 from neurontools.cache.pruning.prune import prepare_pruning
+from neurontools.cache.pruning.removal import remove_orphan
 from neurontools.cache.pruning.rules import NETWORK_GRACE_S, PruneRules
 from neurontools.commands.cache import main
 
@@ -62,11 +63,11 @@ def test_what_a_link_leads_to_is_not_counted(tree: Tree, tmp_path: Path) -> None
     path = tree.root / "left"
     path.mkdir()
     (path / "file").write_bytes(b"x" * 5000)
-    before = orphans._size_bytes(str(path))
+    before = removal._size_bytes(str(path))
     (path / "link").symlink_to(tmp_path / "large")
-    assert 5000 <= before <= orphans._size_bytes(str(path)) < before + (1 << 16)
-    assert orphans._size_bytes(str(tmp_path / "large")) > 1 << 20
-    assert orphans._size_bytes(str(tmp_path / "none")) == 0
+    assert 5000 <= before <= removal._size_bytes(str(path)) < before + (1 << 16)
+    assert removal._size_bytes(str(tmp_path / "large")) > 1 << 20
+    assert removal._size_bytes(str(tmp_path / "none")) == 0
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -142,11 +143,11 @@ def test_where_flock_shows_nothing_only_age_counts(tree: Tree, monkeypatch: pyte
     tree.done()
     left = tree.root / layouts.IMPORTING / "1-ab"
     left.mkdir(parents=True)
-    monkeypatch.setattr(orphans, "is_network_root", lambda _: True)
-    assert orphans.find_orphans(str(tree.root)) == ()
+    monkeypatch.setattr(removal, "is_network_root", lambda _: True)
+    assert removal.find_orphans(str(tree.root)) == ()
     now = left.lstat().st_ctime
-    monkeypatch.setattr(orphans.time, "time", lambda: now + NETWORK_GRACE_S + 1)
-    assert [item.path for item in orphans.find_orphans(str(tree.root))] == [str(left)]
+    monkeypatch.setattr(removal.time, "time", lambda: now + NETWORK_GRACE_S + 1)
+    assert [item.path for item in removal.find_orphans(str(tree.root))] == [str(left)]
 
 
 def test_a_plan_of_any_rules_clears_them(tree: Tree) -> None:

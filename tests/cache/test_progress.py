@@ -11,7 +11,7 @@ import pytest
 from neurontools.cache import stats, walk
 from neurontools.cache.copy.plan import CopyPlan
 from neurontools.cache.copy.runner import CopiedEntry, CopyOutcome, CopyResult, format_stopped
-from neurontools.cache.filters import EntryFilter
+from neurontools.cache.fields import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
 from neurontools.commands.cache import main

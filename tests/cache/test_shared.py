@@ -15,7 +15,7 @@ import pytest
 
 from neurontools.cache import layouts, verify
 from neurontools.cache.copy import runner
-from neurontools.cache.install import staging_directory
+from neurontools.cache.copy.endpoints import staging_directory
 from neurontools.cache.locks import directory_lock
 from neurontools.commands.cache import main
 from tests.cache.remote.conftest import fill

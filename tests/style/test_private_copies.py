@@ -59,7 +59,10 @@ ALLOWED = {
         "neurontools/profiler/trace/timeline.py",
     ): "axis labels, with as many digits as neighbours need",
     ("os.replace", "neurontools/cache/events.py"): "moves a full log aside; nothing is written",
-    ("os.replace", "neurontools/cache/install.py"): "moves files of a staged entry; nothing is written",
+    (
+        "os.replace",
+        "neurontools/cache/copy/endpoints.py",
+    ): "moves files of a staged entry; nothing is written",
     ("os.replace", "neurontools/profiler/exchange/export.py"): "moves finished files; nothing is written",
     ("os.replace", "neurontools/machine/directory.py"): "moves a full log aside; nothing is written",
     (

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from neurontools.cache.filters import EntryFilter, parse_filters
+from neurontools.cache.fields import EntryFilter, parse_filters
 from neurontools.cache.listing import parse_order, select
 from neurontools.cache.location import is_network_root
 from neurontools.cache.locks import is_in_use

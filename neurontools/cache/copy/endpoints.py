@@ -1,4 +1,7 @@
-"""Both ends of a copy: the source that entries are read from, and the target: a directory, a bucket or an archive."""
+"""Both ends of a copy: the source of entries, and the target: a directory, a bucket or an archive.
+
+Entries from elsewhere are staged inside a root, then visible in one step.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,132 @@ import itertools
 import os
 import shutil
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Protocol
 
-from neurontools.base.directories import open_file_below
+from neurontools.base.directories import Directory, open_below, open_file_below, open_parent
 from neurontools.base.files import sync_directory
-from neurontools.cache import verify
+from neurontools.cache import layouts, verify
 from neurontools.cache.copy.archive import add_file
 from neurontools.cache.copy.plan import in_writing_order, is_file_copied, relative_path
-from neurontools.cache.entries import EntryReader
+from neurontools.cache.entries import Entry, EntryReader
 from neurontools.cache.entry_files import State
-from neurontools.cache.install import install_entry, install_file
 from neurontools.cache.layouts import SENTINEL, CacheLayout
-from neurontools.cache.locks import hold, release
+from neurontools.cache.locks import directory_lock, hold, release, try_lock
 from neurontools.cache.remote.bucket import RemoteError
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
-    from neurontools.cache.entries import Entry
     from neurontools.cache.remote.tree import BucketTree
     from neurontools.cache.walk import EntryRef
+
+
+_ATTEMPTS = 20
+
+
+@contextmanager
+def staging_directory(root: str) -> Iterator[str]:
+    """Provide a staging directory in a root for one process at a time; leftovers of a killed one are removed.
+
+    The path leads to it through this process's open descriptor, even if another user renames directories in the root.
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    with directory_lock(root, layouts.IMPORTING) as directory:
+        directory.remove_content()
+        name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        directory.make_directory(name, mode=0o700)
+        with directory.subdirectory(name) as inner:
+            try:
+                yield f"/proc/self/fd/{inner.descriptor}"
+            finally:
+                directory.remove_tree(name)
+
+
+def install_entry(root: str, staged: str, relative: str, names: Sequence[str], *, fill: bool = True) -> str:
+    """Move a directory to where its entry belongs.
+
+    Args:
+        root: the cache.
+        staged: a directory on the same file system.
+        relative: the entry's path below the root.
+        names: the directory's files, the done marker last.
+        fill: complete an existing unfinished entry; otherwise an existing entry stays as it is.
+
+    Returns:
+        "copied", "present", or "locked" by a process that compiles it.
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    target = f"{root}/{relative}"
+    for _ in range(_ATTEMPTS):
+        try:
+            above, name = open_parent(root, target, create=True)
+            with above:
+                os.rename(staged, name, dst_dir_fd=above.descriptor)
+        except FileNotFoundError:
+            continue  # a removal deleted the compiler's empty directory
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            return "copied"
+        try:
+            return _complete(root, staged, target, names) if fill else "present"
+        except FileNotFoundError:
+            continue  # the existing entry was removed meanwhile
+    return "locked"
+
+
+def install_file(root: str, staged: str, target: str) -> str:
+    """Move a single-file entry to its path in a root; return "copied" or "present".
+
+    Raises:
+        OSError: the root cannot be written to.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            above, name = open_parent(root, target, create=True)
+            with above:
+                # Unlike a rename, a link never replaces a file.
+                os.link(staged, name, dst_dir_fd=above.descriptor, follow_symlinks=False)
+        except FileExistsError:
+            return "present"
+        except FileNotFoundError:
+            continue  # a removal deleted the empty directory
+        os.unlink(staged)
+        return "copied"
+    raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), target)
+
+
+def _complete(root: str, staged: str, target: str, names: Sequence[str]) -> str:
+    """Complete an unfinished entry under its lock, like a compile."""
+    with open_below(root, target) as directory:
+        if _is_finished(directory):
+            return "present"
+        lock = try_lock(root, target)
+        if lock is None:
+            return "locked"
+        try:
+            if _is_finished(directory):
+                return "present"
+            directory.remove_quietly(layouts.DONE)
+            directory.remove_quietly(layouts.LOG)
+            for name in names:
+                os.replace(f"{staged}/{name}", name, dst_dir_fd=directory.descriptor)
+            directory.sync()
+        finally:
+            lock.release()
+    return "copied"
+
+
+def _is_finished(directory: Directory) -> bool:
+    return directory.has_file(layouts.NEFF) and directory.has_file(layouts.DONE)
 
 
 class NotCopiedError(Exception):
@@ -150,14 +255,14 @@ class BucketSource:
     @contextmanager
     def open(self, entry: Entry) -> Iterator[tuple[str, EntryRef]]:
         """Yield a temporary root with a copy of the entry."""
-        from neurontools.cache.remote.transfer import replica
+        from neurontools.cache.remote.tree import replica
 
         with _not_copied_if_gone(), replica(self._tree(), self.root, entry.place) as copy:
             yield copy
 
     def copy(self, entry: Entry, directory: str) -> None:
         """Copy the objects of an entry; the time of the copy counts as its last use."""
-        from neurontools.cache.remote.transfer import copy_entry
+        from neurontools.cache.remote.tree import copy_entry
 
         with _not_copied_if_gone():
             copy_entry(
@@ -185,7 +290,7 @@ class BucketTarget:
 
     def put(self, entry: Entry, source: CopySource) -> bool:
         """Verify an entry and upload it, its done marker last."""
-        from neurontools.cache.remote.transfer import upload_entry, upload_files
+        from neurontools.cache.remote.tree import upload_entry, upload_files
 
         with source.open(entry) as (root, place), ExitStack() as stack:
             check_sound(root, place, entry.state)

@@ -34,14 +34,16 @@ from neurontools.cache.copy.endpoints import (
     ArchiveTarget,
     BucketSource,
     BucketTarget,
+    CopySource,
+    CopyTarget,
     DirectorySource,
     DirectoryTarget,
     NotCopiedError,
     StagedSource,
+    staging_directory,
 )
 from neurontools.cache.copy.plan import LeftOut, make_plan, relative_path
 from neurontools.cache.entries import Scan, scan
-from neurontools.cache.install import staging_directory
 from neurontools.cache.location import is_remote
 from neurontools.cache.pruning.prune import prepare_pruning
 from neurontools.cache.pruning.rules import PruneRules
@@ -52,7 +54,6 @@ from neurontools.errors import NeuronToolsError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from neurontools.cache.copy.endpoints import CopySource, CopyTarget
     from neurontools.cache.copy.plan import CopyFilter, CopyPlan
     from neurontools.cache.entries import Entry
     from neurontools.cache.pruning.prune import Pruning

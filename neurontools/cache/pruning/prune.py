@@ -13,15 +13,13 @@ from neurontools.cache.entries import EntryReader, Scan
 from neurontools.cache.layouts import display_path
 from neurontools.cache.location import LAST_USE_NOTE, is_network_root, is_remote
 from neurontools.cache.locks import in_use_checker
-from neurontools.cache.orphans import (
-    Orphan,
-    find_orphans,
-    remove_orphan,
-)
 from neurontools.cache.pruning.removal import (
+    Orphan,
     Removal,
     break_locks,
+    find_orphans,
     remove_entries,
+    remove_orphan,
 )
 from neurontools.cache.pruning.rule_options import RULES
 from neurontools.cache.pruning.rules import PrunePlan, PruneRules, make_plan

@@ -13,15 +13,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural
+from neurontools.cache.graph_facts import GraphFacts, OperatorCall, has_backward, is_value_read, read_text
 from neurontools.cache.why.compare import Subject, changed_constants, is_collective
 from neurontools.cache.why.diff import CASTS, Aspect
 from neurontools.cache.why.diff_text import at_source, shorten_constant
-from neurontools.cache.why.value_reads import has_backward, is_value_read, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from neurontools.cache.graph_facts import GraphFacts, OperatorCall
     from neurontools.cache.why.compare import EntryComparison
     from neurontools.cache.why.diff import GraphDiff
 

@@ -21,7 +21,7 @@ from neurontools.cache.graph_reader import (
 )
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.selection import NoSuchEntryError
-from neurontools.cache.tree import exists, open_tree
+from neurontools.cache.walk import CacheTree, EntryRef, exists, open_tree
 from neurontools.cache.why.diff import Aspect, GraphDiff, diff_graphs
 from neurontools.cache.why.diff_text import at_source, shorten_constant
 from neurontools.compiler.neff_header import HEADER_BYTES, NeffError, NeffHeader, read_header
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from neurontools.cache.entries import Entry
     from neurontools.cache.graph_facts import GraphFacts, OperatorCall
-    from neurontools.cache.tree import CacheTree
-    from neurontools.cache.walk import EntryRef
 
 _COLLECTIVE = re.compile(r"(all|collective)[-_](reduce|gather|to[-_]all|permute)|reduce[-_]scatter")
 _SHOWN_ITEMS = 12

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from neurontools.base.text import plural
 from neurontools.cache.entry_files import State
 from neurontools.cache.events import Events, EventTail, LookupEvent, LookupEventKind, run_name
+from neurontools.cache.graph_facts import continues, read_text
 from neurontools.cache.selection import NoSuchEntryError, find_entries
 from neurontools.cache.walk import parse_entry_path
 from neurontools.cache.why.causes import (
@@ -25,8 +26,8 @@ from neurontools.cache.why.causes import (
     make_cause,
 )
 from neurontools.cache.why.compare import EntryComparison, EntryFacts, compare, read_facts
-from neurontools.cache.why.journal import CompileJournal
-from neurontools.cache.why.nearest import (
+from neurontools.cache.why.precedents import (
+    CompileJournal,
     Kinship,
     Neighbour,
     Neighbourhood,
@@ -35,7 +36,6 @@ from neurontools.cache.why.nearest import (
     likeness,
     script_of,
 )
-from neurontools.cache.why.value_reads import continues, read_text
 from neurontools.errors import NeuronToolsError
 
 if TYPE_CHECKING:

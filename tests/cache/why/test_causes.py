@@ -15,11 +15,11 @@ from neurontools.cache.entry_io import Provenance
 from neurontools.cache.graph_reader import facts_of_graph
 from neurontools.cache.layouts import CacheLayout
 from neurontools.cache.walk import EntryRef
-from neurontools.cache.why import nearest
+from neurontools.cache.why import precedents
 from neurontools.cache.why.causes import CauseName, CompiledGraph, find_causes, find_shared_causes
 from neurontools.cache.why.compare import EntryFacts, Subject, compare
 from neurontools.cache.why.explain import RunExplanation
-from neurontools.cache.why.journal import CompileJournal
+from neurontools.cache.why.precedents import CompileJournal
 from neurontools.cache.why.report import ReportStyle, format_run
 from neurontools.commands.cache import main
 from neurontools.compiler.graph import Lifted, Node, Slot
@@ -344,21 +344,23 @@ def test_an_entry_with_similar_flags_of_the_same_compiler_is_the_nearest(
     changes: dict[str, Any], distance: float
 ) -> None:
     target = facts(mlp(), flags=("--target=trn1", "-O1"))
-    assert nearest._key_distance(
+    assert precedents._key_distance(
         target, facts(mlp(), **changes | {"flags": changes.get("flags", target.flags)})
     ) == (pytest.approx(distance))
 
 
 def test_flags_that_cannot_be_read_are_not_taken_for_none() -> None:
     without, unreadable = facts(mlp(), flags=()), facts(mlp(), flags=None)
-    assert nearest._key_distance(without, unreadable) == nearest._key_distance(unreadable, without) == 1.0
+    assert (
+        precedents._key_distance(without, unreadable) == precedents._key_distance(unreadable, without) == 1.0
+    )
 
 
 def test_likeness_is_the_share_of_operators_in_common() -> None:
     old = step("relu", "exp", "sin", "cos")
-    assert nearest.likeness(facts(old), facts(step("relu", "exp", "sin", "tan"))) == 0.75
-    assert nearest.likeness(facts(old), facts(step("tan"))) == 0.0
-    assert nearest.likeness(facts(old), facts(old, flags=())) == 1.0
+    assert precedents.likeness(facts(old), facts(step("relu", "exp", "sin", "tan"))) == 0.75
+    assert precedents.likeness(facts(old), facts(step("tan"))) == 0.0
+    assert precedents.likeness(facts(old), facts(old, flags=())) == 1.0
 
 
 @pytest.mark.parametrize(("source", "name"), [("", ""), ("train.py:9", " at train.py:9")])
@@ -581,7 +583,7 @@ def test_entries_of_the_graph_are_read_whatever_their_layout_names_them(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = replace(facts(mlp()), graph_hash="77")
-    near = nearest.Neighbourhood(str(tree.root))
+    near = precedents.Neighbourhood(str(tree.root))
     near.places = tuple(
         EntryRef(str(tree.root / name), CacheLayout.CURRENT, "2", name)
         for name in ("MODULE_77", "MODULE_77+1", "MODULE_7", "MODULE_771+1", "MODULE_77x")
@@ -641,28 +643,48 @@ LONG = ("mm", "relu", "exp", "tanh", "sin", "cos", "mul", "sum")
 @pytest.mark.parametrize(
     ("candidate", "same_run", "kinship"),
     [
-        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:9", "t.py"), False, nearest.Kinship.SAME_PLACE),
-        (entry_of(step(*LONG, rows=4), "mark_step at /b/t.py:9", "t.py"), True, nearest.Kinship.SAME_PLACE),
-        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"), False, nearest.Kinship.MOVED_LINES),
-        (entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"), True, nearest.Kinship.SAME_START),
-        (entry_of(step(*LONG[:3]), ".item() at /a/t.py:8", "t.py"), True, nearest.Kinship.SAME_START),
-        (entry_of(step("a", "b"), "mark_step at /a/t.py:9", "t.py"), False, nearest.Kinship.NONE),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:9", "t.py"),
+            False,
+            precedents.Kinship.SAME_PLACE,
+        ),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at /b/t.py:9", "t.py"),
+            True,
+            precedents.Kinship.SAME_PLACE,
+        ),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"),
+            False,
+            precedents.Kinship.MOVED_LINES,
+        ),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at /a/t.py:8", "t.py"),
+            True,
+            precedents.Kinship.SAME_START,
+        ),
+        (entry_of(step(*LONG[:3]), ".item() at /a/t.py:8", "t.py"), True, precedents.Kinship.SAME_START),
+        (entry_of(step("a", "b"), "mark_step at /a/t.py:9", "t.py"), False, precedents.Kinship.NONE),
         (
             entry_of(step(*LONG, rows=4), "mark_step at /a/u.py:9", "u.py"),
             False,
-            nearest.Kinship.OTHER_SCRIPT,
+            precedents.Kinship.OTHER_SCRIPT,
         ),
-        (entry_of(step(*LONG[:4]), "mark_step at /a/u.py:9", "u.py"), False, nearest.Kinship.NONE),
-        (entry_of(step(*LONG, rows=4), "mark_step at <stdin>:9", "-"), False, nearest.Kinship.OTHER_SCRIPT),
+        (entry_of(step(*LONG[:4]), "mark_step at /a/u.py:9", "u.py"), False, precedents.Kinship.NONE),
+        (
+            entry_of(step(*LONG, rows=4), "mark_step at <stdin>:9", "-"),
+            False,
+            precedents.Kinship.OTHER_SCRIPT,
+        ),
     ],
 )
 def test_a_graph_is_compared_with_those_of_its_place(
-    candidate: EntryFacts, same_run: bool, kinship: nearest.Kinship
+    candidate: EntryFacts, same_run: bool, kinship: precedents.Kinship
 ) -> None:
     target = entry_of(step(*LONG), "mark_step at /a/t.py:9", "t.py")
     known = frozenset({candidate.entry.module}) if same_run else frozenset[str]()
-    found = nearest.find_nearest(target, (candidate,), known)
-    assert (found.kinship if found else nearest.Kinship.NONE) is kinship
+    found = precedents.find_nearest(target, (candidate,), known)
+    assert (found.kinship if found else precedents.Kinship.NONE) is kinship
 
 
 def test_of_several_earlier_entries_the_newest_with_the_same_flags_is_the_nearest() -> None:
@@ -670,12 +692,12 @@ def test_of_several_earlier_entries_the_newest_with_the_same_flags_is_the_neares
     target = entry_of(step(*LONG), cut, "t.py")
     newest, other = (entry_of(step(*LONG, rows=rows), cut, "t.py", f"MODULE_{rows}") for rows in (4, 3))
     flags = replace(entry_of(step(*LONG, rows=5), cut, "t.py"), flags=())
-    found = nearest.find_nearest(target, (flags, newest, other), frozenset())
+    found = precedents.find_nearest(target, (flags, newest, other), frozenset())
     assert found is not None
     assert found.facts is newest
 
 
 @pytest.mark.parametrize("program", ["__main__.py", "ipykernel_launcher.py", "-c", ""])
 def test_a_program_that_runs_files_of_users_is_not_their_name(program: str) -> None:
-    assert nearest.script_of(entry_of(step("exp"), "mark_step at /a/t.py:9", program)) == "t.py"
-    assert nearest.script_of(entry_of(step("exp"), "mark_step at <stdin>:9", program)) == ""
+    assert precedents.script_of(entry_of(step("exp"), "mark_step at /a/t.py:9", program)) == "t.py"
+    assert precedents.script_of(entry_of(step("exp"), "mark_step at <stdin>:9", program)) == ""
