@@ -7,8 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from neurontools.base.files import open_input
-from neurontools.collectives.groups import read_json
-from neurontools.collectives.operations import NAMES, Options
+from neurontools.collectives.operations import NAMES, Options, read_json
 from neurontools.commands import console, parsing
 from neurontools.errors import UsageError
 

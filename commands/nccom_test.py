@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from neurontools.collectives.benchmark import Benchmark
     from neurontools.collectives.machine_ranks import Ranks, TargetMachine
     from neurontools.collectives.operations import Options
-    from neurontools.collectives.report import TableStyle
-    from neurontools.collectives.running import Row
+    from neurontools.collectives.running import Row, TableStyle
 
 NO_DRIVER = (
     "Neuron DKMS Driver is not running! Read the troubleshooting guide at: "
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    from neurontools.collectives.report import report_style
+    from neurontools.collectives.running import report_style
     from neurontools.commands import nccom_flags
 
     found = nccom_flags.parse(argv)
@@ -129,18 +128,19 @@ def _show(
     style: TableStyle,
     machine: TargetMachine | None,
 ) -> int:
-    from neurontools.collectives import report
+    from neurontools.collectives import running
 
     wrong = sum(not row.is_right for rows in tables for row in rows)
     lines = [
-        report.table(rows, benchmark.stats, style) for benchmark, rows in zip(benchmarks, tables, strict=True)
+        running.table(rows, benchmark.stats, style)
+        for benchmark, rows in zip(benchmarks, tables, strict=True)
     ]
-    lines += [report.errors_line(wrong)] if wrong else []
+    lines += [running.errors_line(wrong)] if wrong else []
     _print_results(
         found,
         lines,
-        [record for rows in tables for record in report.results(rows, style)],
-        report.config(benchmarks, None if machine is None else machine.name),
+        [record for rows in tables for record in running.results(rows, style)],
+        running.config(benchmarks, None if machine is None else machine.name),
     )
     _print_notes(benchmarks, tables)
     return 1 if wrong else 0
@@ -151,13 +151,13 @@ def _could_not_run(
 ) -> int:
     import tempfile
 
-    from neurontools.collectives import report
+    from neurontools.collectives import running
 
     descriptor, path = tempfile.mkstemp(prefix="nccom_test_log_", suffix=".log")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(reason)
-    lines = [report.failed_table(benchmarks[0].stats, style, path), report.errors_line(1)]
-    _print_results(found, lines, [], report.config(benchmarks, None))
+    lines = [running.failed_table(benchmarks[0].stats, style, path), running.errors_line(1)]
+    _print_results(found, lines, [], running.config(benchmarks, None))
     console.notice(reason.rstrip())
     return 1
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def run_bench(arguments: argparse.Namespace) -> int:
     """Benchmark operators."""
-    from neurontools.customop.bench.bench import bench
-    from neurontools.customop.bench.inputs import parse_template
+    from neurontools.customop.bench.bench import bench, parse_template
     from neurontools.customop.package import find_operator
 
     settings = _settings(arguments)
@@ -67,8 +66,7 @@ def _json(reports: Sequence[BenchReport], compared: BenchReport | None) -> str:
 
 def _settings(arguments: argparse.Namespace) -> BenchSettings:
     from neurontools.customop.abi import MAX_CORES
-    from neurontools.customop.bench.bench import BenchSettings
-    from neurontools.customop.bench.inputs import parse_shape, parse_template
+    from neurontools.customop.bench.bench import BenchSettings, parse_shape, parse_template
 
     if arguments.cores is not None and not 1 <= arguments.cores <= MAX_CORES:
         raise UsageError(

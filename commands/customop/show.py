@@ -34,7 +34,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     """Print the installed parts; 1 when a required one is missing."""
-    from neurontools.customop.doctor import check_components
+    from neurontools.customop.inspection import check_components
 
     statuses = check_components(console.notice)
     if arguments.json:

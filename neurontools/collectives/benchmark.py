@@ -7,13 +7,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neurontools.collectives import groups
+from neurontools.collectives import operations
 from neurontools.collectives.fabric import allowed_ranks
 from neurontools.collectives.model import Algorithm, Workload, timed
 from neurontools.collectives.operations import (
     DEFAULT_BYTES,
     DataType,
     Operation,
+    Options,
     divisor,
     parse_name,
     parse_operation,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neurontools.collectives.fabric import Fabric
-    from neurontools.collectives.operations import Options
 
 AVERAGE = "avg"
 DEFAULT_CC_DIM = 1
@@ -270,7 +270,7 @@ def _sizes_given(options: Options) -> bool:
 
 def _block_elements(options: Options, operation: Operation, ranks: int) -> tuple[int, ...]:
     path = options.variable_size_op_metadata
-    return () if not path else groups.block_elements(path, ranks, all_to_all=operation.is_all_to_all)
+    return () if not path else operations.block_elements(path, ranks, all_to_all=operation.is_all_to_all)
 
 
 def _works(
@@ -284,14 +284,14 @@ def _works(
     if operation is Operation.ALL_GATHERV:
         _check_one_device(fabric, cores)
     if options.custom_src_target_pairs:
-        lists = groups.source_target_pairs(options.custom_src_target_pairs, ranks)
+        lists = operations.source_target_pairs(options.custom_src_target_pairs, ranks)
         return tuple(Workload(operation, (cores,), fabric, pairs=pairs) for pairs in lists)
     if options.custom_replica_groups:
-        divisions = groups.replica_groups(options.custom_replica_groups, ranks)
+        divisions = operations.replica_groups(options.custom_replica_groups, ranks)
     elif options.data_parallel_dimension is not None:
-        divisions = (groups.data_parallel(ranks, options.data_parallel_dimension),)
+        divisions = (operations.data_parallel(ranks, options.data_parallel_dimension),)
     else:
-        divisions = (groups.whole(ranks),)
+        divisions = (operations.whole(ranks),)
     total = _total(elements, ranks)
     shares = tuple(count / total for count in elements) or None
     return tuple(

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from neurontools.collectives.checking import DataCheck
-from neurontools.collectives.report import errors_line, failed_table, report_style, results, table
-from neurontools.collectives.running import Row
+from neurontools.collectives.running import Row, errors_line, failed_table, report_style, results, table
 from neurontools.commands.nccom_test import main
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,8 +14,9 @@ import yaml
 from neurontools import gpsimd
 from neurontools.base.units import format_ns
 from neurontools.customop.bench import advice, report
-from neurontools.customop.bench.bench import BenchSettings, bench
-from neurontools.customop.bench.inputs import (
+from neurontools.customop.bench.bench import (
+    BenchSettings,
+    bench,
     bind,
     default_templates,
     parse_shape,

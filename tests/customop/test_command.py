@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from neurontools.commands.customop import COMMANDS, build_parser, main
-from neurontools.customop import doctor
+from neurontools.customop import inspection
 
 if TYPE_CHECKING:
     from tests.customop.conftest import Library
@@ -243,6 +243,6 @@ def test_only_run_imports_torch(library: Library, scratch: Path) -> None:
 def test_the_doctor_says_whether_torch_is_installed(
     monkeypatch: pytest.MonkeyPatch, found: object, text: str
 ) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda _: found)
-    status = doctor._torch()
+    monkeypatch.setattr(inspection, "find_spec", lambda _: found)
+    status = inspection._torch()
     assert (status.ok, status.detail) == (found is not None, text)

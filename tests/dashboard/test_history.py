@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neurontools.dashboard.history import (
+from neurontools.dashboard.machine_history import (
     MINUTE_NS,
     SECOND_NS,
     SLOTS,

@@ -10,8 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from neurontools.dashboard.history import SLOTS, HistorySlot
-from neurontools.dashboard.machine_history import LATENCIES, MachineHistory, Measure, ProcessHistories
+from neurontools.dashboard.machine_history import (
+    LATENCIES,
+    SLOTS,
+    HistorySlot,
+    MachineHistory,
+    Measure,
+    ProcessHistories,
+)
 from neurontools.machine.snapshot import LATENCY_BUCKETS, ProcessState, Snapshot
 
 MonitoredMachine = Callable[..., Snapshot]

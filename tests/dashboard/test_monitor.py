@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from neurontools.dashboard.alerts import Alert, Condition, Rule
 from neurontools.dashboard.events import MachineEventKind
-from neurontools.dashboard.history import HistorySlot
-from neurontools.dashboard.machine_history import MACHINE, MachineHistory
+from neurontools.dashboard.machine_history import MACHINE, HistorySlot, MachineHistory
 from neurontools.dashboard.monitor import MachineMonitor
 
 if TYPE_CHECKING:

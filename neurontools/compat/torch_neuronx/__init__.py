@@ -31,8 +31,8 @@ from neurontools.compat.core_placement import (
     set_multicore,
     set_neuron_cores,
 )
-from neurontools.compat.data_parallel import DataParallel
 from neurontools.compat.operator_support import VERSION, analyze
+from neurontools.compat.torch_neuronx.xla_impl.data_parallel import DataParallel
 from neurontools.compat.tracing import PartitionerConfig, trace
 
 __all__ = [

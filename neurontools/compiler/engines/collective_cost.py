@@ -10,9 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from neurontools.collectives.fabric import Fabric, find_fabric
-from neurontools.collectives.groups import parse_groups
 from neurontools.collectives.model import Workload, timed
-from neurontools.collectives.operations import Operation
+from neurontools.collectives.operations import Operation, parse_groups
 from neurontools.compiler.engines.placement import split_name
 from neurontools.compiler.graph import reads
 from neurontools.compiler.work import read_bytes, write_bytes

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from neurontools import env
-from neurontools.collectives.groups import format_groups, parse_groups
+from neurontools.collectives.operations import Ranks, format_groups, parse_groups
 from neurontools.runtime.host_activity import HostEvent, observers
 from neurontools.xla.distributed import worker_group
 from neurontools.xla.distributed.shared_exchange import write_back
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
-    from neurontools.collectives.groups import Ranks
     from neurontools.xla.distributed.worker_group import WorkerGroup
 
 Groups: TypeAlias = "Sequence[Sequence[int]] | None"

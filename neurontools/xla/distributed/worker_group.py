@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from neurontools.base.interrupts import is_of_handler
-from neurontools.collectives.groups import format_groups, parse_groups
+from neurontools.collectives.operations import format_groups, parse_groups
 from neurontools.xla.distributed import shared_exchange, workers
 from neurontools.xla.distributed.collective_wait import CollectiveWait
 from neurontools.xla.distributed.messages import MessageExchange

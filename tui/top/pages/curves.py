@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from neurontools.dashboard.history import HistorySlot, summary
-from neurontools.dashboard.machine_history import MACHINE
+from neurontools.dashboard.machine_history import MACHINE, HistorySlot, Series, summary
 from neurontools.tui.top.numbers import short_latency, short_rate
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.charts import wide_chart
@@ -19,7 +18,6 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from neurontools.dashboard.machine_history import Series
     from neurontools.tui.top.model import TopModel
 
 SPANS = ("last minute", "last hour")

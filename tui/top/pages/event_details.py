@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.base.text import plural, printable
-from neurontools.dashboard.advice import advice_for
-from neurontools.dashboard.events import PROBLEMS
+from neurontools.dashboard.events import PROBLEMS, FoldedEvents, MachineEvent, advice_for
 from neurontools.dashboard.machine_history import MACHINE
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
@@ -22,7 +21,6 @@ from neurontools.tui.widgets.lines import Line, Role, dotted, fact_lines, fit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.events import FoldedEvents, MachineEvent
     from neurontools.tui.top.model import TopModel
     from neurontools.tui.top.pages.curves import HistoryCurve
 

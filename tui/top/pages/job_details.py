@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.text import printable
-from neurontools.dashboard.history import SECOND_NS
-from neurontools.dashboard.machine_history import Measure
+from neurontools.dashboard.machine_history import SECOND_NS, HistorySlot, Measure
 from neurontools.dashboard.process_rows import ProcessJob, rank_of
 from neurontools.dashboard.process_table import user_name
 from neurontools.machine.machine_names import core_ranges
@@ -23,7 +22,6 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fact_lines, fit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
     from neurontools.dashboard.process_rows import ProcessRow
     from neurontools.tui.top.model import TopModel
 

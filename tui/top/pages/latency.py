@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import floor, log10
 from typing import TYPE_CHECKING, NamedTuple
 
-from neurontools.dashboard.history import summary
-from neurontools.dashboard.machine_history import Measure
+from neurontools.dashboard.machine_history import HistorySlot, Measure, summary
 from neurontools.tui.top.numbers import short_latency
 from neurontools.tui.top.pages.curves import SPANS, values_of
 from neurontools.tui.widgets.charts import ChartLine, line_chart
@@ -16,7 +15,6 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit, fixed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
     from neurontools.machine.machine_view import ProcessKey
     from neurontools.tui.top.model import TopModel
 

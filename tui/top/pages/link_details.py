@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from neurontools.dashboard.events import MachineEventKind
-from neurontools.dashboard.history import summary
 from neurontools.dashboard.links import links
+from neurontools.dashboard.machine_history import HistorySlot, summary
 from neurontools.tui.top.numbers import percent
 from neurontools.tui.top.pages.curves import merged, values_of
 from neurontools.tui.widgets.charts import wide_chart
@@ -17,7 +17,6 @@ from neurontools.tui.widgets.lines import Line, Role, Span, fit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
     from neurontools.dashboard.links import DeviceLink
     from neurontools.tui.top.model import TopModel
 

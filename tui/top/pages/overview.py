@@ -6,7 +6,7 @@ from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.text import plural, printable
-from neurontools.dashboard.history import SECOND_NS
+from neurontools.dashboard.machine_history import SECOND_NS
 from neurontools.tui.top.numbers import percent, teraflops
 from neurontools.tui.top.pages.classic import ClassicPage
 from neurontools.tui.top.pages.core_bars import core_bar_grid, core_bar_heads, core_bar_rows

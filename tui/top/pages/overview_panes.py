@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.dashboard.events import PROBLEMS, fold
-from neurontools.dashboard.machine_history import MACHINE
+from neurontools.dashboard.machine_history import MACHINE, HistorySlot
 from neurontools.machine.memory_tree import NodeKind
 from neurontools.machine.snapshot import MemoryUse
 from neurontools.tui.top.numbers import size
@@ -20,7 +20,6 @@ from neurontools.tui.widgets.lines import Line, Role, Span, dotted, fit, fixed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from neurontools.dashboard.history import HistorySlot
     from neurontools.machine.host import CpuShare
     from neurontools.machine.snapshot import DeviceState
     from neurontools.tui.top.model import TopModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from neurontools.dashboard.history import SECOND_NS, SLOTS, HistorySlot
+from neurontools.dashboard.machine_history import SECOND_NS, SLOTS, HistorySlot
 from neurontools.machine.machine_view import process_key
 
 if TYPE_CHECKING:
