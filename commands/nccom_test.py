@@ -58,7 +58,7 @@ def _run(argv: list[str]) -> int:
         console.notice(f"hint: {error.remedy}")
         return 1
     from neurontools.collectives.machine_ranks import claim_ranks
-    from neurontools.machine.refusals import CoresBusyError, DeviceLostError
+    from neurontools.machine.protocol import CoresBusyError, DeviceLostError
     from neurontools.runtime.status import NrtError
 
     try:

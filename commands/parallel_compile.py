@@ -156,14 +156,14 @@ def _compile_roots(
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
-    from neurontools.precompile import analysis
+    from neurontools.precompile import trial_run
 
-    found = analysis.analyze(_trial_run(arguments))
-    path = analysis.write_result(found, arguments.analyze_output, arguments.analyze_verbosity)
+    found = trial_run.analyze(_trial_run(arguments))
+    path = trial_run.write_result(found, arguments.analyze_output, arguments.analyze_verbosity)
     if arguments.json:
-        console.print_json(analysis.result_json(found, arguments.analyze_verbosity))
+        console.print_json(trial_run.result_json(found, arguments.analyze_verbosity))
     else:
-        for line in analysis.format_summary(found, path):
+        for line in trial_run.format_summary(found, path):
             _log(arguments, line, tag="ANALYZE")
     return 0
 

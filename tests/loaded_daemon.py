@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neurontools.machine.machine_config import StartOptions
 
 # As the package's __main__.
-PREAMBLE = "import sys; sys.modules['ssl'] = None; import neurontools.machine.daemon.process"
+PREAMBLE = "import sys; sys.modules['ssl'] = None; import neurontools.machine.daemon.daemon"
 # As launch._start_process: a session of its own, then the package's __main__.
 PROGRAM = (
     "import os, runpy\n"

@@ -12,7 +12,17 @@ from neurontools.commands import console
 from neurontools.commands.ls.output import show
 from neurontools.errors import DaemonError, NeuronToolsError, NoMachineError
 from neurontools.machine.directory import request_recovery
-from neurontools.machine.listing.flags import FlagError, UnknownFlagError, parse, suggestions
+from neurontools.machine.listing.flags import (
+    COLOURS,
+    DEFAULT_PERIOD_S,
+    DEVICE_KEYS,
+    PROCESS_KEYS,
+    FlagError,
+    Flags,
+    UnknownFlagError,
+    parse,
+    suggestions,
+)
 from neurontools.machine.render_client import Reply, request
 
 TYPE_CHECKING = False
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup
     from collections.abc import Iterable, Iterator, Sequence
 
-    from neurontools.machine.listing.flags import Flags
 
 SIMULATION = "sim"
 RESTART_S = 3.0
@@ -210,7 +219,6 @@ def _no_driver() -> int:
 
 
 def _epilog() -> str:
-    from neurontools.machine.listing.filters import DEVICE_KEYS, PROCESS_KEYS
 
     return f"""filters: KEY OPERATOR VALUE[,VALUE...]; all filters must hold, and one of the values of each
   of devices    {", ".join(DEVICE_KEYS)}
@@ -258,7 +266,6 @@ def build_parser() -> ArgumentParser:
 
 def _add_ours(group: _ArgumentGroup) -> None:
     from neurontools.commands.parsing import add_json, add_machine
-    from neurontools.machine.listing.flags import COLOURS, DEFAULT_PERIOD_S
 
     add = group.add_argument
     add_json(group, "print JSON, as -j")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from neurontools.commands.parsing import Verbs
-    from neurontools.xla.neff_run import NeffRun
+    from neurontools.xla.neff_executable import NeffRun
 
 _WORKERS = {
     "-r": ("--collectives-workers-per-node", ("1",)),
@@ -171,7 +171,7 @@ def _execute(arguments: argparse.Namespace, inputs: Mapping[str, bytes]) -> Neff
     from neurontools.base.files import open_input
     from neurontools.errors import NeuronToolsError
     from neurontools.xla import api
-    from neurontools.xla.neff_run import execute_neff
+    from neurontools.xla.neff_executable import execute_neff
 
     try:
         with open_input(arguments.neff) as file:
@@ -200,7 +200,7 @@ def _save(run: NeffRun, arguments: argparse.Namespace) -> None:
 
     if not arguments.save_output and not arguments.save_output_npy:
         return
-    from neurontools.xla.neff_run import npy_bytes, raw_bytes
+    from neurontools.xla.neff_executable import npy_bytes, raw_bytes
 
     form, data = (
         ("npy", npy_bytes(run.results)) if arguments.save_output_npy else ("bin", raw_bytes(run.results))

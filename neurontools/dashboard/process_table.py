@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.base.filters import FilterError, looks_like_condition
-from neurontools.machine.listing.filters import DEVICE_KEYS, parse_filter, select
+from neurontools.machine.listing.flags import DEVICE_KEYS, parse_filter, select
 from neurontools.machine.machine_view import process_key
 from neurontools.machine.snapshot import UNKNOWN_UID
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from neurontools.machine import api, launch
 from neurontools.machine.client import Client
-from neurontools.machine.refusals import InvalidParamsError
+from neurontools.machine.protocol import InvalidParamsError, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from neurontools.machine.api import StartChoices
     from neurontools.machine.faults.params import Fault, FaultParams
     from neurontools.machine.machine_config import DaemonInfo
-    from neurontools.machine.protocol import Request
     from neurontools.machine.snapshot import Snapshot
 
 T = TypeVar("T")

@@ -22,13 +22,13 @@ from neurontools.machine.protocol import (
     Greeting,
     HelloRequest,
     Notification,
+    Request,
+    refused_error,
 )
-from neurontools.machine.refusals import refused_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.machine.protocol import Request
 
 ANSWER_TIMEOUT_S = 10.0
 RECEIVE_BYTES = 1 << 18

@@ -278,7 +278,7 @@ def _check_system() -> None:
 
 
 def _serve_here(options: StartOptions, on_running: Callable[[], None]) -> DaemonInfo:
-    from neurontools.machine.daemon.process import serve
+    from neurontools.machine.daemon.daemon import serve
 
     infos: list[DaemonInfo] = []
 

@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from neurontools.machine.faults.params import Action, Fault, Hit
-from neurontools.machine.protocol import MAX_DESCRIPTORS, Count, Request
-from neurontools.machine.refusals import ErrorBody
+from neurontools.machine.protocol import MAX_DESCRIPTORS, Count, ErrorBody, Request
 from neurontools.machine.snapshot import HardwareCounter
 
 Positive = Annotated[int, Meta(ge=1, le=1 << 62)]

@@ -25,7 +25,7 @@ from neurontools.machine.events import (
 )
 from neurontools.machine.faults.registry import ErrorCounters, FaultRules, check_device
 from neurontools.machine.machine_names import core_ranges, format_cores, unknown_index
-from neurontools.machine.refusals import (
+from neurontools.machine.protocol import (
     CoresBusyError,
     DeviceLostError,
     InvalidParamsError,

@@ -27,8 +27,8 @@ from neurontools.native.patches import register_on_device
 from neurontools.native.selection import NEURON
 from neurontools.xla import api
 from neurontools.xla.accelerator import DeviceError
+from neurontools.xla.call_sites import origin_of, source_of
 from neurontools.xla.custom_op_graph import is_custom_operator
-from neurontools.xla.debugging.graph_lines import origin_of, source_of
 from neurontools.xla.device_name import triton_refusal
 
 if TYPE_CHECKING:

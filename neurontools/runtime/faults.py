@@ -19,9 +19,8 @@ from neurontools.machine.faults.kinds import (
     FaultKind,
 )
 from neurontools.machine.faults.params import Action, Hit
-from neurontools.runtime.log import Component, Level, RuntimeLog
 from neurontools.runtime.memory import pool_line
-from neurontools.runtime.status import NrtError, NrtStatus
+from neurontools.runtime.status import Component, Level, NrtError, NrtStatus, RuntimeLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.errors import DaemonError, NoMachineError
-from neurontools.machine.refusals import OutOfDeviceMemoryError
+from neurontools.machine.protocol import OutOfDeviceMemoryError
 from neurontools.machine.snapshot import MemoryCategory, MemoryUse
-from neurontools.runtime.log import Component, Level, RuntimeLog
-from neurontools.runtime.status import NrtError, NrtStatus
+from neurontools.runtime.status import Component, Level, NrtError, NrtStatus, RuntimeLog
 
 if TYPE_CHECKING:
     from neurontools.machine.client import Client

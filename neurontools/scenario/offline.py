@@ -17,8 +17,7 @@ from neurontools.machine.host import CpuTimes, HostSample
 from neurontools.machine.journal import Definition
 from neurontools.machine.machine_names import instance_id
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE
-from neurontools.machine.refusals import RefusedError
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, RefusedError
 from neurontools.machine.requests import ProcessSpec, ReleaseFault
 from neurontools.machine.snapshot import CoreTotals, CoreUse, MemoryUse, ProcessState, Snapshot
 from neurontools.machine.state import MachineState

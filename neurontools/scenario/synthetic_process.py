@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from neurontools.errors import DaemonError, NeuronToolsError
 from neurontools.machine.pages.page import NO_MODEL, PageWriter
 from neurontools.machine.pages.writer import CoreCounters
-from neurontools.machine.protocol import MAX_DESCRIPTORS
-from neurontools.machine.refusals import refused_error
+from neurontools.machine.protocol import MAX_DESCRIPTORS, refused_error
 from neurontools.machine.requests import (
     Empty,
     RegisterSyntheticRequest,

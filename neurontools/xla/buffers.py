@@ -1,29 +1,38 @@
-"""Device buffers and the plain torch tensors that stand for them.
+"""Device buffers, the plain torch tensors that stand for them, and views that their memory does not allow.
 
 A device tensor is a tensor of PrivateUse1 whose storage has a size but holds no bytes. The buffer is attached to the
 storage's Python object, which lives exactly as long as the storage: views, detached tensors and saved tensors share one
 buffer, and it ends with the last of them.
-"""
 
-# ruff: noqa: SLF001
-# Torch's private API.
+Tensors of the real torch_xla have no strides, so `view` never fails there. Here it returns a copy, which a later
+in-place operator would change alone: that is reported.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from neurontools.base.interrupts import is_of_handler
 from neurontools.compiler.options import CompileError
-from neurontools.xla.accelerator import LostValueError
+from neurontools.xla.accelerator import LostValueError, TensorStore
+from neurontools.xla.debugging.compile_log import current_source
 from neurontools.xla.device_guard import storage_sizer
-from neurontools.xla.geometry import geometry_of, layout_geometry
-from neurontools.xla.stores import TensorStore
+from neurontools.xla.device_name import XLA, device_name
+from neurontools.xla.graph_values import META, geometry_of, layout_geometry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neurontools.compiler.graph import Node
     from neurontools.xla.call_sites import CallSites
+
+
+# ruff: noqa: SLF001
+# Torch's private API.
 
 
 NEVER = object()
@@ -133,3 +142,50 @@ def is_replaced(buffer: DeviceBuffer, target: torch.Tensor, *others: Any) -> boo
         isinstance(other, torch.Tensor) and other.device == target.device and buffer_of(other) is buffer
         for other in others
     )
+
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
+
+_log = logging.getLogger("neurontools.xla")
+_reported: set[str] = set()
+
+
+def define_copy() -> Any:
+    """Define the operator that the kernel of `view` in C++ calls, and return its library."""
+    library = torch.library.Library("neurontools", "FRAGMENT")
+    library.define("copy_for_view(Tensor self) -> Tensor")
+    library.impl("copy_for_view", _copy, "PrivateUse1")
+    return library
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    copy = tensor.clone(memory_format=torch.contiguous_format)
+    copy.untyped_storage()._neuron_view_copy = True
+    return copy
+
+
+def view(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Return a view of a device tensor, on the device `xla` of a copy if necessary: the kernel without C++."""
+    redispatch = torch.ops.aten.view.default.redispatch
+    try:
+        return redispatch(META, tensor, size)
+    except RuntimeError as error:
+        if device_name() != XLA or tensor.is_contiguous() or is_of_handler(error):
+            raise
+        return redispatch(META, _copy(tensor), size)
+
+
+def report_write(tensor: torch.Tensor) -> None:
+    """Warn about an in-place operator on a copy that stands for a view, once for each line of the program."""
+    if not hasattr(tensor.untyped_storage(), "_neuron_view_copy"):
+        return
+    source = current_source()
+    if source not in _reported:
+        _reported.add(source)
+        _log.warning(
+            "an in-place operator at %s changes a copy: the tensor is a view() of one whose memory is not contiguous, "
+            "and which does not change with it; call contiguous() before view()",
+            source or "an unknown line",
+        )

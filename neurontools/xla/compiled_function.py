@@ -15,9 +15,7 @@ from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.compiler.options import CompileError
 from neurontools.xla.buffers import LACKING, buffer_of
 from neurontools.xla.fusion import OneGraph
-from neurontools.xla.geometry import geometry_of, layout_geometry
-from neurontools.xla.graph_values import view_from
-from neurontools.xla.recorded_trace import RecordedFunction, RecordedInput
+from neurontools.xla.graph_values import geometry_of, layout_geometry, view_from
 from neurontools.xla.specialization import (
     ArgumentGuards,
     ArgumentResult,
@@ -31,14 +29,14 @@ from neurontools.xla.specialization import (
     first_positions,
     write_back,
 )
+from neurontools.xla.trie import Function, RecordedFunction, RecordedInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from neurontools.xla.accelerator import TensorStores
     from neurontools.xla.buffers import DeviceBuffer
-    from neurontools.xla.recorded_trace import Function
     from neurontools.xla.recorder import Recorder
-    from neurontools.xla.stores import TensorStores
 
 
 class CompiledFunction:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from neurontools import paths
 from neurontools.base.files import READ_SAFELY, owned_directory, write_atomic
 from neurontools.errors import MissingDependencyError, NeuronToolsError
-from neurontools.xla import late_errors
+from neurontools.xla import recorder_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +95,9 @@ def register_guard(torch_directory: str, devices: Callable[[], GuardedDevices]) 
     except OSError as error:
         raise DeviceGuardError(f"cannot load {path}: {error}", f"remove the file, or {_REMEDY}") from error
     answer = _answering(devices)
-    late_errors.deliver_from(answer, at_once=True)
+    recorder_lock.deliver_from(answer, at_once=True)
     callback = _CALLBACK(answer)
-    library.register_guard(callback, ctypes.c_void_p(late_errors.address()))
+    library.register_guard(callback, ctypes.c_void_p(recorder_lock.address()))
     _registered.append((library, callback))
 
 
@@ -259,7 +259,7 @@ def _answering(devices: Callable[[], GuardedDevices]) -> Callable[[int, int, Any
                 devices().sync(index if index >= 0 else None)
             outcome[0] = _DONE
         except BaseException as error:  # noqa: BLE001  raised again, in other threads as torch's RuntimeError
-            if not late_errors.keep(error):
+            if not recorder_lock.keep(error):
                 message = str(error).encode()[: size - 1]
                 ctypes.memmove(text, message, len(message))
                 outcome[0] = _FAILED

@@ -11,7 +11,7 @@ import torch
 
 from neurontools.base.interrupts import HOLD_S, InterruptHold
 from neurontools.customop.signal_takeover import before_takeover
-from neurontools.xla.accelerator import Accelerator, DeviceError
+from neurontools.xla.accelerator import Accelerator, DeviceError, TensorStore
 from neurontools.xla.buffers import ChargedBuffer, buffer_of
 from neurontools.xla.compiled_function import CompiledFunction, record_function
 from neurontools.xla.debugging import metrics
@@ -20,15 +20,14 @@ from neurontools.xla.device_guard import GUARD_REMEDY, set_device_count
 from neurontools.xla.device_name import device_name
 from neurontools.xla.fusion import OneGraph
 from neurontools.xla.kernels import kernel_for
-from neurontools.xla.late_errors import deliver_from
 from neurontools.xla.memory import HostBudget, host_limit
 from neurontools.xla.operators import operator_of
 from neurontools.xla.program import build_graph
 from neurontools.xla.recorder import Recorder
-from neurontools.xla.recorder_lock import RecorderLock
+from neurontools.xla.recorder_lock import RecorderLock, deliver_from
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
-from neurontools.xla.trie import new_root
+from neurontools.xla.trie import Function, RecordedFunction, new_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.operators import Kernel, Operator
-    from neurontools.xla.recorded_trace import Function, RecordedFunction
-    from neurontools.xla.stores import TensorStore
 
 _LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child
 

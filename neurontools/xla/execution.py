@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neurontools.compiler.graph import Arg, Graph, GraphError, Lifted, Node, Symbol, View, reads
-from neurontools.xla.geometry import layout_geometry, view_of
-from neurontools.xla.graph_values import geometry_from, load_symbol, view_from
+from neurontools.xla.graph_values import geometry_from, layout_geometry, load_symbol, view_from, view_of
 from neurontools.xla.operators import Operator, find_overload, function_of, operator_of
 from neurontools.xla.shared_code import SharedCode
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from neurontools.xla.accelerator import Executable
-    from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
+    from neurontools.xla.core_arithmetic import DeviceNumerics
 
 _KEYS = torch._C.DispatchKey
 _WATCHERS = torch._C.DispatchKeySet(_KEYS.ADInplaceOrView)

@@ -18,7 +18,7 @@ from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import EAGER, current_source, event_source, refined
 from neurontools.xla.debugging.debug_analysis import show_compilation, shows_compilations
 from neurontools.xla.execution import generate, host_execution, overload_of
-from neurontools.xla.geometry import layout_bytes, layout_geometry
+from neurontools.xla.graph_values import layout_bytes, layout_geometry
 from neurontools.xla.host_events import report_results
 from neurontools.xla.operators import operator_of
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from neurontools.compiler.options import CompileError
     from neurontools.xla.accelerator import Accelerator, Executable, LoadedGraph
     from neurontools.xla.buffers import DeviceBuffer
-    from neurontools.xla.core_arithmetic.arithmetic import DeviceNumerics
+    from neurontools.xla.core_arithmetic import DeviceNumerics
     from neurontools.xla.memory import MemoryAccount
-    from neurontools.xla.recorded_trace import RecordedTrace
     from neurontools.xla.rng import DeviceGenerator
+    from neurontools.xla.trie import RecordedTrace
 
 """What ends a graph of a single operator in eager mode; debugging output leaves such graphs out."""
 

@@ -22,22 +22,33 @@ from neurontools.xla import fallback
 from neurontools.xla.buffers import NEVER, DeviceBuffer, attach, buffer_of, is_replaced, lost_value
 from neurontools.xla.call_capture import Call, has_rare_type, shape_results
 from neurontools.xla.call_sites import CallSites
-from neurontools.xla.core_arithmetic.arithmetic import numerics_of
+from neurontools.xla.core_arithmetic import numerics_of
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import EAGER
 from neurontools.xla.debugging.debug_analysis import execution_observers
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
 from neurontools.xla.fusion import OneGraph
-from neurontools.xla.geometry import geometry_of, intern_layout, layout_geometry, restride, view_of
-from neurontools.xla.graph_values import UnstorableError
+from neurontools.xla.graph_values import (
+    UnstorableError,
+    geometry_of,
+    intern_layout,
+    layout_geometry,
+    restride,
+    view_of,
+)
 from neurontools.xla.host_events import observed_cut, report_buffer
-from neurontools.xla.learning import HELD_BY_RECORDER, learned_node, release_unreferenced, run_recorded
 from neurontools.xla.memory import MemoryAccount, host_allocation, may_be_larger, result_bytes
 from neurontools.xla.operators import call_arguments, is_constant
 from neurontools.xla.program import ProgramRunner, ProgramStore
 from neurontools.xla.recorder_lock import CALL, RECORDING, RecorderLock
-from neurontools.xla.refused_calls import run_accepted
+from neurontools.xla.refused_calls import (
+    HELD_BY_RECORDER,
+    learned_node,
+    release_unreferenced,
+    run_accepted,
+    run_recorded,
+)
 from neurontools.xla.rng import DeviceGenerator
 from neurontools.xla.trie import Alias, Fresh, Recipe, TrieNode, new_root
 
@@ -45,11 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from neurontools.compiler.graph import Node
-    from neurontools.xla.accelerator import Accelerator, Program
+    from neurontools.xla.accelerator import Accelerator, Program, TensorStores
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.memory import HostBudget
     from neurontools.xla.operators import Operator
-    from neurontools.xla.stores import TensorStores
 
 _TRIE_LIMIT = 200_000
 _CHECKED_BYTES = 1 << 30

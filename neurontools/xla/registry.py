@@ -15,12 +15,12 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from neurontools.base.interrupts import InterruptHold, is_of_handler
-from neurontools.xla import device_guard, view_copies
+from neurontools.xla import buffers, device_guard
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device import autocast_kernels, keep_from_compiler
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution
-from neurontools.xla.geometry import META, geometry_of, storage_of
+from neurontools.xla.graph_values import META, geometry_of, storage_of
 from neurontools.xla.layers import (
     attention,
     gru_cell,
@@ -81,7 +81,7 @@ class Registry:
         self._engine = engine
         self._everything = torch.library.Library("_", "IMPL")
         self._aten = torch.library.Library("aten", "IMPL")
-        self._view_copies = view_copies.define_copy()
+        self._view_copies = buffers.define_copy()
         self._others: dict[str, Any] = {}
         self._late: dict[Any, Kernel] = {}
         self._lock = threading.Lock()

@@ -26,12 +26,12 @@ from neurontools.profiler.capture.observer import capture_from_environ
 from neurontools.runtime.session import MemoryInfo, Runtime
 from neurontools.runtime.status import NrtError, NrtStatus
 from neurontools.xla.accelerator import LoadedGraph
-from neurontools.xla.core_arithmetic.settings import read_numerics
 from neurontools.xla.custom_op_graph import execute_natively, native_parts
 from neurontools.xla.debugging.compile_log import EAGER, report_at_exit
 from neurontools.xla.distributed import workers
 from neurontools.xla.distributed.workers import check_worker_count
 from neurontools.xla.host_events import attach
+from neurontools.xla.numerics_settings import NumericsSettings, read_numerics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from neurontools.compiler.options import CompileError
     from neurontools.machine.instances.catalogue import DeviceType
     from neurontools.runtime.models import Model
-    from neurontools.xla.core_arithmetic.settings import NumericsSettings
 
 T = TypeVar("T")
 _WIDTH = 80

@@ -17,15 +17,15 @@ from torch.multiprocessing import reductions
 
 from neurontools.compiler.graph_nodes import contiguous_strides
 from neurontools.runtime.host_activity import HostEvent, observers
-from neurontools.xla import view_copies
-from neurontools.xla.accelerator import DeviceError
+from neurontools.xla import buffers
+from neurontools.xla.accelerator import DeviceError, TensorStore, TensorStores
 from neurontools.xla.debugging import metrics
 from neurontools.xla.debugging.compile_log import COPY, ITEM
 from neurontools.xla.device_guard import register_views, resize_storage
 from neurontools.xla.device_name import device_name
 from neurontools.xla.execution import host_execution, is_host_execution
 from neurontools.xla.fallback import has_pending_bits, resolve_bits
-from neurontools.xla.geometry import META, layout_geometry, restride, storage_of
+from neurontools.xla.graph_values import META, layout_geometry, restride, storage_of
 from neurontools.xla.host_events import report_copy
 from neurontools.xla.operators import find_overload, operator_of
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neurontools.xla.operators import Kernel
-    from neurontools.xla.stores import TensorStore, TensorStores
 
 T = TypeVar("T")
 VIEWS = ("as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex")
@@ -95,7 +94,7 @@ def storage_kernels(stores: TensorStores) -> dict[str, Kernel]:
     in_cpp = register_views()
     kernels = {name: _redispatch(find_overload(f"aten::{name}")) for name in VIEWS if name not in in_cpp}
     if "view" in kernels:
-        kernels["view"] = view_copies.view
+        kernels["view"] = buffers.view
     kernels |= dict.fromkeys(_METADATA, set_view)
 
     def empty(

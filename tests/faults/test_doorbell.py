@@ -22,7 +22,7 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.kinds import ECC, EccType, FaultKind
 from neurontools.machine.faults.params import Action, FaultSpec, Phase, Victim
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.refusals import RefusedError
+from neurontools.machine.protocol import RefusedError
 from neurontools.machine.requests import ClearFaults, ProcessSpec, ReleaseFault, ResetDevice
 from neurontools.machine.state import MachineState
 

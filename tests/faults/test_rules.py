@@ -25,7 +25,7 @@ from neurontools.machine.faults.kinds import KINDS, EccType, FaultKind, Reach
 from neurontools.machine.faults.params import Action, Fault, FaultSpec, Hit, Phase, Victim
 from neurontools.machine.faults.registry import MAX_FAULTS, FaultRecord, FaultRegistry
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.refusals import DeviceLostError, InvalidParamsError, RefusedError
+from neurontools.machine.protocol import DeviceLostError, InvalidParamsError, RefusedError
 from neurontools.machine.requests import ClearFaults, ProcessSpec, ReleaseFault, ResetDevice
 from neurontools.machine.state import MachineState
 

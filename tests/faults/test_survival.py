@@ -11,7 +11,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.daemon.rpc import check_rights
 from neurontools.machine.directory import KernelLog
 from neurontools.machine.processes import Peer
-from neurontools.machine.refusals import RefusedError
+from neurontools.machine.protocol import RefusedError
 from tests.faults.conftest import EXECUTE
 
 if TYPE_CHECKING:

@@ -13,12 +13,16 @@ from neurontools.machine.daemon.rpc import convert_params
 from neurontools.machine.faults.params import FaultSpec
 from neurontools.machine.protocol import (
     MAX_LINE_BYTES,
+    ErrorBody,
+    ErrorCode,
+    InvalidParamsError,
     LineBuffer,
+    RefusedError,
     Request,
+    error_line,
     parse_request,
     request_line,
 )
-from neurontools.machine.refusals import ErrorBody, ErrorCode, InvalidParamsError, RefusedError
 from neurontools.machine.requests import (
     RegisterRequest,
     ReserveRequest,
@@ -139,7 +143,6 @@ def test_a_line_of_the_greatest_length_passes_and_a_longer_one_is_skipped() -> N
 
 
 def test_an_error_has_a_remedy_for_programs() -> None:
-    from neurontools.machine.protocol import error_line
 
     error = RefusedError("no", "do this", held=3)
     error.request_id = 4

@@ -15,13 +15,11 @@ from neurontools.errors import DaemonError
 from neurontools.machine.client import Client
 from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageReader, PageWriter
-from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.protocol import CoresBusyError, OutOfDeviceMemoryError, Request
 from neurontools.machine.snapshot import MemoryCategory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from neurontools.machine.protocol import Request
 
     Workers = Callable[..., Any]
     Wait = Callable[[Callable[[], bool]], None]

@@ -22,8 +22,7 @@ from neurontools.machine.daemon.rpc import RpcHandler, Watching
 from neurontools.machine.daemon.server import Connection, Server
 from neurontools.machine.daemon.service import MachineService
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, RpcCall
-from neurontools.machine.refusals import ErrorCode
+from neurontools.machine.protocol import SYNTHETIC_PIDS_ABOVE, ErrorCode, RpcCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -320,7 +319,7 @@ def test_a_closed_watcher_leaves_no_descriptor() -> None:
 
 def test_lines_of_the_log_cannot_move_the_cursor(tmp_path: Path) -> None:
     code = (
-        "import logging, sys\nfrom neurontools.machine.daemon.process import _log_to_file\n"
+        "import logging, sys\nfrom neurontools.machine.daemon.daemon import _log_to_file\n"
         "_log_to_file(sys.argv[1], foreground=True)\nlogging.warning('a\\x1b[2Jb')\n"
     )
     done = subprocess.run(

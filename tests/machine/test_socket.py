@@ -22,7 +22,7 @@ from neurontools.machine import protocol, render_client
 from neurontools.machine.client import Client
 from neurontools.machine.launch import start
 from neurontools.machine.machine_config import StartOptions
-from neurontools.machine.refusals import OtherVersionError
+from neurontools.machine.protocol import OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

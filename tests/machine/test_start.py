@@ -174,7 +174,7 @@ def test_a_daemon_is_small_and_sleeps_without_requests(daemon: DaemonInfo, wait_
 
 @pytest.mark.usefixtures("new_daemons")
 def test_a_daemon_imports_nothing_heavy(daemon: DaemonInfo) -> None:
-    code = "import sys, neurontools.machine.daemon.process; print(*sys.modules)"
+    code = "import sys, neurontools.machine.daemon.daemon; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True

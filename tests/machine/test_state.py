@@ -26,7 +26,7 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.kinds import FaultKind
 from neurontools.machine.faults.registry import FaultRegistry
 from neurontools.machine.processes import ProcessKey
-from neurontools.machine.refusals import (
+from neurontools.machine.protocol import (
     CoresBusyError,
     InvalidParamsError,
     OutOfDeviceMemoryError,

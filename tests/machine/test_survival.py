@@ -18,7 +18,7 @@ from neurontools.machine import launch
 from neurontools.machine.client import Client
 from neurontools.machine.machine_config import DaemonInfo, StartOptions
 from neurontools.machine.pages.page import PageWriter, page_size
-from neurontools.machine.refusals import CoresBusyError
+from neurontools.machine.protocol import CoresBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from neurontools.numerics.formats import Format
+    from neurontools.numerics import Format
 
 
 @cache

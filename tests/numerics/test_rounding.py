@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurontools.errors import UsageError
-from neurontools.numerics.formats import (
+from neurontools.numerics import (
     BF16,
     FORMATS,
     FP8_E3M4,
@@ -24,8 +24,11 @@ from neurontools.numerics.formats import (
     TF32,
     Format,
     cfp8,
+    decode,
+    encode,
+    round_number,
+    round_to,
 )
-from neurontools.numerics.rounding import decode, encode, round_number, round_to
 from tests.numerics.reference import nearest, neighbours, positive_values, value_of
 
 NARROW = (TF32, BF16, FP16, FP8_E5M2, FP8_E4M3, FP8_E3M4, FP8_E4M3FN, cfp8(3, 11), cfp8(2, 20))

@@ -22,7 +22,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.daemon.methods import Methods
 from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.processes import Peer, ProcessKey, key_of
-from neurontools.machine.refusals import RefusedError
+from neurontools.machine.protocol import RefusedError
 from neurontools.machine.requests import ProfileRequest
 from neurontools.machine.snapshot import MemoryUse, ProcessState
 from neurontools.profiler.analysis.live import LiveNumbers, live_numbers, to_json, to_text

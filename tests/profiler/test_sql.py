@@ -18,7 +18,7 @@ from neurontools.errors import MissingDependencyError
 from neurontools.profiler.analysis.operators import By, group_totals
 from neurontools.profiler.analysis.steps import find_steps
 from neurontools.profiler.capture.format import ProfileError
-from neurontools.profiler.query.columns import ColumnTable, table_of
+from neurontools.profiler.query.sql import ColumnTable, SqlSession, table_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,7 +37,6 @@ def opened(profile_dir: Path) -> OpenProfile:
 
 def test_sql_has_the_totals_of_the_groups(trace: Trace) -> None:
     pytest.importorskip("duckdb")
-    from neurontools.profiler.query.sql import SqlSession
 
     with SqlSession(trace) as session:
         for by, column in ((By.ENGINE, "engine"), (By.OPERATOR, "hlo_name")):

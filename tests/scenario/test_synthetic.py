@@ -18,8 +18,13 @@ from neurontools.machine.machine_config import StartOptions
 from neurontools.machine.pages.page import PageReader, PageWriter
 from neurontools.machine.pages.writer import CoreCounters
 from neurontools.machine.processes import Peer
-from neurontools.machine.protocol import MAX_DESCRIPTORS, SYNTHETIC_PIDS_ABOVE
-from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError, RefusedError
+from neurontools.machine.protocol import (
+    MAX_DESCRIPTORS,
+    SYNTHETIC_PIDS_ABOVE,
+    CoresBusyError,
+    OutOfDeviceMemoryError,
+    RefusedError,
+)
 from neurontools.machine.requests import Reservation, SyntheticSpec
 from neurontools.scenario.synthetic_process import (
     SyntheticPlace,

@@ -14,7 +14,7 @@ from neurontools import paths
 from neurontools.machine.client import Client
 from neurontools.machine.pages.layout import CORE_STATUS_WORD, FIRST_CORE_SECTION, PageLayout
 from neurontools.machine.pages.page import PageIdentity, PageReader, PageWriter, create_page
-from neurontools.machine.refusals import CoresBusyError
+from neurontools.machine.protocol import CoresBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,8 +41,7 @@ ALLOWED = {
     "cache/remote/tree.py": f"{_PRIVATE}; {_STAGED}",
     "cache/verify.py": _PRIVATE,
     "cache/why/precedents.py": _PRIVATE,
-    "precompile/analysis.py": _CHOSEN,
-    "precompile/trial_run.py": "the work directory of a trial run",
+    "precompile/trial_run.py": f"the work directory of a trial run; {_CHOSEN}",
     "precompile/worker.py": "/dev/null",
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.sysfs.mirror import SysfsMirror
+from neurontools.sources.sysfs_export import SysfsMirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

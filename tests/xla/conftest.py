@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.neff import Neff
     from neurontools.compiler.options import CompileError
-    from neurontools.xla.core_arithmetic.settings import NumericsSettings
+    from neurontools.xla.numerics_settings import NumericsSettings
 
 
 @dataclass

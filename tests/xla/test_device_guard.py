@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 from neurontools.errors import MissingDependencyError, NeuronToolsError
-from neurontools.xla import api, device, device_guard, late_errors, view_copies
+from neurontools.xla import api, buffers, device, device_guard, recorder_lock
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.device_guard import DeviceGuardError, ensure_guard, register_guard, register_views
-from neurontools.xla.geometry import META
+from neurontools.xla.graph_values import META
 from neurontools.xla.operators import find_overload
 from neurontools.xla.tensor_kernels import storage_kernels
 
@@ -141,7 +141,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(
             raise error
 
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    late_errors.deliver_from(Held.__del__)
+    recorder_lock.deliver_from(Held.__del__)
 
     def wait() -> None:
         held = Held()
@@ -471,7 +471,7 @@ def test_views_in_cpp_are_those_of_torch_with_its_messages(
         overload = find_overload(f"aten::{name}")
         for case in cases:
             arguments = [case] if name == "view" else case
-            in_python = view_copies.view if name == "view" else partial(overload.redispatch, META)
+            in_python = buffers.view if name == "view" else partial(overload.redispatch, META)
             wanted = outcome(lambda: in_python(tensor, *arguments))  # noqa: B023  called at once
             assert outcome(lambda: overload(tensor, *arguments)) == wanted, (name, case)  # noqa: B023
 

@@ -16,9 +16,8 @@ from neurontools.xla import neff_checks
 from neurontools.xla.accelerator import DeviceError
 from neurontools.xla.distributed import collectives
 from neurontools.xla.neff_checks import true_call_results
-from neurontools.xla.neff_executable import NeffExecutable, compile_exported
+from neurontools.xla.neff_executable import NeffExecutable, compile_exported, plain_scalars, whole_view
 from neurontools.xla.neff_kernels import ATEN, COLLECTIVES
-from neurontools.xla.neff_run import plain_scalars, whole_view
 from neurontools.xla.operators import operator_of
 from tests.fuzz.recorded_graphs import listed_graphs
 

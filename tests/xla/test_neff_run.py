@@ -13,7 +13,7 @@ from neurontools.compiler.graph import Graph, Lifted, Node, Slot, View
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.instances.catalogue import instance_type
 from neurontools.xla.accelerator import DeviceError
-from neurontools.xla.neff_run import NeffRunError, execute_neff, npy_bytes, raw_bytes
+from neurontools.xla.neff_executable import NeffRunError, execute_neff, npy_bytes, raw_bytes
 
 if TYPE_CHECKING:
     from tests.xla.conftest import InMemoryAccelerator

@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neurontools.errors import UsageError
 from neurontools.machine.instances.catalogue import instance_type
-from neurontools.numerics.formats import BF16, FORMATS, FP8_E4M3, FP16, Format
+from neurontools.numerics import BF16, FORMATS, FP8_E4M3, FP16, Format
 from neurontools.xla import api
-from neurontools.xla.core_arithmetic.settings import CastMode, read_numerics
+from neurontools.xla.numerics_settings import CastMode, read_numerics
 from tests.numerics.reference import nearest, nearest_of
 from tests.xla.features import networks, tensors  # noqa: F401  # each registers its features
 from tests.xla.features.feature import FEATURES, torch_warns

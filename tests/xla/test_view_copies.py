@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from neurontools.xla import view_copies
+from neurontools.xla import buffers
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -77,6 +77,6 @@ def test_an_in_place_operator_on_such_a_copy_is_reported_once(caplog):
 
 def test_the_kernel_without_cpp_copies_too():
     tensor = BASE.to("xla").transpose(0, 1)
-    torch.testing.assert_close(view_copies.view(tensor, (3, 8)).cpu(), BASE.transpose(0, 1).reshape(3, 8))
+    torch.testing.assert_close(buffers.view(tensor, (3, 8)).cpu(), BASE.transpose(0, 1).reshape(3, 8))
     with pytest.raises(RuntimeError, match="invalid for input"):
-        view_copies.view(tensor, (5,))
+        buffers.view(tensor, (5,))

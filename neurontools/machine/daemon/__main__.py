@@ -8,6 +8,6 @@ if __name__ == "__main__":
     # and asyncio loads unless None stands for it.
     gc.disable()
     sys.modules["ssl"] = None  # type: ignore[assignment]
-    from neurontools.machine.daemon.process import main
+    from neurontools.machine.daemon.daemon import main
 
     sys.exit(main(sys.argv[1:]))

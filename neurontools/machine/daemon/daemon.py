@@ -1,20 +1,29 @@
-"""The daemon of one machine: start from the journal, serving, exit."""
+"""The daemon of one machine: its process, start from the journal, serving, exit.
+
+It starts its own session, and reports the start by one line of JSON on an inherited pipe: the daemon's facts, or
+an error.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import logging
+import logging.handlers
 import os
 import resource
 import signal
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neurontools import __version__
 from neurontools.base.files import TEMPORARY_PREFIX, remove_quietly
 from neurontools.base.procfs import read_boot_id, read_start_ticks
+from neurontools.base.text import printable, printable_lines
 from neurontools.errors import NeuronToolsError
-from neurontools.machine import processes
+from neurontools.machine import codec, processes
 from neurontools.machine.daemon.rpc import RpcHandler, load_renderers
 from neurontools.machine.daemon.server import Server
 from neurontools.machine.daemon.service import MachineService, living_processes
@@ -29,7 +38,8 @@ from neurontools.machine.sharing import group_name
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
 
 log = logging.getLogger("neurond")
 
@@ -298,3 +308,93 @@ def _remove_temporaries(directory: str) -> None:
         pid = name.removeprefix(TEMPORARY_PREFIX).partition("-")[0]
         if name.startswith(TEMPORARY_PREFIX) and pid.isdecimal() and read_start_ticks(int(pid)) is None:
             remove_quietly(f"{directory}/{name}")
+
+
+_LOG_BYTES = 1 << 20
+_LOG_FILES = 2
+_LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+def serve(options: StartOptions, on_ready: Callable[[DaemonInfo], None]) -> None:
+    """Run a machine's daemon in this process until it ends.
+
+    Raises:
+        NeuronToolsError: it could not start.
+    """
+
+    async def run() -> None:
+        await Daemon(options, on_ready).run()
+
+    os.umask(0o077)
+    try:
+        MachineDirectory(options.machine).make()
+        _log_to_file(MachineDirectory(options.machine).log, foreground=options.foreground)
+        asyncio.run(run())
+    except OSError as error:
+        raise NeuronToolsError(
+            f"machine {options.machine!r} cannot start: {error}", "see 'neurond logs'"
+        ) from error
+    finally:
+        logging.shutdown()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the daemon's process and return its exit code.
+
+    Args:
+        argv: the machine's name (shown by ps), the options as JSON, the descriptor for the report.
+    """
+    _, options_json, ready_fd = argv
+    options = codec.decode(options_json, StartOptions)
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+
+    report = os.fdopen(int(ready_fd), "wb", buffering=0)
+
+    def report_start(message: dict[str, object]) -> None:
+        if report.closed:
+            return  # the start was reported already
+        try:
+            with report:
+                report.write(json.dumps(message).encode() + b"\n")
+        except OSError:
+            logging.getLogger("neurond").warning("the process that started the daemon did not wait")
+
+    def ready(info: DaemonInfo) -> None:
+        report_start({"ready": info.to_json()})
+        gc.freeze()  # objects made so far live as long as the daemon
+        gc.enable()
+
+    gc.disable()
+    try:
+        serve(options, ready)
+    except NeuronToolsError as error:
+        report_start({"error": error.message, "remedy": error.remedy, "exit_code": error.exit_code})
+        return error.exit_code
+    return 0
+
+
+class _LogFormatter(logging.Formatter):
+    """Shows names of clients so that a log in a terminal is harmless: one line each, only tracebacks have several."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class names it so
+        """Return the line."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  the base class names it so
+        """Return the traceback."""
+        return printable_lines(super().formatException(ei))
+
+
+def _log_to_file(path: str, *, foreground: bool) -> None:
+    handlers: list[logging.Handler] = [
+        logging.handlers.RotatingFileHandler(
+            path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8", errors="backslashreplace"
+        )
+    ]
+    if foreground:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    for handler in handlers:
+        handler.setFormatter(_LogFormatter(_LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)

@@ -23,13 +23,17 @@ from neurontools.machine.events import (
 from neurontools.machine.faults.params import FaultSpec, Victim
 from neurontools.machine.machine_names import instance_id, unknown_index
 from neurontools.machine.processes import ProcessKey, ticks_now
-from neurontools.machine.protocol import PROTOCOL_VERSION, SYNTHETIC_PIDS_ABOVE, Greeting, HelloRequest
-from neurontools.machine.refusals import (
+from neurontools.machine.protocol import (
+    PROTOCOL_VERSION,
+    SYNTHETIC_PIDS_ABOVE,
     ErrorCode,
+    Greeting,
+    HelloRequest,
     InvalidParamsError,
     OtherVersionError,
     PeerRefusedError,
     RefusedError,
+    Request,
 )
 from neurontools.machine.requests import (
     ClearedFaults,
@@ -78,7 +82,6 @@ if TYPE_CHECKING:
 
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
-    from neurontools.machine.protocol import Request
 
 _COMMAND_MAX = 4096
 _TEXT_MAX = 256

@@ -22,13 +22,18 @@ from neurontools.machine.protocol import (
     CHANGES,
     RENDER,
     SNAPSHOT,
+    ErrorCode,
     HelloRequest,
+    InvalidParamsError,
+    PeerRefusedError,
+    RefusedError,
+    Request,
+    RpcCall,
     error_line,
     parse_request,
     push_line,
     result_line,
 )
-from neurontools.machine.refusals import ErrorCode, InvalidParamsError, PeerRefusedError, RefusedError
 from neurontools.machine.requests import WatchRequest
 
 if TYPE_CHECKING:
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
     from neurontools.machine.daemon.server import Connection
     from neurontools.machine.daemon.service import MachineService
     from neurontools.machine.processes import Peer
-    from neurontools.machine.protocol import Request, RpcCall
     from neurontools.machine.snapshot import Snapshot
 
 log = logging.getLogger("neurond")

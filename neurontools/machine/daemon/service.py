@@ -36,7 +36,7 @@ from neurontools.machine.pages.page import (
     create_private_page,
 )
 from neurontools.machine.processes import ProcessKey, is_alive
-from neurontools.machine.refusals import RefusedError
+from neurontools.machine.protocol import RefusedError
 from neurontools.machine.state import MachineState
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from neurontools.machine.faults.params import (
     rejection_reason,
 )
 from neurontools.machine.machine_names import unknown_index
-from neurontools.machine.refusals import InvalidParamsError
+from neurontools.machine.protocol import InvalidParamsError
 from neurontools.machine.requests import ClearFaults, CountHardware, ReleaseFault
 from neurontools.machine.snapshot import NO_ERRORS
 

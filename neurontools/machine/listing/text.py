@@ -7,8 +7,7 @@ byte. It imports only its own parts, to load fast.
 from __future__ import annotations
 
 from neurontools.base.text import printable
-from neurontools.machine.listing.filters import select
-from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.flags import FlagError, Flags, parse, select
 from neurontools.machine.listing.formats import (
     BUSY,
     NO_RUNTIME,
@@ -21,7 +20,6 @@ from neurontools.machine.listing.formats import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from neurontools.machine.listing.flags import Flags
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
 Rendered = tuple[int, bytes, bytes]

@@ -19,8 +19,8 @@ from neurontools.compiler.options import names_flag
 from neurontools.compiler.resizing import ChangeError, batch_sizes, resize
 from neurontools.compiler.what_if import Change, apply_change
 from neurontools.compiler.work import item_bytes, numel, products, written
-from neurontools.profiler.advice.changed_graphs import drop_copies, merge_copies, work_in_halves
 from neurontools.profiler.advice.findings import Advice, Evidence, Silent
+from neurontools.profiler.advice.subject import ProfiledProgram, drop_copies, merge_copies, work_in_halves
 from neurontools.profiler.analysis.programs import path_of_neff
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from neurontools.compiler.graph import Graph, Node
     from neurontools.profiler.advice.findings import Finding
-    from neurontools.profiler.advice.subject import ProfiledProgram
 
 
 X = 1

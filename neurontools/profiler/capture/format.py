@@ -78,7 +78,7 @@ class Track(IntEnum):
     nothing; no record has them.
 
     Records of a file have one of six: RUNTIME (a load: `link` is the model), MODEL (an execution, wall times; `link` is
-    the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see host_events.py), CPU and
+    the model, `value` its modelled time where that is not the program's), HOST and MEMORY (see files.py), CPU and
     RAM (see observer.py).
     """
 

@@ -19,7 +19,7 @@ from neurontools import __version__, env
 from neurontools.base.procfs import read_boot_id, read_cpu_ticks
 from neurontools.base.text import printable
 from neurontools.machine.machine_names import instance_id
-from neurontools.profiler.capture.files import CaptureFiles
+from neurontools.profiler.capture.files import CaptureFiles, HostRecorder
 from neurontools.profiler.capture.format import (
     NC_EXEC_RUNNING,
     NO_CORE,
@@ -35,7 +35,6 @@ from neurontools.profiler.capture.format import (
     model_line,
     pairing_hash,
 )
-from neurontools.profiler.capture.host_events import HostRecorder
 from neurontools.profiler.capture.settings import (
     CaptureOptions,
     DeviceProfile,

@@ -13,7 +13,7 @@ from neurontools.profiler.analysis.roofline import RooflinePoint, roofline
 from neurontools.profiler.analysis.steps import TrainingStep, column_of, find_steps, of_steps
 from neurontools.profiler.analysis.summary import report, to_json
 from neurontools.profiler.capture.format import Track
-from neurontools.profiler.query.columns import ColumnTable, table_of
+from neurontools.profiler.query.sql import ColumnTable, SqlSession, table_of
 from neurontools.profiler.trace.open import open_trace
 from neurontools.profiler.trace.selection import Selection, select
 
@@ -128,8 +128,6 @@ class OpenProfile:
             MissingDependencyError: DuckDB is not installed.
             ProfileError: the query is invalid.
         """
-        from neurontools.profiler.query.sql import SqlSession
-
         with SqlSession(self.trace) as session:
             return session.query(query)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neurontools.base.files import packing_of, read_input
+from neurontools.profiler.capture.files import HostEvent
 from neurontools.profiler.capture.format import (
     META_FILE,
     NC_EXEC_RUNNING,
@@ -24,7 +25,6 @@ from neurontools.profiler.capture.format import (
     ProfileError,
     Track,
 )
-from neurontools.profiler.capture.host_events import HostEvent
 from neurontools.profiler.capture.settings import DeviceProfile
 from neurontools.profiler.trace.periodic import Executions, PeriodicEvents, Template
 from neurontools.profiler.trace.reader import open_captures

@@ -11,6 +11,7 @@ from neurontools.base.files import open_input
 from neurontools.base.json_reader import load_json
 from neurontools.base.text import plural
 from neurontools.errors import NeuronToolsError
+from neurontools.profiler.capture.files import HostEvent
 from neurontools.profiler.capture.format import (
     EVENTS_FILE,
     META_FILE,
@@ -29,7 +30,6 @@ from neurontools.profiler.capture.format import (
     record_dtype,
     require_numpy,
 )
-from neurontools.profiler.capture.host_events import HostEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

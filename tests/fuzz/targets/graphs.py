@@ -304,7 +304,7 @@ def _with_true_results(graph: Graph) -> Graph:
 
 
 def _scalars(graph: Graph) -> tuple[float, ...]:
-    from neurontools.xla.neff_run import plain_scalars
+    from neurontools.xla.neff_executable import plain_scalars
 
     return plain_scalars(graph)
 
@@ -331,7 +331,7 @@ def _check_graph(data: bytes) -> None:
 
     from neurontools.errors import NeuronToolsError
     from neurontools.xla.neff_checks import check_graph
-    from neurontools.xla.neff_run import whole_view
+    from neurontools.xla.neff_executable import whole_view
 
     torch.set_num_threads(1)
     random = Random(data)
@@ -349,8 +349,7 @@ def _run(graph: Graph, inputs: tuple[View, ...], contents: list[torch.Tensor]) -
     """Run a graph as the first execution of a NEFF does, which compares each result, and then its executable."""
     from neurontools.errors import NeuronToolsError
     from neurontools.xla.execution import generate, host_execution
-    from neurontools.xla.geometry import intern_layout
-    from neurontools.xla.graph_values import geometry_from
+    from neurontools.xla.graph_values import geometry_from, intern_layout
     from neurontools.xla.neff_executable import execute_checked
 
     layouts = [intern_layout(graph.slots[view.slot].nbytes, geometry_from(view)) for view in inputs]

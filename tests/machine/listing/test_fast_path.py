@@ -79,7 +79,7 @@ def test_what_the_first_call_loads_to_start_a_machine_is_little():
 
 
 def test_what_a_daemon_loads_before_it_answers_is_little():
-    starting = "import sys\nsys.modules['ssl'] = None\nimport neurontools.machine.daemon.process"
+    starting = "import sys\nsys.modules['ssl'] = None\nimport neurontools.machine.daemon.daemon"
     loaded = modules(starting) - modules("pass")
     assert not loaded & {
         "argparse", "_ssl", "psutil", "shutil", "yaml",

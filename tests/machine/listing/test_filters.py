@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from neurontools.base.filters import FilterError, looks_like_condition
-from neurontools.machine.listing.filters import DEVICE_KEYS, PROCESS_KEYS, parse_filter
-from neurontools.machine.listing.flags import FlagError, parse
+from neurontools.machine.listing.flags import DEVICE_KEYS, PROCESS_KEYS, FlagError, parse, parse_filter
 from neurontools.machine.listing.formats import paint, wants_colour
 from neurontools.machine.listing.text import render
 

@@ -14,7 +14,7 @@ from neurontools.machine.client import Client
 from neurontools.machine.connection import SilentDaemonError
 from neurontools.machine.pages.page import PageWriter
 from neurontools.machine.processes import ProcessKey, is_alive, this_process
-from neurontools.machine.refusals import CoresBusyError, OutOfDeviceMemoryError
+from neurontools.machine.protocol import CoresBusyError, OutOfDeviceMemoryError
 from tests.stress.machine_chaos.shared_state import Belief, Word
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The arithmetic of a NeuronCore: `NEURONTOOLS_NUMERICS=device`.
+"""The arithmetic of a NeuronCore on host tensors: `NEURONTOOLS_NUMERICS=device`.
 
 An operator reads its tensors as float32, computes in float32 and rounds each result once, to the type in which it is
 stored. `--auto-cast` also rounds the operands of the operators that it selects. Tensors keep the type that the program
@@ -11,9 +11,6 @@ Variables" (stochastic rounding of all casts from FP32). torch_xla: csrc/dtype.c
 and tensor_methods.cpp (a Python number takes the type of the tensor in the same operation).
 """
 
-# ruff: noqa: SLF001
-# Torch's private API.
-
 from __future__ import annotations
 
 import functools
@@ -25,22 +22,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from neurontools.numerics.formats import FP8_E4M3, FP32
-from neurontools.numerics.rounding import decode, encode, round_number, round_to
-from neurontools.xla.core_arithmetic.settings import CastMode
+from neurontools.numerics import FP8_E4M3, FP32, Format, decode, encode, round_number, round_to
 from neurontools.xla.memory import meta_results
-from neurontools.xla.operators import Kind
+from neurontools.xla.numerics_settings import CastMode, NumericsSettings
+from neurontools.xla.operators import Kind, Operator, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from neurontools.compiler.graph import Node
-    from neurontools.numerics.formats import Format
-    from neurontools.xla.core_arithmetic.settings import NumericsSettings
-    from neurontools.xla.operators import Operator, Parameter
 
     Types = Sequence[torch.dtype | None]
     Cast = Callable[[torch.Tensor], torch.Tensor]
+
+
+# ruff: noqa: SLF001
+# Torch's private API.
+
 
 _MOVES = {
     "alias", "cat", "clone", "constant_pad_nd", "copy_", "diagonal_scatter", "embedding", "expand_copy",

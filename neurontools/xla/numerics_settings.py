@@ -17,13 +17,13 @@ import torch
 from neurontools import env
 from neurontools.compiler.options import downcast_variable, read_flags
 from neurontools.errors import UsageError
-from neurontools.numerics.formats import BF16, FORMATS, FP8_E4M3, FP8_E4M3FN, FP8_E5M2, FP16, FP32
+from neurontools.numerics import BF16, FORMATS, FP8_E4M3, FP8_E4M3FN, FP8_E5M2, FP16, FP32, Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from neurontools.machine.instances.catalogue import DeviceType
-    from neurontools.numerics.formats import Format
+
 
 _log = logging.getLogger("neurontools.xla")
 _ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"

@@ -1,1 +1,0 @@
-"""The number formats of NeuronCores and how values are rounded to them."""

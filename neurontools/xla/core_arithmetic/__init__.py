@@ -1,1 +1,0 @@
-"""The arithmetic of a NeuronCore on host tensors: NEURONTOOLS_NUMERICS=device."""
