@@ -1,4 +1,4 @@
-"""All output of commands to stdout and stderr, and all exit codes.
+"""All output of commands to stdout and stderr, progress lines, and all exit codes.
 
 Text passes `base.text.printable_lines` here, so nothing that a file or another user names can control a terminal.
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from neurontools import env
 from neurontools.base.text import format_error, printable, printable_lines
@@ -20,6 +21,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator, Sequence
+
 
 INTERRUPTED = 130
 
@@ -336,3 +338,68 @@ def print_help_text(text: str) -> None:
 
         text = paint_help(text)
     out(text, styled=styled)
+
+
+_DELAY_S = 1.0
+_PERIOD_S = 0.1
+_CLEAR = "\r\x1b[K"
+
+
+class ProgressLine:
+    """One line on a terminal that is rewritten in place and cleared at the end.
+
+    Quiet in a pipe, with `enabled=False`, and for the first `delay_s` seconds, so that quick work never flickers.
+    """
+
+    def __init__(
+        self, *, enabled: bool = True, delay_s: float = _DELAY_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self.is_enabled = enabled and sys.stderr.isatty()
+        """Whether it will ever show anything."""
+        self._next_s = clock() + delay_s if self.is_enabled else float("inf")
+        self._is_shown = False
+
+    def show(self, text: str) -> None:
+        """Show a text, at most ten times a second."""
+        now_s = self._clock()
+        if now_s < self._next_s:
+            return
+        from shutil import get_terminal_size
+
+        columns = get_terminal_size().columns - 1
+        sys.stderr.write(f"{_CLEAR}{printable(text)[:columns]}")
+        sys.stderr.flush()
+        self._is_shown = True
+        self._next_s = now_s + _PERIOD_S
+
+    def count(self, action: str, done: int, total: int | None = None, unit: str = "") -> None:
+        """Show how far a piece of work is: `listing 1200 of 5000 entries`."""
+        amount = f"{done}" if total is None else f"{done} of {total}"
+        self.show(" ".join(word for word in (action, amount, unit) if word))
+
+    def clear(self) -> None:
+        """Remove the line, before other output or at the end."""
+        if self._is_shown:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._is_shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+
+class ProgressCounter(ProgressLine):
+    """A progress line that counts: `counter(1200, 5000)` shows `listing 1200 of 5000 entries`."""
+
+    def __init__(self, action: str, unit: str) -> None:
+        super().__init__()
+        self._action = action
+        self._unit = unit
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Show how many are done, and of how many where that is known."""
+        self.count(self._action, done, total, self._unit)

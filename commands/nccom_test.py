@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from neurontools import env
 from neurontools.commands import console
-from neurontools.commands.progress import ProgressLine
+from neurontools.commands.console import ProgressLine
 from neurontools.errors import NoMachineError, UsageError
 
 if TYPE_CHECKING:

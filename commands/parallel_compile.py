@@ -130,7 +130,7 @@ def _trial_run(arguments: argparse.Namespace) -> TrialRun:
 def _compile_roots(
     arguments: argparse.Namespace, roots: tuple[str, ...], collected: tuple[str, ...] = ()
 ) -> int:
-    from neurontools.commands.progress import ProgressCounter
+    from neurontools.commands.console import ProgressCounter
     from neurontools.precompile import compilation
 
     environ = _environment(arguments)

@@ -27,7 +27,7 @@ exit codes: 0 success, 1 failed or a problem was found, 2 usage error, 130 inter
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    from neurontools.commands.cache import checks, copy, entries, removal, stats
+    from neurontools.commands.cache import checks, copy, entries, removal
 
     parser = argparse.ArgumentParser(
         prog="neuron-cache",
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     for add in (
         entries.add_list,
         entries.add_browser,
-        stats.add_stats,
+        entries.add_stats,
         checks.add_why,
         removal.add_prune,
         removal.add_locks,

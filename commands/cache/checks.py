@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from neurontools.commands import console
 from neurontools.commands.cache.options import add_verb, exclude_each_other, location, width
+from neurontools.commands.console import ProgressCounter
 from neurontools.commands.parsing import add_limit
-from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

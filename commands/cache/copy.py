@@ -18,8 +18,8 @@ from neurontools.commands.cache.options import (
     show_left_out,
     width,
 )
+from neurontools.commands.console import ProgressCounter
 from neurontools.commands.parsing import positive
-from neurontools.commands.progress import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

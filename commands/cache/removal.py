@@ -15,7 +15,7 @@ from neurontools.commands.cache.options import (
     option,
     width,
 )
-from neurontools.commands.progress import ProgressCounter
+from neurontools.commands.console import ProgressCounter
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

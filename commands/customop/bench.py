@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neurontools.commands import console
-from neurontools.commands.progress import ProgressLine
+from neurontools.commands.console import ProgressLine
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:

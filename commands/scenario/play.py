@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 from neurontools.base.text import plural, printable, printable_lines
 from neurontools.base.units import format_duration
 from neurontools.commands import console
-from neurontools.commands.progress import ProgressLine
+from neurontools.commands.console import ProgressLine
 from neurontools.errors import UsageError
 from neurontools.scenario import recording
 from neurontools.scenario.process_pool import PlayEvent, PlayEventKind, Progress

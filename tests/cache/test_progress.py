@@ -15,7 +15,7 @@ from neurontools.cache.fields import EntryFilter
 from neurontools.cache.listing import list_entries, parse_order
 from neurontools.cache.location import resolve
 from neurontools.commands.cache import main
-from neurontools.commands.progress import ProgressLine
+from neurontools.commands.console import ProgressLine
 from tests.cache.entries import an_entry
 
 if TYPE_CHECKING:

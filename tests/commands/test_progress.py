@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from neurontools.commands.progress import ProgressLine
+from neurontools.commands.console import ProgressLine
 
 
 class Terminal(io.StringIO):

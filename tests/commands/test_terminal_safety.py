@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from neurontools.commands import console
+from neurontools.commands.console import ProgressLine
 from neurontools.commands.profile import main as profile_main
-from neurontools.commands.progress import ProgressLine
 from neurontools.commands.scenario import main as scenario_main
 from neurontools.errors import NeuronToolsError
 from neurontools.machine.daemon.daemon import _LogFormatter

@@ -11,7 +11,7 @@ import textual.app
 import textual.pilot
 from textual._context import active_app
 
-from neurontools.tui.widgets.key_queue import KeyQueue
+from neurontools.tui.widgets.themed_app import KeyQueue
 
 QUIET_STEPS = 8  # of the event loop: what another thread hands in takes a few before it is a message
 _PATIENCE_S = 30.0

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
+from neurontools.base.text import plural
+from neurontools.base.units import format_size
 from neurontools.cache import lock_list, pins_and_tags
-from neurontools.cache.entries import scan
+from neurontools.cache.entries import Entry, scan
+from neurontools.cache.pruning import prune
+from neurontools.cache.show import format_details, read_details
 from neurontools.cache.walk import walk
+from neurontools.cache.why import explain, report
 from neurontools.errors import NeuronToolsError
-from neurontools.tui.cache import actions
-from neurontools.tui.cache.browser import change_stamp
+from neurontools.tui.cache.browser import Browser, Refused, change_stamp
 from neurontools.tui.cache.lines import HEAD_LINES, rows_shown, screen_lines
 from neurontools.tui.names import AUTO
-from neurontools.tui.widgets.help import key_rows
-from neurontools.tui.widgets.key_queue import KeyQueue
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.requests import Choose, Prompt
-from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen, TextScreen
-from neurontools.tui.widgets.themed_app import ThemedApp
+from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen, TextScreen, key_rows
+from neurontools.tui.widgets.themed_app import KeyQueue, ThemedApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +31,59 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
-    from neurontools.cache.entries import Entry
-    from neurontools.tui.cache.browser import Browser, Refused
+    from neurontools.cache.pruning.prune import Pruning
+
+
+def entry_text(root: str, entry: Entry, width: int) -> str:
+    """Return the text of `neuron-cache show` for an entry, wrapped to a width.
+
+    Raises:
+        NeuronToolsError: it is gone.
+    """
+    return format_details(read_details(root, entry.place), time.time(), width)
+
+
+def why_text(root: str, paths: tuple[str, ...], width: int) -> str:
+    """Return the text of `neuron-cache why` for one entry, or for two in this order.
+
+    Raises:
+        NeuronToolsError: an entry is gone or not readable.
+    """
+    found = explain.explain_pair(root, *paths) if len(paths) > 1 else explain.explain_entry(root, paths[0])
+    return report.format_explanation(found, report.ReportStyle(width=width, full=True, most_lines=1000))
+
+
+def change_pins(root: str, entries: tuple[Entry, ...]) -> str:
+    """Pin entries, or unpin them if all are pinned; return a message.
+
+    Raises:
+        TagError: an entry is gone or not writable.
+    """
+    unpin = all(entry.pinned for entry in entries)
+    change = pins_and_tags.remove_pin if unpin else pins_and_tags.set_pin
+    return f"{sum(change(root, entry.place) for entry in entries)} {'un' * unpin}pinned"
+
+
+def question_lines(work: Pruning, most: int) -> tuple[str, ...]:
+    """Return the lines shown before entries are deleted: the first entries, and the total."""
+    plan = work.plan
+    lines = [
+        f"{format_size(choice.entry.size_bytes):>9}  {choice.entry.module}" for choice in plan.remove[:most]
+    ]
+    if len(plan.remove) > most:
+        lines.append(f"{'':>9}  and {len(plan.remove) - most} more")
+    lines += [f"stays: {choice.entry.module}: {choice.reason}" for choice in plan.spare[:most]]
+    total = plural(len(plan.remove), "entry", "entries")
+    return (*lines, f"{format_size(plan.freed_bytes):>9}  {total} in all")
+
+
+def delete(work: Pruning) -> str:
+    """Delete those entries that may still be removed, and return a message."""
+    removal, _ = work.carry_out()
+    spared = (*work.plan.spare, *removal.spared)
+    words = prune.format_removal(removal).splitlines()[-1]
+    return f"{words}; {len(spared)} spared: {spared[0].reason}" if spared else words
+
 
 REFRESH_S = 2.0
 INTERRUPTED = 130
@@ -222,10 +276,10 @@ class CacheApp(ThemedApp, KeyQueue):
         def chosen(choice: int | None) -> None:
             if choice == 0:
                 self.show_message("deleting …")
-                self.in_thread(lambda: actions.delete(work), "delete")
+                self.in_thread(lambda: delete(work), "delete")
 
         work = self.browser.marks.removal()
-        lines = actions.question_lines(work, _ENTRIES_ASKED)
+        lines = question_lines(work, _ENTRIES_ASKED)
         self.push_screen(
             ChooseScreen(Choose("Delete?", lines, ("delete",), lambda _: None), self.look), chosen
         )
@@ -237,7 +291,7 @@ class CacheApp(ThemedApp, KeyQueue):
 
     def action_pin(self) -> None:
         """Pin or unpin the entry under the cursor."""
-        self._change(lambda entries: actions.change_pins(self.browser.root, entries))
+        self._change(lambda entries: change_pins(self.browser.root, entries))
 
     def action_tag(self) -> None:
         """Ask for a tag and add it to the entry under the cursor."""
@@ -270,7 +324,7 @@ class CacheApp(ThemedApp, KeyQueue):
         if entry is None:
             self.action_browser("toggle")
         else:
-            self._read_text(entry.module, lambda width: actions.entry_text(self.browser.root, entry, width))
+            self._read_text(entry.module, lambda width: entry_text(self.browser.root, entry, width))
 
     def _read_text(self, title: str, text: Callable[[int], str]) -> None:
         width = self.size.width - _FRAME_OF_TEXT
@@ -287,7 +341,7 @@ class CacheApp(ThemedApp, KeyQueue):
             return
         self.show_message("comparing …")
         paths = tuple(entry.path for entry in entries)
-        self._read_text("why", lambda width: actions.why_text(self.browser.root, paths, width))
+        self._read_text("why", lambda width: why_text(self.browser.root, paths, width))
 
     def action_locks(self) -> None:
         """Show the locks."""

@@ -15,7 +15,7 @@ from neurontools.cache.location import is_network_root
 from neurontools.cache.locks import is_in_use
 from neurontools.cache.pruning.prune import prepare_pruning, scan_only
 from neurontools.cache.pruning.rules import PruneRules, reason_to_spare
-from neurontools.tui.widgets.cursor import Cursor
+from neurontools.tui.widgets.table_lines import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,19 +12,16 @@ from neurontools.base.text import plural, printable
 from neurontools.tui.names import AUTO
 from neurontools.tui.profile.compare_page import ComparePage
 from neurontools.tui.profile.memory_page import MemoryPage
-from neurontools.tui.profile.operators import OperatorsPage
+from neurontools.tui.profile.operators import OperatorsPage, RooflinePage
 from neurontools.tui.profile.overview import ProfileOverviewPage
 from neurontools.tui.profile.page import ProfilePage
 from neurontools.tui.profile.ranks_page import RanksPage
-from neurontools.tui.profile.roofline_page import RooflinePage
-from neurontools.tui.profile.source_page import SourcePage
 from neurontools.tui.profile.timeline import TimelineView
 from neurontools.tui.profile.timeline_page import TimelinePage
-from neurontools.tui.profile.tree_page import TreePage
+from neurontools.tui.profile.tree_page import SourcePage, TreePage
 from neurontools.tui.widgets.chrome import head_line, pages_line, small_screen
-from neurontools.tui.widgets.help import key_rows
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.screens import PromptScreen, TextScreen
+from neurontools.tui.widgets.screens import PromptScreen, TextScreen, key_rows
 from neurontools.tui.widgets.theme import MONOCHROME
 from neurontools.tui.widgets.themed_app import ThemedApp
 

@@ -12,13 +12,12 @@ from neurontools.base import units
 from neurontools.errors import NeuronToolsError
 from neurontools.profiler.analysis.programs import busiest_program, core_memory, on_chip_use
 from neurontools.tui.profile.page import ProfileListPage
-from neurontools.tui.profile.timeline_groups import short_label
+from neurontools.tui.profile.timeline_drawing import short_label
 from neurontools.tui.widgets.bars import bar, blocks
 from neurontools.tui.widgets.charts import wide_chart
-from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
-from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
+from neurontools.tui.widgets.table_lines import Cursor, TableColumn, TableLayout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

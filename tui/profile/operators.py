@@ -1,14 +1,16 @@
-"""The page of operators: groups of events in a table that is sorted and filtered."""
+"""The pages of operators: a table of groups that is sorted and filtered, and the roofline."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 from neurontools.base import units
 from neurontools.base.text import plural
-from neurontools.profiler.analysis.operators import By, GroupParts, group_totals
+from neurontools.profiler.analysis.operators import By, GroupParts, GroupTotal, group_totals
+from neurontools.profiler.analysis.roofline import Roofline, RooflinePoint, roofline
 from neurontools.tui.profile.page import (
     PARTS_NOTE,
     ProfileGroupsPage,
@@ -17,19 +19,18 @@ from neurontools.tui.profile.page import (
     short_name,
 )
 from neurontools.tui.widgets.bars import bar
+from neurontools.tui.widgets.charts import ACROSS, DOWN, Canvas
 from neurontools.tui.widgets.frames import beside, chrome_lines, framed, inner_width, is_boxed
-from neurontools.tui.widgets.lines import Role
+from neurontools.tui.widgets.lines import Line, Role, Span
 from neurontools.tui.widgets.requests import Prompt
 from neurontools.tui.widgets.table_lines import TableColumn, TableLayout
 
 if TYPE_CHECKING:
     from textual import events
-    from textual.binding import BindingType
 
-    from neurontools.profiler.analysis.operators import GroupTotal
     from neurontools.profiler.trace.trace import Trace
-    from neurontools.tui.widgets.lines import Line, Span
     from neurontools.tui.widgets.theme import Theme
+
 
 _BAR = 12
 
@@ -177,3 +178,157 @@ class OperatorsPage(ProfileGroupsPage):
         self._order = column
         self.cursor.row = 0
         self.draw()
+
+
+# fmt: off
+_ROOFLINE_COLUMNS = (
+    TableColumn("name", right=False, least=23, cell=lambda point: (short_name(point.name), Role.PLAIN)),
+    TableColumn("time", 10, cell=lambda point: (units.format_ns(point.total_ns), Role.VALUE)),
+    TableColumn("flop/B", 8, rank=3, cell=lambda point: (f"{point.intensity:.1f}" if math.isfinite(point.intensity) else "-", Role.PLAIN)),
+    TableColumn("flop/s", 8, rank=2, cell=lambda point: (units.format_count(point.flops_s) if point.flops else "-", Role.PLAIN)),
+    TableColumn("of roof", 7, cell=lambda point: (f"{100 * point.roof_share:.1f}%" if point.bound else "-", Role.PLAIN)),
+    TableColumn("bound by", 8, right=False, rank=1, cell=lambda point: (point.bound or "-", Role.DIM)),
+    TableColumn("to gain", 10, rank=4, cell=lambda point: (units.format_ns(point.gap_ns), Role.PLAIN)),
+)
+# fmt: on
+_SIDE = 110
+_LIST_LEAST, _LIST_MOST = 59, 94
+_TICK = 11
+_DECADES = 2
+_UNIT = " flop/B "
+
+
+class RooflinePage(ProfileGroupsPage):
+    """Roofs, dots and the list of points."""
+
+    title = "Roofline"
+    groupings = (By.OPERATOR, By.LAYER, By.SOURCE)
+
+    def __init__(self, trace: Trace, look: Theme, *, id: str) -> None:  # noqa: A002
+        super().__init__(trace, look, id=id)
+        self._known: dict[By, Roofline] = {}
+
+    @property
+    def roofline(self) -> Roofline:
+        """The points and peaks."""
+        if self.by not in self._known:
+            self._known[self.by] = roofline(self._trace, self.by)
+        return self._known[self.by]
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return len(self.roofline.points)
+
+    def action_open(self) -> None:
+        """Show the slowest event of the point in the timeline."""
+        if self.count:
+            self.show_slowest(self.roofline.points[self.cursor.row].name)
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Return the plot with the list beside or below it."""
+        found = self.roofline
+        if not found.points:
+            reason = "The profile has no device records, so no roofline."
+            return self.no_data(reason)
+        if not found.ridge:
+            reason = "The peaks of this device are unknown, so there is no roof."
+            return self.no_data(reason, "capture on an instance type of the catalogue")
+        boxed = is_boxed(width, height)
+        edges = chrome_lines(boxed=boxed)
+        is_beside = width >= _SIDE
+        across = width - max(_LIST_LEAST, min(_LIST_MOST, width * 47 // 100)) if is_beside else width
+        down = height if is_beside else max(height - min(self.count + 1 + edges, height // 2), edges + 1)
+        plot = self._plot(found, inner_width(across, boxed=boxed), down - edges)
+        note = f"ridge at {found.ridge:.0f} flop/B, modelled"
+        left = framed(f"Roofline by {self.by}", plot, (across, down), note=note, boxed=boxed)
+        rest = (width - across, height) if is_beside else (width, height - down)
+        right = self._list(found, rest, boxed=boxed)
+        self._top = (2 if rest[1] else 0) + (0 if is_beside else down)
+        return beside(left, right) if is_beside else [*left, *right]
+
+    def _list(self, found: Roofline, size: tuple[int, int], *, boxed: bool) -> list[Line]:
+        inner = inner_width(size[0], boxed=boxed)
+        layout = TableLayout(_ROOFLINE_COLUMNS, inner)
+        room = size[1] - chrome_lines(boxed=boxed) - 1
+        body = self.table(layout, max(room, 1), found.points)
+        return framed("Points", body, size, foot="g group  ⏎ slowest in the timeline", boxed=boxed)
+
+    def _plot(self, found: Roofline, width: int, height: int) -> list[Line]:
+        canvas = Canvas(width, max(height, 1))
+        axes = _Axes(found, (ACROSS * width, DOWN * max(height - 1, 1)))
+        for x in range(ACROSS * width):
+            intensity = axes.intensity(x)
+            roof = min(found.peak_flops_s, intensity * found.peak_bytes_s)
+            canvas.dot(x, axes.y(roof), Role.FRAME_NOTE)
+        for power in range(math.ceil(axes.left), math.floor(axes.right) + 1):
+            label = f"{10.0**power:g}"
+            column = axes.x(10.0**power) // ACROSS
+            if column + len(label) < width - len(_UNIT):
+                canvas.text(column, canvas.height - 1, label, Role.DIM)
+        highest = math.floor(axes.top)
+        for power in range(math.ceil(axes.bottom), highest + 1):
+            number, _, prefix = units.format_count(10.0**power).partition(" ")
+            unit = "flop/s" if power == highest else ""
+            canvas.text(0, axes.y(10.0**power) // DOWN, f"{float(number):g} {prefix}{unit}", Role.DIM)
+        peak = f"{units.format_count(found.peak_flops_s)}flop/s"
+        canvas.text(max(width - len(peak) - 1, 0), axes.y(found.peak_flops_s) // DOWN + 1, peak, Role.DIM)
+        hbm = f"HBM {units.format_count(found.peak_bytes_s)}B/s"
+        middle = ACROSS * width // 4
+        column, line = middle // ACROSS, axes.y(axes.intensity(middle) * found.peak_bytes_s) // DOWN
+        left = column - len(hbm) - 1
+        canvas.text(left if left >= _TICK else column + 2, line if left >= _TICK else line + 1, hbm, Role.DIM)
+        canvas.text(max(width - len(_UNIT), 0), canvas.height - 1, _UNIT, Role.DIM)
+        chosen = found.points[min(self.cursor.row, self.count - 1)]
+        for point in (*reversed(found.points), chosen):
+            dot = axes.place(point)
+            if dot is not None:
+                _mark(canvas, dot, point, is_chosen=point is chosen)
+        return canvas.lines()
+
+
+class _Axes:
+    """Logarithmic axes: operations a byte across, operations a second up."""
+
+    def __init__(self, found: Roofline, dots: tuple[int, int]) -> None:
+        self._width, self._height = dots
+        drawn = [point for point in found.points if point.flops and math.isfinite(point.intensity)]
+        ridge = math.log10(found.ridge)
+        places = [math.log10(point.intensity) for point in drawn]
+        self.left = min([ridge - _DECADES, *places]) - 0.3
+        self.right = max([ridge + 1, *places]) + 0.3
+        top = math.log10(found.peak_flops_s)
+        self.top = top + 0.3
+        self.bottom = min([top - _DECADES, *(math.log10(max(point.flops_s, 1.0)) for point in drawn)]) - 0.3
+
+    def intensity(self, x: int) -> float:
+        """Return the operations a byte at a column of dots."""
+        return float(10 ** (self.left + (self.right - self.left) * x / max(self._width - 1, 1)))
+
+    def x(self, intensity: float) -> int:
+        """Return the column of dots of operations a byte."""
+        share = (math.log10(intensity) - self.left) / (self.right - self.left)
+        return round(share * (self._width - 1))
+
+    def y(self, flops_s: float) -> int:
+        """Return the line of dots of operations a second."""
+        share = (math.log10(max(flops_s, 1.0)) - self.bottom) / (self.top - self.bottom)
+        return round((1 - share) * (self._height - 1))
+
+    def place(self, point: RooflinePoint) -> tuple[int, int] | None:
+        """Return where a point is; None without operations or bytes."""
+        if not point.flops or not math.isfinite(point.intensity):
+            return None
+        return self.x(point.intensity), self.y(point.flops_s)
+
+
+def _mark(canvas: Canvas, place: tuple[int, int], point: RooflinePoint, *, is_chosen: bool) -> None:
+    x, y = place
+    if is_chosen:
+        name = short_name(point.name)
+        column = x // ACROSS
+        canvas.text(column, y // DOWN, "●", Role.CURSOR)
+        left = column + 2 if column + 2 + len(name) <= canvas.width else max(column - len(name) - 1, 0)
+        canvas.text(left, y // DOWN, name if name.isascii() else "", Role.STRONG)
+        return
+    canvas.text(x // ACROSS, y // DOWN, "●", Role.GRAPH)

@@ -12,10 +12,10 @@ from neurontools.base import units
 from neurontools.base.text import printable, short_operator
 from neurontools.profiler.analysis.operators import slowest_event
 from neurontools.tui.widgets.bars import bar
-from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Role, fit, fixed, wrapped
+from neurontools.tui.widgets.table_lines import Cell, Cursor, TableLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.trace import Trace
     from neurontools.tui.widgets.lines import Line
     from neurontools.tui.widgets.requests import Prompt
-    from neurontools.tui.widgets.table_lines import Cell, TableLayout
     from neurontools.tui.widgets.theme import Theme
 
 

@@ -22,13 +22,16 @@ from neurontools.tui.profile.timeline_drawing import (
     GUTTER,
     PLAIN,
     Drawing,
+    Heading,
+    RowLine,
     axis_segments,
     blank_cells,
+    fitting_height,
+    height_of,
     label_segments,
     looks_of,
     row_lines,
 )
-from neurontools.tui.profile.timeline_groups import Heading, RowLine, fitting_height, height_of
 from neurontools.tui.profile.timeline_state import ZOOM, TimelineState
 from neurontools.tui.widgets.lines import Role, fixed
 from neurontools.tui.widgets.requests import Prompt

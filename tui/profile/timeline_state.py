@@ -12,7 +12,9 @@ from neurontools.profiler.analysis.steady import steady_window
 from neurontools.profiler.trace.axis import WallAxis, device_axis
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import TraceTimeline, Viewport, busiest
-from neurontools.tui.profile.timeline_groups import (
+from neurontools.tui.profile.timeline_drawing import (
+    GroupKey,
+    Heading,
     RowLine,
     folded_at_first,
     group_of,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from neurontools.profiler.trace.intervals import Int64s
     from neurontools.profiler.trace.timeline import TimelineRow
     from neurontools.profiler.trace.trace import Trace, TraceRow
-    from neurontools.tui.profile.timeline_groups import GroupKey, Heading
 
 ZOOM = 0.5
 _PAN = 0.125

@@ -16,16 +16,24 @@ from neurontools.tui.top.keys import ANYWHERE, CLASSIC, CLASSIC_ACTIONS, MACHINE
 from neurontools.tui.top.layout import too_small
 from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import PageOptions
-from neurontools.tui.top.page_actions import MachineActions
+from neurontools.tui.top.page_actions import MachineActions, TopCommands
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.playback import SHORTEST_TAPED_NS, MonitoredMachine, PlaybackController
-from neurontools.tui.top.reader import SourceEnd, UpdateReader
 from neurontools.tui.top.screen import TITLE, page_keys, page_names, whole_frame
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.top.source import MachineUpdate, SourceProblem
-from neurontools.tui.widgets.key_queue import KeyQueue
+from neurontools.tui.top.source import (
+    Item,
+    MachineUpdate,
+    SeveralSource,
+    SourceEnd,
+    SourceProblem,
+    Update,
+    UpdateReader,
+    UpdateSource,
+)
 from neurontools.tui.widgets.line_pane import LinePane, write_rows
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
+from neurontools.tui.widgets.themed_app import KeyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,10 +45,7 @@ if TYPE_CHECKING:
 
     from neurontools.dashboard.alerts import Alert
     from neurontools.tui.top.page import Page
-    from neurontools.tui.top.palette import TopCommands
-    from neurontools.tui.top.reader import Item
     from neurontools.tui.top.screen import Frame
-    from neurontools.tui.top.source import SeveralSource, Update, UpdateSource
     from neurontools.tui.widgets.start_screen import StartScreen
 
 
@@ -59,7 +64,6 @@ def limit_notices(notices: Sequence[str], most: int) -> tuple[str, ...]:
 
 
 def _commands() -> type[TopCommands]:
-    from neurontools.tui.top.palette import TopCommands
 
     return TopCommands
 
@@ -257,7 +261,7 @@ class TopApp(MachineActions, KeyQueue):
         if strip and y == 0:
             self.click_strip(x)
         elif self.is_classic:
-            from neurontools.tui.top.pages.classic import click_classic
+            from neurontools.tui.top.pages.overview import click_classic
 
             click_classic(self.model, x, y, Size(width, height - strip))
         elif event.screen_y in {0, height - 1}:

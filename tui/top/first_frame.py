@@ -17,19 +17,15 @@ from neurontools.tui.top.model import TopModel
 from neurontools.tui.top.page import PageOptions
 from neurontools.tui.top.pages.registry import make_pages
 from neurontools.tui.top.screen import whole_frame
-from neurontools.tui.top.source import SourceProblem, TimedSnapshot
-from neurontools.tui.widgets.background import hinted_dark, may_be_asked
-from neurontools.tui.widgets.line_sequences import line_sequences, style_sequences
-from neurontools.tui.widgets.lines import ascii_only
+from neurontools.tui.top.source import SourceProblem, TimedSnapshot, UpdateReader
+from neurontools.tui.widgets.lines import Line, ascii_only, line_sequences, style_sequences
+from neurontools.tui.widgets.start_screen import StartScreen, hinted_dark, may_be_asked
 from neurontools.tui.widgets.theme import ADAPTING, MONOCHROME, theme_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from neurontools.tui.top.reader import UpdateReader
     from neurontools.tui.top.settings import TopSettings
-    from neurontools.tui.widgets.lines import Line
-    from neurontools.tui.widgets.start_screen import StartScreen
 
 _FIRST_UPDATE_S = 0.1
 _ANSWER_S = 0.01

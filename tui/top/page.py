@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from neurontools.tui.widgets.cursor import Cursor
 from neurontools.tui.widgets.lines import fit
+from neurontools.tui.widgets.table_lines import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

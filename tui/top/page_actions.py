@@ -1,22 +1,25 @@
-"""Mixins of the app: switch pages, themes and machines, and carry out the requests of pages."""
+"""Mixins of the app: switch pages, themes and machines, carry out the requests of pages, and the command palette."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE
+from functools import partial
 from typing import TYPE_CHECKING
 
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingsMap
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from neurontools.tui.top.layout import MIN_HEIGHT
 from neurontools.tui.top.screen import CLASSIC_PANES
 from neurontools.tui.widgets.line_pane import LinePane
-from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt
-from neurontools.tui.widgets.themed_app import ThemedApp
+from neurontools.tui.widgets.requests import Choose, Copy, Notice, Prompt, Request
+from neurontools.tui.widgets.themed_app import ThemedApp, theme_commands
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rich.style import Style
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from neurontools.tui.top.playback import MonitoredMachine, PlaybackController
     from neurontools.tui.top.settings import TopSettings
     from neurontools.tui.widgets.lines import Line, Role
-    from neurontools.tui.widgets.requests import Request
+
 
 # With -w (tmux 3.2) tmux also passes it to its own terminal; older versions keep it in their buffer.
 _WAYS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
@@ -173,7 +176,7 @@ class PageActions(ThemedApp):
 
     def action_help(self) -> None:
         """Show the keys of the page, and those of every page."""
-        from neurontools.tui.widgets.help import key_rows
+        from neurontools.tui.widgets.screens import key_rows
 
         named = [found.binding for found in self.screen_stack[0].active_bindings.values() if found.binding.id]
         name = self.page.name
@@ -256,3 +259,43 @@ class MachineActions(PageActions):
         """Show the next or previous machine, around the ends."""
         if self.machines:
             self.turn_to_machine((self.machine + steps) % len(self.machines))
+
+
+_ELSEWHERE = frozenset({"exit(130)", "suspend_process", "command_palette"})
+
+
+class TopCommands(Provider):
+    """Finds commands by their text."""
+
+    async def discover(self) -> Hits:
+        """Yield all commands, before anything is typed."""
+        for command in self._commands():
+            yield DiscoveryHit(command.title, command.callback, help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        """Yield matching commands."""
+        matcher = self.matcher(query)
+        for command in self._commands():
+            score = matcher.match(command.title)
+            if score > 0:
+                yield Hit(score, matcher.highlight(command.title), command.callback, help=command.help)
+
+    def _commands(self) -> Iterator[SystemCommand]:
+        app = self.app
+        if not isinstance(app, PageActions):
+            return
+        for name, title in zip(app.pages.names, app.pages.titles, strict=True):
+            yield SystemCommand(f"page: {title}", "switch to this page", partial(app.action_page, name))
+        yield from theme_commands(app.use_theme)
+        for key in app.page.bindings():
+            run = partial(app.action_page_key, key.name)
+            yield SystemCommand(f"{app.page.title}: {key.text}", f"key {key.keys}", run)
+        for name, binding in app.screen_stack[0].active_bindings.items():
+            own = binding.binding
+            if (
+                binding.node is app
+                and own.id
+                and own.action not in _ELSEWHERE
+                and not own.action.startswith("page(")
+            ):
+                yield SystemCommand(own.description, f"key {name}", partial(app.run_action, own.action))

@@ -21,7 +21,10 @@ from neurontools.tui.top.source import (
     FollowedSource,
     MachineAddress,
     RecordedSource,
+    SeveralSource,
     SourceProblem,
+    UpdateReader,
+    UpdateSource,
     timed_snapshot,
 )
 from neurontools.tui.widgets.lines import printed
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from neurontools.dashboard.alerts import AlertCommand
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.machine.snapshot import Snapshot
-    from neurontools.tui.top.reader import UpdateReader
-    from neurontools.tui.top.source import SeveralSource, UpdateSource
     from neurontools.tui.widgets.start_screen import StartScreen
 
 # Periods without data from a live source before a warning.
@@ -95,8 +96,6 @@ def open_source_for(options: TopOptions, on_notice: Callable[[str], None] | None
             ReplaySource(options.replay, history), live=False, replay=(history, options.speed)
         )
     if options.places:
-        from neurontools.tui.top.source import SeveralSource
-
         several = SeveralSource(options.places, options.settings.interval_s, options.record)
         names = [place.name for place in options.places]
         return OpenedSource(several, live=True, machines=tuple(zip(names, several.source_names, strict=True)))
@@ -136,7 +135,6 @@ def run_live(
     """
     opened = open_source_for(options, on_notice)
     from neurontools.tui.top.first_frame import show_first_frame
-    from neurontools.tui.top.reader import UpdateReader
     from neurontools.tui.widgets.start_screen import StartScreen
 
     reader = UpdateReader(opened.source)
@@ -255,7 +253,6 @@ def machines_page(options: TopOptions, width: int, *, as_json: bool = False) -> 
     from neurontools.dashboard.snapshot_history import SnapshotHistory
     from neurontools.tui.top.pages.machines import MachinesPage
     from neurontools.tui.top.playback import MonitoredMachine, PlaybackController
-    from neurontools.tui.top.source import SeveralSource
 
     source = SeveralSource(options.places, options.settings.interval_s)
     machines = []

@@ -16,8 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets._toast import ToastRack
 
-from neurontools.tui.widgets.line_sequences import line_sequences, style_sequences
-from neurontools.tui.widgets.lines import width_of
+from neurontools.tui.widgets.lines import Line, Role, Span, line_sequences, style_sequences, width_of
 from neurontools.tui.widgets.terminal_driver import TerminalDriver
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from rich.style import Style
     from textual.app import App
 
-    from neurontools.tui.widgets.lines import Line, Role, Span
 
 # More than a screen has; curves and numbers rarely repeat.
 _MOST_SEGMENTS = 2_000

@@ -22,9 +22,15 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from neurontools.base.text import shows_utf8
-from neurontools.tui.widgets.background import BackgroundAnswers
 from neurontools.tui.widgets.lines import ascii_only
-from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, StartScreen, drop_output, open_output
+from neurontools.tui.widgets.start_screen import (
+    CANCEL,
+    ENTER_SCREEN,
+    BackgroundAnswers,
+    StartScreen,
+    drop_output,
+    open_output,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

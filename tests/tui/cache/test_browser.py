@@ -15,13 +15,12 @@ from textual import events
 from neurontools.cache import layouts
 from neurontools.cache.entries import scan
 from neurontools.cache.locks import hold
-from neurontools.tui.cache import actions
+from neurontools.tui.cache import app
 from neurontools.tui.cache.app import CacheApp
 from neurontools.tui.cache.browser import Browser
-from neurontools.tui.widgets.help import HelpScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of
-from neurontools.tui.widgets.screens import ChooseScreen, PromptScreen, TextScreen
+from neurontools.tui.widgets.screens import ChooseScreen, HelpScreen, PromptScreen, TextScreen
 from tests.tui.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -415,7 +414,7 @@ def test_what_is_read_of_an_entry_is_wrapped_for_the_screen(tree: Tree) -> None:
     entry_path = tree.done(flags=tuple(f"--option-{number}=some-value" for number in range(20)))
     (entry,) = scan(str(tree.root)).entries
     assert entry.path == str(entry_path)
-    lines = actions.entry_text(str(tree.root), entry, 74).splitlines()
+    lines = app.entry_text(str(tree.root), entry, 74).splitlines()
     assert all(len(line) <= 74 or " " not in line[14:] for line in lines)
     start = next(number for number, line in enumerate(lines) if line.startswith("  flags  "))
     assert lines[start + 1].startswith(" " * 14 + "--option-")

@@ -9,8 +9,7 @@ from textual.widgets import Static
 
 from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp
-from neurontools.tui.profile.timeline_drawing import GUTTER
-from neurontools.tui.profile.timeline_groups import RowLine
+from neurontools.tui.profile.timeline_drawing import GUTTER, RowLine
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line
 from tests.profiler.test_dependencies import compiled, trace_of

@@ -11,7 +11,7 @@ from neurontools.profiler.trace.rows import NO_EVENT
 from neurontools.profiler.trace.timeline import TraceTimeline, busiest
 from neurontools.tui.profile.app import ProfileApp
 from neurontools.tui.profile.timeline import TimelineView
-from neurontools.tui.profile.timeline_groups import Heading
+from neurontools.tui.profile.timeline_drawing import Heading
 from tests.tui.profile.test_viewer import text_of, view_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from neurontools.profiler.trace.open import load
 from neurontools.profiler.trace.timeline import NO_EVENT
 from neurontools.tui.profile.app import ProfileApp
 from neurontools.tui.profile.timeline import TimelineView
-from neurontools.tui.profile.timeline_drawing import GUTTER
-from neurontools.tui.profile.timeline_groups import RowLine
+from neurontools.tui.profile.timeline_drawing import GUTTER, RowLine
 from neurontools.tui.profile.timeline_state import as_times
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import text_of as text_of_line

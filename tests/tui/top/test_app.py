@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import SourceProblem, TimedSnapshot, Update
-from neurontools.tui.widgets.help import HelpScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, Role, text_of
+from neurontools.tui.widgets.screens import HelpScreen
 from tests.tui.top.fixed_source import FixedSource
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from rich.color_triplet import ColorTriplet
 from neurontools.tui.names import THEME_NAMES
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.widgets.background import (
+from neurontools.tui.widgets.lines import HEAT, Role
+from neurontools.tui.widgets.start_screen import (
     QUESTION,
     BackgroundAnswers,
     hinted_dark,
     is_dark,
     may_be_asked,
 )
-from neurontools.tui.widgets.lines import HEAT, Role
 from neurontools.tui.widgets.theme import theme_for
 from tests.tui.top.fixed_source import FixedSource
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.color import ColorSystem
 
 from neurontools.tui.top.app import TopApp
-from neurontools.tui.top.reader import Item, SourceEnd, UpdateReader
 from neurontools.tui.top.settings import TopSettings
-from neurontools.tui.widgets.line_sequences import style_sequences
+from neurontools.tui.top.source import Item, SourceEnd, TimedSnapshot, Update, UpdateReader
+from neurontools.tui.widgets.lines import style_sequences
 from neurontools.tui.widgets.start_screen import ENTER_SCREEN
 from neurontools.tui.widgets.theme import MONOCHROME, theme_for
 from tests.tui.top.fixed_source import FixedSource
-
-if TYPE_CHECKING:
-    from neurontools.tui.top.source import TimedSnapshot, Update
 
 Open = Callable[..., Any]
 PATIENCE_S = 30.0

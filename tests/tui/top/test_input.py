@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual import events
 
-from neurontools.tui.widgets.background import QUESTION
+from neurontools.tui.widgets.start_screen import QUESTION
 from neurontools.tui.widgets.terminal_driver import TerminalInput
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from neurontools.base.procfs import read_start_ticks
 from neurontools.tui.top.app import TopApp
 from neurontools.tui.top.settings import TopSettings
 from neurontools.tui.top.source import TimedSnapshot
-from neurontools.tui.widgets.help import HelpScreen
 from neurontools.tui.widgets.line_pane import LinePane
 from neurontools.tui.widgets.lines import Line, text_of
-from neurontools.tui.widgets.screens import ChooseScreen
+from neurontools.tui.widgets.screens import ChooseScreen, HelpScreen
 from tests.tui.top.fixed_source import FixedSource
 from tests.tui.unframed import selected as row
 

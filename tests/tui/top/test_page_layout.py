@@ -17,8 +17,8 @@ from neurontools.tui.top.pages.registry import make_pages, page_data, page_text
 from neurontools.tui.top.screen import keys_bar, page_keys, page_names
 from neurontools.tui.widgets.bars import blocks
 from neurontools.tui.widgets.charts import braille, chart
-from neurontools.tui.widgets.help import help_lines, key_rows
 from neurontools.tui.widgets.lines import width_of
+from neurontools.tui.widgets.screens import help_lines, key_rows
 
 if TYPE_CHECKING:
     from neurontools.tui.top.source import TimedSnapshot

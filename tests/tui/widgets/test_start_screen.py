@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from neurontools.tui.widgets.background import QUESTION
-from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, LEAVE_SCREEN, StartScreen
+from neurontools.tui.widgets.start_screen import CANCEL, ENTER_SCREEN, LEAVE_SCREEN, QUESTION, StartScreen
 from tests.tui.terminal import Terminal, read_through
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from neurontools.dashboard.links import links
 from neurontools.tui.top.page import ListPage, PageKey
 from neurontools.tui.top.pages.curves import chart_pane, share_curve
-from neurontools.tui.top.pages.device import device_lines, power_of
+from neurontools.tui.top.pages.device import device_lines, link_pane, power_of
 from neurontools.tui.top.pages.heat_map import heat_map_heads, heat_map_layout, heat_map_row
 from neurontools.tui.top.pages.topology import Topology
 from neurontools.tui.widgets.bars import CELLS
@@ -108,8 +108,6 @@ class DevicesPage(ListPage):
             size = (left, below - own)
             column += chart_pane(curve, f"Utilization of {name}", size, hour=False, boxed=True)
         if has_links:
-            from neurontools.tui.top.pages.link_details import link_pane
-
             column = beside(column, link_pane(model, device.index, (width - left, below)))
         return drawn + column
 
@@ -192,8 +190,6 @@ class DevicesPage(ListPage):
         left = width // 2 if is_beside else width
         charts = _device_charts(model, device.index, (left, below))
         if is_beside:
-            from neurontools.tui.top.pages.link_details import link_pane
-
             charts = beside(charts, link_pane(model, device.index, (width - left, below)))
         return drawn + charts
 
@@ -216,8 +212,6 @@ class DevicesPage(ListPage):
         free = room - len(body) - 1
         left = _DRAWING if has_list else inner
         if width < _LEAST_BESIDE and free >= (_LEAST_LINKS if boxed else _LEAST_SHORT_LINKS):
-            from neurontools.tui.top.pages.link_details import link_pane
-
             body += [fit((), left), *link_pane(model, selected, (left, free), boxed=False)]
         if has_list:
             rest = inner - _DRAWING

@@ -28,9 +28,9 @@ from neurontools.tui.top.pages.columns import (
     job_line,
     ordered,
     row_line,
+    trend_text,
 )
 from neurontools.tui.top.pages.details import LEAST_FOR_CHARTS, Details
-from neurontools.tui.top.pages.job_rows import trend_text
 from neurontools.tui.top.pages.trends import Trends
 from neurontools.tui.widgets.frames import chrome_lines, framed, inner_width, is_boxed, row
 from neurontools.tui.widgets.lines import Line, Role, fit
