@@ -17,7 +17,6 @@ from neurontools.base.filters import (
     FilterCondition,
     FilterError,
     FilterParser,
-    Value,
     looks_like_condition,
 )
 from neurontools.base.text import printable
@@ -25,6 +24,7 @@ from neurontools.machine.machine_names import parse_indices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from neurontools.base.filters import Value
     from neurontools.machine.snapshot import DeviceState, ProcessState, Snapshot
 
 STATES = ("idle", "busy", "executing")
