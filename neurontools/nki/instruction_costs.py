@@ -11,8 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from neurontools.compiler.engines import dma
+from neurontools.compiler.engines.dma import INDIRECT_OPCODE, PLAIN_OPCODE, TRANSPOSE_OPCODE
 from neurontools.compiler.engines.placement import Engine
-from neurontools.compiler.engines.queues import INDIRECT_OPCODE, PLAIN_OPCODE, TRANSPOSE_OPCODE
 from neurontools.nki.dtypes import item_bytes
 from neurontools.nki.memory import ON_CHIP, MemoryRegion
 

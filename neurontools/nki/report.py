@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neurontools.base.garbage import without_collection
 from neurontools.base.text import plural, table
 from neurontools.base.units import format_binary_size, format_ns, format_percent
+from neurontools.compiler.engines.dma import queue_of
 from neurontools.compiler.engines.placement import Engine
-from neurontools.compiler.engines.queues import queue_of
 from neurontools.compiler.engines.schedule import schedule
 from neurontools.nki.memory import MemoryRegion
 from neurontools.nki.program import modelled_core, program_of, start_us
