@@ -14,7 +14,7 @@ from neurontools.commands.cache.options import (
     width,
 )
 from neurontools.commands.console import ProgressCounter
-from neurontools.commands.parsing import Verbs, add_limit
+from neurontools.commands.parsing import add_limit
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from neurontools.cache.stats import Stats
     from neurontools.cache.walk import EntryRef
+    from neurontools.commands.parsing import Verbs
 
 
 _LS_EXAMPLES = """examples:

@@ -12,12 +12,13 @@ from neurontools import env
 from neurontools.base.text import printable
 from neurontools.commands import console
 from neurontools.commands.console import ProgressCounter, ProgressLine
-from neurontools.commands.customop.build import Paint, painter, plain
+from neurontools.commands.customop.build import painter, plain
 from neurontools.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
+    from neurontools.commands.customop.build import Paint
     from neurontools.customop.building.request import CheckWords
     from neurontools.customop.checking.report import CheckReport, CheckSettings
     from neurontools.customop.runner import RunReport

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from neurontools.base.text import printable
 from neurontools.commands import console
-from neurontools.commands.parsing import Verbs, add_json
+from neurontools.commands.parsing import add_json
 from neurontools.commands.profile.options import add_reading_verb, load_trace, open_profile
 from neurontools.errors import NeuronToolsError, UsageError
 from neurontools.profiler.formats import FORMAT_USES, TraceFormat
 
 if TYPE_CHECKING:
+    from neurontools.commands.parsing import Verbs
     from neurontools.profiler.trace.selection import SystemFilter
     from neurontools.profiler.trace.trace import Trace
 

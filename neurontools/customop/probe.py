@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from neurontools.customop import abi, cost
 from neurontools.customop.abi import BY_NAME
-from neurontools.customop.calls import Buffer, Outcome, execute
 from neurontools.customop.cost import TensorOperand
 from neurontools.customop.environment import execution_timeout_s
 from neurontools.customop.mailbox import WorkerGoneError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import TensorInput, make_tensor
 from neurontools.customop.session import Session
@@ -23,6 +23,7 @@ from neurontools.errors import NeuronToolsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neurontools.customop.calls import Buffer, Outcome
     from neurontools.customop.cost import Operand
     from neurontools.customop.package import Package
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from neurontools.base.text import plural
 from neurontools.customop.abi import BY_NAME, DEVICE_NAMES
 from neurontools.customop.arena import memory_limit_bytes
-from neurontools.customop.calls import execute, import_torch
+from neurontools.customop.marshalling import execute, import_torch
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Access, Package, find_operator, read_package
 from neurontools.customop.signature import TENSOR_KINDS

@@ -12,17 +12,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from neurontools.customop.arena import Block, holds, process_arena
-from neurontools.customop.calls import (
-    Executor,
-    PreparedCall,
-    dtype_of,
-    execute,
-    import_torch,
-    infer,
-    values_of,
-)
+from neurontools.customop.calls import PreparedCall
 from neurontools.customop.errors import CustomOpLibraryError
 from neurontools.customop.executors import WorkerExecutor
+from neurontools.customop.marshalling import dtype_of, execute, import_torch, infer, values_of
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import remember_operator
 from neurontools.customop.signal_takeover import signal_takeover
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from neurontools.customop.calls import Executor
     from neurontools.customop.operation import Value
     from neurontools.customop.package import OperatorEntry, Package
 

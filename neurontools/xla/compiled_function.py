@@ -29,7 +29,7 @@ from neurontools.xla.specialization import (
     first_positions,
     write_back,
 )
-from neurontools.xla.trie import Function, RecordedFunction, RecordedInput
+from neurontools.xla.trie import RecordedFunction, RecordedInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from neurontools.xla.accelerator import TensorStores
     from neurontools.xla.buffers import DeviceBuffer
     from neurontools.xla.recorder import Recorder
+    from neurontools.xla.trie import Function
 
 
 class CompiledFunction:

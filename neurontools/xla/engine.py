@@ -27,7 +27,7 @@ from neurontools.xla.recorder import Recorder
 from neurontools.xla.recorder_lock import RecorderLock, deliver_from
 from neurontools.xla.rng import checked_state, define_operators, seeded_state, state_at
 from neurontools.xla.tensor_kernels import handle_maker
-from neurontools.xla.trie import Function, RecordedFunction, new_root
+from neurontools.xla.trie import RecordedFunction, new_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from neurontools.runtime.memory import MemoryInfo
     from neurontools.xla.fusion import Fusion
     from neurontools.xla.operators import Kernel, Operator
+    from neurontools.xla.trie import Function
 
 _LONGEST_WAIT_S = 2.0  # a thread may wait for another worker, which may wait for the child
 

@@ -15,13 +15,14 @@ import pytest
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.calls import Executor, execute
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 
 if TYPE_CHECKING:
     import torch
 
+    from neurontools.customop.calls import Executor
     from neurontools.customop.executors import WorkerExecutor
 
 KERNELS = Path(__file__).parent / "kernels"

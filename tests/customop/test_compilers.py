@@ -19,8 +19,8 @@ import torch
 from neurontools.customop.building import toolchain
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.calls import execute
 from neurontools.customop.errors import CustomOpBuildError, NeuronCustomOpError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.conftest import request_for

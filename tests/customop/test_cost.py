@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from neurontools.compiler.engines.estimate import estimate
 from neurontools.compiler.graph import Graph, Node, Slot, View
 from neurontools.customop import probe
-from neurontools.customop.calls import CoreWork, execute
+from neurontools.customop.calls import CoreWork
 from neurontools.customop.cost import TensorOperand, analytic_ns, core_ns, work_ns
 from neurontools.customop.load import load_library
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.package import Access
 from neurontools.customop.probe import operator_ns

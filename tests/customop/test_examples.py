@@ -21,9 +21,9 @@ from torch.nn import functional as F  # noqa: N812  the customary name
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import load_project
 from neurontools.customop.building.toolchain import find_compiler, user_flags
-from neurontools.customop.calls import execute
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.load import load_library
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 

@@ -16,8 +16,8 @@ import torch
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.calls import execute, infer
 from neurontools.customop.errors import NeuronCustomOpError, remedy_for
+from neurontools.customop.marshalling import execute, infer
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import read_package
 from tests.customop.fault_table import ONE, OTHERS, REFERENCE, SANITIZED, Fault

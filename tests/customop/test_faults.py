@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from neurontools.customop.calls import Failure, Outcome, execute, infer
+from neurontools.customop.calls import Failure, Outcome
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import execute, infer
 from neurontools.customop.operation import CustomOperator, log_outcome
 from neurontools.customop.torch_operators import Caller
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from neurontools import customop
-from neurontools.customop.calls import dtype_of, infer
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import dtype_of
 
 if TYPE_CHECKING:
     from neurontools.customop.operation import CustomOperator
@@ -187,6 +187,7 @@ def test_sixteen_bit_types_round_as_torch_does(call: Call, dtype: torch.dtype) -
 
 
 def test_shapes_of_operations_are_known_without_data(operation: Callable[[str], CustomOperator]) -> None:
+    from neurontools.customop.marshalling import infer
 
     shape = infer(operation("operations::with_scalar"), (torch.zeros(2, 3, dtype=torch.int8), 0.5, 2))
     assert (shape.sizes, dtype_of(shape.dtype)) == ((2, 3), torch.float32)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from neurontools.commands.customop import main
 from neurontools.customop.building.request import write_compile_commands
-from neurontools.customop.calls import execute
 from neurontools.customop.errors import CustomOpLibraryError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.package import (
     Package,
     Parts,

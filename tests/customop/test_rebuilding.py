@@ -184,7 +184,7 @@ def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     assert changed_sources(result.manifest.sources) == ()
     import torch
 
-    from neurontools.customop.calls import execute
+    from neurontools.customop.marshalling import execute
     from neurontools.customop.operation import CustomOperator, new_executor
 
     package = read_package(result.path)

@@ -10,8 +10,8 @@ import torch
 
 from neurontools.customop.building.build import build
 from neurontools.customop.building.request import BuildRequest
-from neurontools.customop.calls import execute
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.package import Package, read_package
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from neurontools.customop.calls import execute
+from neurontools.customop.marshalling import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable

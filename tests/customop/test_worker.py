@@ -20,9 +20,9 @@ import torch
 
 from neurontools.customop import executors
 from neurontools.customop.arena import sealed_memory
-from neurontools.customop.calls import execute
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.session import Session
 from neurontools.errors import UsageError
@@ -148,7 +148,7 @@ import torch
 from neurontools.customop.package import read_package
 from neurontools.customop.executors import WorkerExecutor
 from neurontools.customop.operation import CustomOperator
-from neurontools.customop.calls import execute
+from neurontools.customop.marshalling import execute
 package = read_package(sys.argv[1])
 executor = WorkerExecutor(package.parts, "test")
 x = torch.rand(4)

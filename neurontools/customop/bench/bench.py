@@ -31,9 +31,10 @@ from neurontools.customop.bench.report import (
     Way,
     mean_to_slowest,
 )
-from neurontools.customop.calls import CoreWork, Executor, execute, new_request
+from neurontools.customop.calls import CoreWork, Executor, new_request
 from neurontools.customop.checking.inputs import Case, Pattern, parse_pattern
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import execute
 from neurontools.customop.operation import CustomOperator, new_executor
 from neurontools.customop.probe import SAMPLE_INTEGER, SAMPLE_REAL
 from neurontools.customop.runner import TensorInput, check_inputs, make_arguments, parse_input

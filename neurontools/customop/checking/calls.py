@@ -12,8 +12,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from neurontools.customop.calls import execute, import_torch
 from neurontools.customop.errors import CustomOpLibraryError, NeuronCustomOpError
+from neurontools.customop.marshalling import execute, import_torch
 from neurontools.customop.operation import CustomOperator
 from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.calls import import_torch
 from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
     CallTimeoutError,
@@ -25,6 +24,7 @@ from neurontools.customop.checking.report import CheckReport, CheckSettings, Fin
 from neurontools.customop.environment import check_instance
 from neurontools.customop.errors import NeuronCustomOpError
 from neurontools.customop.executors import WorkerExecutor
+from neurontools.customop.marshalling import import_torch
 from neurontools.customop.runner import make_arguments
 from neurontools.errors import UsageError
 

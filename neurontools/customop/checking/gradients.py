@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from neurontools.customop.calls import import_torch
 from neurontools.customop.checking.calls import (
     REFUSAL_KINDS,
     CallTimeoutError,
@@ -16,6 +15,7 @@ from neurontools.customop.checking.calls import (
 from neurontools.customop.checking.inputs import cases
 from neurontools.customop.checking.report import Findings
 from neurontools.customop.errors import NeuronCustomOpError
+from neurontools.customop.marshalling import import_torch
 from neurontools.customop.runner import TensorInput, make_arguments
 from neurontools.errors import UsageError
 

@@ -31,13 +31,14 @@ from neurontools.profiler.capture.format import (
     Track,
     json_line,
 )
-from neurontools.runtime.host_activity import HOST_LOAD, HostEvent, HostRecord, remove_observer
+from neurontools.runtime.host_activity import HOST_LOAD, HostEvent, remove_observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Lock
 
     from neurontools.profiler.capture.settings import StepWindow
+    from neurontools.runtime.host_activity import HostRecord
 
 
 FLUSH_BYTES = 1 << 18
